@@ -129,6 +129,20 @@ impl Route {
 }
 
 impl Routes {
+    /// Whether what this handler gets depends on an event's values.
+    pub fn decides(&self, handler: &Name) -> bool {
+        self.routes.iter().any(|route| route.handler == *handler && route.decides())
+    }
+
+    /// The job that one handler gets of an event whose type it may not want any more; `None` where its condition does
+    /// not hold. Without a delay, since the event is not new.
+    pub fn job(&self, handler: &Name, event: &Event<'_>) -> Option<NewJob> {
+        let Some(route) = self.routes.iter().find(|route| route.handler == *handler) else {
+            return Some(NewJob::of(handler.clone()));
+        };
+        route.job(&self.source, &Values::read(event, route.places(), self.kept_bytes))
+    }
+
     /// The jobs of a new event. It takes time in proportion to the body if a handler of this type has a condition or a
     /// key.
     pub fn jobs(&self, event: &Event<'_>) -> (Vec<NewJob>, Decisions) {

@@ -72,6 +72,7 @@ pub async fn start(
     let store = open(settings.clone(), clock.clone()).await?;
     store.admin.set_interest(config.interest());
     store.admin.set_judge(plan.sources.judge());
+    store.admin.set_router(config.router());
     warn_of_paused(&store.admin).await;
 
     let traffic = Traffic::default();

@@ -106,6 +106,8 @@ impl From<store::Error> for Failure {
             | store::Error::JobsGone { .. }
             | store::Error::Answered { .. }
             | store::Error::Superseded { .. }
+            | store::Error::Undecided { .. }
+            | store::Error::Unwanted { .. }
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
             | store::Error::OneHandler { .. } => FailureKind::WrongState,

@@ -97,6 +97,8 @@ async fn go(
         }
         moved.changed += more.changed;
         moved.payload_gone += more.payload_gone;
+        moved.unwanted += more.unwanted;
+        moved.undecided += more.undecided;
         Ok(Some(jobs.len() as u64))
     })
     .await
@@ -123,6 +125,8 @@ fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exi
     let left = [
         (moved.changed, "left alone: {} changed meanwhile"),
         (moved.payload_gone, "skipped: {} without a payload, which retention deleted"),
+        (moved.unwanted, "dropped: {} for which their handler's condition does not hold"),
+        (moved.undecided, "left held: {} whose condition still cannot be decided"),
         (
             suspected,
             "left held: {} that may be forged (suspected replay, id reused); --reason means them",
@@ -140,6 +144,8 @@ fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exi
         "handlers": handlers,
         "changed": moved.changed,
         "payload_gone": moved.payload_gone,
+        "unwanted": moved.unwanted,
+        "undecided": moved.undecided,
         "suspected": suspected,
         "answered": counted.answered,
     });

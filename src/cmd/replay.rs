@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name, State};
-use crate::store::{Backfill, BackfillResult, IdKind, Verb};
+use crate::store::{Backfill, BackfillResult, IdKind, Replayed, Verb};
 
 use super::bulk::{self, Bulk};
 use super::{ids, jobs, output, store};
@@ -24,30 +24,38 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         return missing(args, since, handler);
     }
     let config = store::load(&args.options)?;
-    let (replaced, jobs) = store::with_client(&config, async |client| replay(client, args).await)?;
-    if jobs.is_empty() {
+    let (replaced, replayed) =
+        store::with_client(&config, async |client| replay(client, args).await)?;
+    let Replayed { jobs, dropped } = replayed;
+    if jobs.is_empty() && dropped.is_empty() {
         return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
             .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
     }
-    let mut json = json!({ "replayed": jobs });
+    let mut json = json!({ "replayed": jobs, "dropped": dropped });
     if replaced.is_some() {
         json["replaced"] = json!(replaced);
     }
     let key = replaced.map(|key| format!("; its key was {key}")).unwrap_or_default();
-    let lines: Vec<_> = jobs.iter().map(|job| format!("job {job} is ready again{key}")).collect();
+    let ready = jobs.iter().map(|job| format!("job {job} is ready again{key}"));
+    let unwanted = dropped.iter().map(|job| {
+        format!(
+            "job {job} is dropped: its handler's condition does not hold (--regardless runs it)"
+        )
+    });
+    let lines: Vec<_> = ready.chain(unwanted).collect();
     output::answer(&args.options.format, json, lines.join("\n"))
 }
 
-/// Puts back the one job, or the event's. Returns the key that was replaced, and the jobs.
+/// Puts back the one job, or the event's. Returns the key that was replaced, and what became of the jobs.
 async fn replay(
     client: &StoreClient,
     args: &cli::Replay,
-) -> Result<(Option<JobId>, Vec<JobId>), Failure> {
+) -> Result<(Option<JobId>, Replayed), Failure> {
     if let Some(typed) = &args.job {
         let job = ids::job(client, typed).await?.job;
         let (new_key, regardless) = (args.new_key, args.regardless);
         let replayed = client.call(ReplayJob { job, new_key, regardless }).await?;
-        return Ok((new_key.then_some(job), replayed.jobs));
+        return Ok((new_key.then_some(job), replayed));
     }
     let Some(typed) = &args.event else {
         return Err(Failure::new(
@@ -58,7 +66,7 @@ async fn replay(
     let (source, handler) = (args.source.clone(), args.handler.clone());
     let event = ids::target(client, IdKind::Event, source.as_ref(), typed).await?.event;
     let regardless = args.regardless;
-    Ok((None, client.call(ReplayEvent { event, source, handler, regardless }).await?.jobs))
+    Ok((None, client.call(ReplayEvent { event, source, handler, regardless }).await?))
 }
 
 /// Puts back all jobs that match.
@@ -104,6 +112,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
             total.held += made.held;
             total.present += made.present;
             total.payload_gone += made.payload_gone;
+            total.unwanted += made.unwanted;
             match made.next {
                 None => return Ok(()),
                 next => missing.from = next,
@@ -122,7 +131,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
 }
 
 fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
-    let BackfillResult { made, held, present, payload_gone, .. } = total;
+    let BackfillResult { made, held, present, payload_gone, unwanted, .. } = total;
     let json = json!({
         "handler": handler,
         "dry_run": args.dry_run,
@@ -130,16 +139,19 @@ fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<
         "held": held,
         "present": present,
         "payload_gone": payload_gone,
+        "unwanted": unwanted,
     });
     let verb = if args.dry_run { "would make" } else { "made" };
     let jobs = output::count(*made, "job");
     let mut lines = vec![format!("{verb} {jobs} of handler {handler}")];
     if *held > 0 {
-        lines.push(format!("of those {held} held: suspected replay or reused id"));
+        lines
+            .push(format!("of those {held} held: suspected replay, reused id or condition failed"));
     }
     let left = [
         (*present, "left alone: {} with a job of this handler already"),
         (*payload_gone, "skipped: {} without a payload, which retention deleted"),
+        (*unwanted, "skipped: {} for which its condition does not hold"),
     ];
     for (events, text) in left.into_iter().filter(|(events, _)| *events > 0) {
         lines.push(text.replace("{}", &output::count(events, "event")));

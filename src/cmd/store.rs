@@ -54,6 +54,9 @@ pub(super) fn with_client<T>(
     owner::assume(&settings.path)?;
     block_on(async {
         let client = StoreClient::open(&settings, Clock::system()).await?;
+        if let StoreClient::Local(store, _) = &client {
+            store.admin.set_router(config.router());
+        }
         let done = work(&client).await;
         client.close().await;
         done

@@ -88,6 +88,7 @@ impl Serving {
         loads.into_iter().for_each(|(_, load)| load.put_in_use());
         self.store.admin.set_interest(config.interest());
         self.store.admin.set_judge(sources.judge());
+        self.store.admin.set_router(config.router());
         self.http.reload(sources, &limits);
         self.receiver.set_listeners(listeners);
 

@@ -48,7 +48,7 @@ pub use admin::find::{IdKind, IdMatch, IdQuery};
 pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};
 pub use admin::handle::Admin;
-pub use admin::mover::{BackfillResult, BatchResult, JobBatch, Replay};
+pub use admin::mover::{BackfillResult, BatchResult, JobBatch, Replay, Replayed};
 pub use admin::resolve::Resolution;
 pub use admin::selection::{
     Backfill, BackfillCursor, EventMatcher, JobSelection, SelectedJob, SelectedJobs,
@@ -127,7 +127,8 @@ impl Store {
             quarantine: Arc::new(quarantine),
         };
         let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup: Arc::default() };
-        let admin = Admin { engine: engine.clone(), intake: intake.clone() };
+        let (own, router) = (intake.clone(), Arc::default());
+        let admin = Admin { engine: engine.clone(), intake: own, router };
         Ok(Store { intake, jobs, admin, engine, closed })
     }
 

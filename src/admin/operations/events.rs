@@ -10,7 +10,7 @@ use super::super::operation::{Context, Effect, operation};
 use super::super::receiver::mark_broken;
 use super::super::stream::{ReaderGone, Sender, StreamOperation};
 use crate::limits::SHORTENED_IDS;
-use crate::model::{EventId, JobId, Name, State, Timestamp};
+use crate::model::{EventId, Name, State, Timestamp};
 use crate::store::{
     self, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch, IdQuery,
     Page,
@@ -60,17 +60,11 @@ operation! {
         /// Also where only the latest event of a job's group counts, and a newer one has run or is to run.
         #[serde(default)]
         regardless: bool,
-    } -> ReplayedJobs,
+    } -> store::Replayed,
     |ReplayEvent { event, source, handler, regardless }, context| {
         let what = store::Replay::Event { source, event, handler };
-        Ok(ReplayedJobs { jobs: context.store.replay_with(what, regardless).await? })
+        Ok(context.store.replay_with(what, regardless).await?)
     }
-}
-
-/// The jobs put back or made.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReplayedJobs {
-    pub jobs: Vec<JobId>,
 }
 
 operation! {

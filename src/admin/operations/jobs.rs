@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::super::failure::{Failure, FailureKind};
 use super::super::operation::operation;
 use super::super::receiver::mark_broken;
-use super::events::ReplayedJobs;
 use super::receiver::NO_RUNNER;
 use crate::limits;
 use crate::model::{JobId, State};
@@ -45,10 +44,10 @@ operation! {
         /// Also where only the latest event of its group counts, and a newer one has run or is to run.
         #[serde(default)]
         regardless: bool,
-    } -> ReplayedJobs,
+    } -> store::Replayed,
     |ReplayJob { job, new_key, regardless }, context| {
         let what = if new_key { store::Replay::NewKey(job) } else { store::Replay::Job(job) };
-        Ok(ReplayedJobs { jobs: context.store.replay_with(what, regardless).await? })
+        Ok(context.store.replay_with(what, regardless).await?)
     }
 }
 

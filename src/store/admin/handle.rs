@@ -1,8 +1,12 @@
 //! The handle of `admin`, `scrape` and `serve`.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::routing::Router;
 use crate::store::border::Refused;
 use crate::store::engine::handle::Engine;
 use crate::store::intake::handle::Intake;
@@ -14,6 +18,8 @@ pub struct Admin {
     pub(crate) engine: Engine,
     /// Accepts quarantined deliveries that verify now.
     pub(crate) intake: Intake,
+    /// By which a job is decided again before it is put back.
+    pub(crate) router: Arc<ArcSwap<Router>>,
 }
 
 impl Admin {

@@ -3,6 +3,7 @@
 pub(crate) mod backup;
 pub(crate) mod clauses;
 pub(crate) mod counts;
+pub(crate) mod decide;
 pub(crate) mod find;
 pub(crate) mod follow;
 pub(crate) mod gauges;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::crash;
 use crate::limits::BATCH_JOBS;
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{Error, NewJob};
+use crate::store::border::{Error, Group, NewJob};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, key_of};
 use crate::store::tables::codec;
@@ -21,9 +21,10 @@ use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
 use crate::store::tables::job::{insert_job, put_back};
 
+use super::decide::Decided;
 use super::handle::Admin;
 use super::list::{by_id, sources};
-use super::selection::{Backfill, BackfillCursor, Verb};
+use super::selection::{Backfill, BackfillCursor, EventCandidate, Verb};
 
 /// What to put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,22 @@ pub enum Replay {
         /// Only this handler's job, which is made if there is none, and which may have succeeded.
         handler: Option<Name>,
     },
+}
+
+/// What was put back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// The jobs put back or made, by their keys.
+    pub jobs: Vec<JobId>,
+    /// The jobs dropped instead: their condition, which could not be decided before, does not hold.
+    pub dropped: Vec<JobId>,
+}
+
+impl Replayed {
+    fn add(&mut self, job: JobId, state: State) {
+        let to = if state == State::Dropped { &mut self.dropped } else { &mut self.jobs };
+        to.push(job);
+    }
 }
 
 /// A batch of chosen jobs.
@@ -61,6 +78,10 @@ pub struct BatchResult {
     pub changed: u64,
     /// Passed over: retention has deleted the payload.
     pub payload_gone: u64,
+    /// Dropped: the handler's condition, which could not be decided before, does not hold.
+    pub unwanted: u64,
+    /// Passed over: the handler's condition still cannot be decided.
+    pub undecided: u64,
 }
 
 /// What one step did with the events that the handler wants.
@@ -75,26 +96,40 @@ pub struct BackfillResult {
     pub present: u64,
     /// Events skipped because their payload has been deleted and no job of theirs is known.
     pub payload_gone: u64,
+    /// Events for which the handler's condition does not hold.
+    pub unwanted: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<BackfillCursor>,
 }
 
 impl Admin {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
-    /// an event has no held or dead job. All or nothing: an error has changed nothing.
-    pub async fn replay(&self, what: Replay) -> Result<Vec<JobId>, Error> {
+    /// an event has no held or dead job. All or nothing: an error has changed nothing. A job that is held because its
+    /// condition could not be decided is decided again, and dropped where the condition does not hold.
+    pub async fn replay(&self, what: Replay) -> Result<Replayed, Error> {
         self.replay_with(what, false).await
     }
 
-    /// REPLAY, `regardless` also of a job whose group has gone on to a newer event where only the latest counts.
-    pub async fn replay_with(&self, what: Replay, regardless: bool) -> Result<Vec<JobId>, Error> {
-        let verb = Move::Replay { regardless };
+    /// REPLAY, `regardless` also of a job whose condition cannot be decided or does not hold, and of one whose group has
+    /// gone on to a newer event where only the latest counts.
+    pub async fn replay_with(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
+        let mut decided = Decided::default();
+        if !regardless {
+            let (router, what) = (self.router.load_full(), what.clone());
+            decided = self
+                .engine
+                .look_up(move |conn| Ok(Decided::all(conn, &router, what.open(conn)?)?))
+                .await?;
+        }
         self.engine
-            .change(move |tx, now| match &what {
-                Replay::Job(job) => replay_job(tx, *job, verb, false, now),
-                Replay::NewKey(job) => replay_job(tx, *job, verb, true, now),
-                Replay::Event { source, event, handler } => {
-                    replay_event(tx, source.as_ref(), event, handler.as_ref(), verb, now)
+            .change(move |tx, now| {
+                let verb = Move::Replay { decided: &decided, regardless };
+                match &what {
+                    Replay::Job(job) => replay_job(tx, *job, verb, false, now),
+                    Replay::NewKey(job) => replay_job(tx, *job, verb, true, now),
+                    Replay::Event { source, event, handler } => {
+                        replay_event(tx, source.as_ref(), event, handler.as_ref(), verb, now)
+                    }
                 }
             })
             .await
@@ -109,7 +144,25 @@ impl Admin {
     /// REPLAY or DROP of a batch, in one transaction. A job that has changed since it was chosen stays as it
     /// is.
     pub async fn move_batch(&self, batch: JobBatch) -> Result<BatchResult, Error> {
-        self.engine.change(move |tx, now| move_batch(tx, &batch, now)).await
+        let mut decided = Decided::default();
+        if batch.jobs.len() > BATCH_JOBS {
+            return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_JOBS });
+        }
+        if batch.verb == Verb::Replay {
+            let router = self.router.load_full();
+            let jobs: Vec<JobId> = batch.jobs.iter().map(|(job, _)| *job).collect();
+            decided = self
+                .engine
+                .read(move |conn| {
+                    let mut open = Vec::new();
+                    for job in jobs {
+                        open.extend(FoundJob::find(conn, job)?.and_then(FoundJob::open));
+                    }
+                    Decided::all(conn, &router, open)
+                })
+                .await?;
+        }
+        self.engine.change(move |tx, now| move_batch(tx, &batch, &decided, now)).await
     }
 
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them.
@@ -120,32 +173,54 @@ impl Admin {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
+        let (router, asked) = (self.router.load_full(), ask.clone());
+        let decided = self
+            .engine
+            .read(move |conn| {
+                let missing = |event: &EventCandidate| event.payload_kept && !event.present;
+                let events = asked.next(conn, place)?.0.into_iter().filter(missing);
+                let open = events.map(|event| (event.row, asked.handler.clone())).collect();
+                Decided::all(conn, &router, open)
+            })
+            .await?;
         if ask.dry_run {
             let now = self.engine.clock.now();
-            return self.engine.read(move |conn| make_missing(conn, &ask, place, now)).await;
+            return self
+                .engine
+                .read(move |conn| make_missing(conn, &ask, place, &decided, now))
+                .await;
         }
         self.engine.ready()?;
-        self.engine.change(move |tx, now| Ok(make_missing(tx, &ask, place, now)?)).await
+        self.engine.change(move |tx, now| Ok(make_missing(tx, &ask, place, &decided, now)?)).await
+    }
+}
+
+impl Replay {
+    /// The jobs, there or to be made, that have to be decided first.
+    fn open(&self, conn: &Connection) -> Result<Vec<(i64, Name)>, VerbError> {
+        let (source, event, handler) = match self {
+            Replay::Job(job) | Replay::NewKey(job) => {
+                let found = FoundJob::find(conn, *job)?;
+                return Ok(found.and_then(FoundJob::open).into_iter().collect());
+            }
+            Replay::Event { source, event, handler } => (source.as_ref(), event, handler.as_ref()),
+        };
+        let event = FoundEvent::find(conn, source, event)?;
+        let jobs = event.jobs(conn, handler)?;
+        let made = handler.filter(|_| jobs.is_empty()).map(|handler| (event.row, handler.clone()));
+        Ok(jobs.into_iter().filter_map(FoundJob::open).chain(made).collect())
     }
 }
 
 /// What is done to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Move {
+#[derive(Clone, Copy)]
+enum Move<'d> {
     Replay {
+        decided: &'d Decided,
         /// Also where only the latest event of the job's group counts, and it is not of the latest.
         regardless: bool,
     },
     Drop,
-}
-
-impl From<Verb> for Move {
-    fn from(verb: Verb) -> Self {
-        match verb {
-            Verb::Replay => Move::Replay { regardless: false },
-            Verb::Drop => Move::Drop,
-        }
-    }
 }
 
 /// A job as the transaction finds it.
@@ -158,9 +233,12 @@ struct FoundJob {
     attempt: u32,
     /// It is of a group.
     grouped: bool,
+    /// It is held because its handler's condition could not be decided.
+    undecided: bool,
 }
 
-const JOB: &str = "SELECT row, id, event, handler, state, attempt, group_key IS NOT NULL FROM job";
+const JOB: &str = "SELECT row, id, event, handler, state, attempt, group_key IS NOT NULL,
+    reason IS 'condition failed' FROM job";
 
 impl FoundJob {
     fn read(row: &Row<'_>) -> rusqlite::Result<FoundJob> {
@@ -172,6 +250,7 @@ impl FoundJob {
             state: codec::text(row, 4)?,
             attempt: row.get(5)?,
             grouped: row.get(6)?,
+            undecided: row.get(7)?,
         })
     }
 
@@ -181,10 +260,15 @@ impl FoundJob {
             .optional()
     }
 
+    /// Its event and handler, if it has to be decided before it is put back.
+    fn open(self) -> Option<(i64, Name)> {
+        self.undecided.then_some((self.event, self.handler))
+    }
+
     /// Refuses a move that this job does not allow.
-    fn check(&self, tx: &Connection, verb: Move) -> Result<(), VerbError> {
+    fn check(&self, tx: &Connection, verb: Move<'_>) -> Result<(), VerbError> {
         let &FoundJob { row, job, state, event, grouped, .. } = self;
-        let Move::Replay { regardless } = verb else {
+        let Move::Replay { decided, regardless } = verb else {
             return match state {
                 State::Ready | State::Waiting | State::Held | State::Dead => Ok(()),
                 State::Running | State::Succeeded | State::Dropped => {
@@ -204,6 +288,12 @@ impl FoundJob {
         {
             return Err(Error::Superseded { job, newer }.into());
         }
+        if self.undecided
+            && !regardless
+            && let Some(NewJob { undecided: Some(why), .. }) = decided.job(event, &self.handler)
+        {
+            return Err(Error::Undecided { job, why }.into());
+        }
         // The job's event exists, by its foreign key.
         let event = tx
             .prepare_cached(&format!("{FOUND} WHERE e.row = ?1"))?
@@ -211,11 +301,25 @@ impl FoundJob {
         if event.payload_kept { Ok(()) } else { Err(event.gone().into()) }
     }
 
-    /// Makes a checked move.
-    fn go(&self, tx: &Connection, verb: Move, now: Timestamp) -> rusqlite::Result<()> {
-        if verb != Move::Drop {
-            return put_back(tx, self.row, now);
-        }
+    /// Makes a checked move. Returns the job's state after it.
+    fn go(&self, tx: &Connection, verb: Move<'_>, now: Timestamp) -> rusqlite::Result<State> {
+        let reason = match verb {
+            Move::Replay { decided, regardless } => {
+                let job = match self.undecided && !regardless {
+                    true => decided.job(self.event, &self.handler),
+                    false => Some(NewJob::of(self.handler.clone())),
+                };
+                match job {
+                    Some(job) => {
+                        self.join(tx, job.group.as_ref())?;
+                        put_back(tx, self.row, now)?;
+                        return Ok(State::Ready);
+                    }
+                    None => DropReason::ConditionFalse,
+                }
+            }
+            Move::Drop => DropReason::Operator,
+        };
         // From the state just read, after this attempt, and never from running or succeeded.
         change_one(
             tx,
@@ -223,15 +327,23 @@ impl FoundJob {
                      behind = 0
                  WHERE row = ?1 AND state = ?2 AND attempt = ?3
                    AND state IN ('ready', 'waiting', 'held', 'dead')",
-            params![
-                self.row,
-                self.state.as_str(),
-                self.attempt,
-                DropReason::Operator.as_str(),
-                now.0
-            ],
+            params![self.row, self.state.as_str(), self.attempt, reason.as_str(), now.0],
         )?;
-        if self.grouped { group::release(tx, self.row) } else { Ok(()) }
+        if self.grouped {
+            group::release(tx, self.row)?;
+        }
+        Ok(State::Dropped)
+    }
+
+    /// Notes the group that could not be read when the job was made.
+    fn join(&self, tx: &Connection, group: Option<&Group>) -> rusqlite::Result<()> {
+        let Some(group) = group.filter(|_| !self.grouped) else { return Ok(()) };
+        // Behind all others, and so no second holder, until it is put back.
+        change_one(
+            tx,
+            "UPDATE job SET group_key = ?2, group_rule = ?3, behind = 1 WHERE row = ?1 AND state = 'held'",
+            params![self.row, group.key.as_str(), group.rule.as_str()],
+        )
     }
 
     /// Gives the job a new key and records the old one: every attempt up to this one carried it.
@@ -258,16 +370,17 @@ impl FoundJob {
 fn replay_job(
     tx: &Connection,
     job: JobId,
-    verb: Move,
+    verb: Move<'_>,
     new_key: bool,
     now: Timestamp,
-) -> Result<Vec<JobId>, VerbError> {
+) -> Result<Replayed, VerbError> {
     let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
     found.check(tx, verb)?;
     let key = if new_key { found.replace_key(tx, now)? } else { job };
-    found.go(tx, verb, now)?;
+    let mut replayed = Replayed::default();
+    replayed.add(key, found.go(tx, verb, now)?);
     crash::point("replay.commit.before");
-    Ok(vec![key])
+    Ok(replayed)
 }
 
 /// Drops one job. Returns its state before.
@@ -279,11 +392,17 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbEr
     Ok(found.state)
 }
 
-fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<BatchResult, VerbError> {
+fn move_batch(
+    tx: &Connection,
+    batch: &JobBatch,
+    decided: &Decided,
+    now: Timestamp,
+) -> Result<BatchResult, VerbError> {
     let mut moved = BatchResult::default();
-    if batch.jobs.len() > BATCH_JOBS {
-        return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_JOBS }.into());
-    }
+    let verb = match batch.verb {
+        Verb::Replay => Move::Replay { decided, regardless: false },
+        Verb::Drop => Move::Drop,
+    };
     for (job, attempt) in &batch.jobs {
         let found = FoundJob::find(tx, *job)?.filter(|found| {
             found.state == batch.state
@@ -294,11 +413,16 @@ fn move_batch(tx: &Connection, batch: &JobBatch, now: Timestamp) -> Result<Batch
             moved.changed += 1;
             continue;
         };
-        match found.check(tx, batch.verb.into()) {
+        match found.check(tx, verb) {
             Ok(()) => {
-                found.go(tx, batch.verb.into(), now)?;
-                *moved.done.entry(found.handler).or_default() += 1;
+                let state = found.go(tx, verb, now)?;
+                if batch.verb == Verb::Replay && state == State::Dropped {
+                    moved.unwanted += 1;
+                } else {
+                    *moved.done.entry(found.handler).or_default() += 1;
+                }
             }
+            Err(VerbError::Refused(Error::Undecided { .. })) => moved.undecided += 1,
             Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
                 moved.payload_gone += 1;
             }
@@ -315,6 +439,7 @@ fn make_missing(
     conn: &Connection,
     ask: &Backfill,
     place: BackfillCursor,
+    decided: &Decided,
     now: Timestamp,
 ) -> rusqlite::Result<BackfillResult> {
     let (events, next) = ask.next(conn, place)?;
@@ -324,13 +449,14 @@ fn make_missing(
             made.present += 1;
         } else if !event.payload_kept {
             made.payload_gone += 1;
-        } else {
+        } else if let Some(job) = decided.job(event.row, &ask.handler) {
             if !ask.dry_run {
-                let job = NewJob::of(ask.handler.clone());
                 insert_job(conn, event.row, &job, event.held, now)?;
             }
             made.made += 1;
-            made.held += u64::from(event.held.is_some());
+            made.held += u64::from(event.held.is_some() || job.undecided.is_some());
+        } else {
+            made.unwanted += 1;
         }
     }
     Ok(made)
@@ -413,16 +539,16 @@ fn replay_event(
     source: Option<&Name>,
     event: &EventId,
     handler: Option<&Name>,
-    verb: Move,
+    verb: Move<'_>,
     now: Timestamp,
-) -> Result<Vec<JobId>, VerbError> {
+) -> Result<Replayed, VerbError> {
     let event = FoundEvent::find(tx, source, event)?;
     if event.removed {
         return Err(event.gone().into());
     }
     let mut jobs = event.jobs(tx, handler)?;
     match handler {
-        Some(handler) if jobs.is_empty() => return make(tx, &event, handler, now),
+        Some(handler) if jobs.is_empty() => return make(tx, &event, handler, verb, now),
         Some(_) => {}
         None => jobs.retain(|job| matches!(job.state, State::Held | State::Dead)),
     }
@@ -430,10 +556,11 @@ fn replay_event(
     for job in &jobs {
         job.check(tx, verb)?;
     }
+    let mut replayed = Replayed::default();
     for job in &jobs {
-        job.go(tx, verb, now)?;
+        replayed.add(job.job, job.go(tx, verb, now)?);
     }
-    Ok(jobs.into_iter().map(|job| job.job).collect())
+    Ok(replayed)
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.
@@ -441,8 +568,9 @@ fn make(
     tx: &Connection,
     event: &FoundEvent,
     handler: &Name,
+    verb: Move<'_>,
     now: Timestamp,
-) -> Result<Vec<JobId>, VerbError> {
+) -> Result<Replayed, VerbError> {
     if key_of(tx, event.row)? != KeyOf::Nobody {
         let (source_name, event) = (event.source.clone(), event.event.clone());
         return Err(Error::OneHandler { source_name, event }.into());
@@ -450,5 +578,13 @@ fn make(
     if !event.payload_kept {
         return Err(event.gone().into());
     }
-    Ok(vec![insert_job(tx, event.row, &NewJob::of(handler.clone()), None, now)?])
+    let job = match verb {
+        Move::Replay { decided, regardless: false } => decided.job(event.row, handler),
+        Move::Replay { regardless: true, .. } | Move::Drop => Some(NewJob::of(handler.clone())),
+    };
+    let Some(job) = job else {
+        let (handler, event) = (handler.clone(), event.event.clone());
+        return Err(Error::Unwanted { handler, event }.into());
+    };
+    Ok(Replayed { jobs: vec![insert_job(tx, event.row, &job, None, now)?], dropped: Vec::new() })
 }

@@ -85,6 +85,16 @@ pub enum Error {
         "job {job} is of an event that is out of date: job {newer} of the same group is newer; run it all the same with `--regardless`"
     )]
     Superseded { job: JobId, newer: JobId },
+    /// Its handler's condition or key cannot be decided, with the configuration of now either.
+    #[error(
+        "job {job} still cannot be decided: {why}; correct `when`, or run it all the same with `--regardless`"
+    )]
+    Undecided { job: JobId, why: String },
+    /// The handler's condition does not hold for the event.
+    #[error(
+        "handler {handler} does not want event {event}: its condition does not hold (`hooklatch explain {event}`)"
+    )]
+    Unwanted { handler: Name, event: EventId },
     /// Its caller has the answer of its handler, and gets it again whenever he asks.
     #[error(
         "the caller of job {job} has its answer, or was told to ask anew; it cannot be replayed"
