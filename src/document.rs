@@ -203,11 +203,6 @@ impl<'d> Raw<'d> {
         T::deserialize(reader).map_err(|error| error.message().to_owned())
     }
 
-    /// That the value should be of another type.
-    pub fn mismatch(&self, expected: &str) -> String {
-        mismatch(expected, self.get())
-    }
-
     fn at_byte(&self, offset: usize, key: String) -> At {
         At::byte(self.file, self.text, offset, key)
     }
@@ -290,6 +285,11 @@ impl<'d> Section<'d> {
     pub fn raw(&self, key: &'static str) -> Option<Raw<'d>> {
         let value = self.value(key)?;
         Some(Raw { file: self.file, text: self.text, key: self.join(key), value })
+    }
+
+    /// Converts a value; `None` if it is wrong, which is reported as a problem.
+    pub fn convert_raw<T: FromToml>(&self, raw: &Raw<'_>) -> Option<Value<T>> {
+        self.convert(Some(Value { value: raw.get(), at: raw.at() }), convert)
     }
 
     /// Whether the key is present. Its type does not matter.
@@ -379,10 +379,7 @@ impl<'d> Section<'d> {
 
     fn read<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Value<T>> {
         let at = self.at(key, value.span());
-        self.convert(Some(Value { value: value.get_ref(), at }), |value| {
-            T::from_toml(value)
-                .map_err(|wrong| wrong.unwrap_or_else(|| mismatch(T::EXPECTED, value)))
-        })
+        self.convert(Some(Value { value: value.get_ref(), at }), convert)
     }
 
     fn texts_of(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Value<String>>> {
@@ -425,6 +422,10 @@ impl<'d> Section<'d> {
     fn at(&self, key: &str, span: Range<usize>) -> At {
         At::byte(self.file, self.text, span.start, self.join(key))
     }
+}
+
+fn convert<T: FromToml>(value: &DeValue<'_>) -> Result<T, String> {
+    T::from_toml(value).map_err(|wrong| wrong.unwrap_or_else(|| mismatch(T::EXPECTED, value)))
 }
 
 fn mismatch(expected: &str, found: &DeValue<'_>) -> String {

@@ -146,13 +146,10 @@ impl Routes {
     /// The jobs of a new event. It takes time in proportion to the body if a handler of this type has a condition or a
     /// key.
     pub fn jobs(&self, event: &Event<'_>) -> (Vec<NewJob>, Decisions) {
-        let wants = |route: &&Route| route.wants(event.event_type);
-        let routes: Vec<&Route> = self.routes.iter().filter(wants).collect();
-        let places = routes.iter().flat_map(|route| route.places());
-        let values = Values::read(event, places, self.kept_bytes);
-        let mut decisions = Decisions::default();
-        let mut jobs = Vec::new();
-        for route in routes {
+        let wanting = || self.routes.iter().filter(|route| route.wants(event.event_type));
+        let values = Values::read(event, wanting().flat_map(Route::places), self.kept_bytes);
+        let (mut jobs, mut decisions) = (Vec::new(), Decisions::default());
+        for route in wanting() {
             let job = route.job(&self.source, &values);
             if route.decides() {
                 let decision = match &job {
@@ -188,5 +185,116 @@ impl Decisions {
     pub fn count(&self, wanted: Decision) -> Option<usize> {
         let count = self.0.iter().filter(|(_, decision)| *decision == wanted).count();
         (count > 0).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::condition::{Line, Scalar, Test};
+    use crate::model::{GroupKey, GroupRule, Headers};
+
+    fn route(handler: &str, events: &str) -> Route {
+        Route::new(handler.parse().unwrap(), vec![Pattern::new(events, false)])
+    }
+
+    fn place(text: &str) -> Place {
+        Place::parse(text).unwrap()
+    }
+
+    /// A condition on one place.
+    fn when(at: &str, text: &str) -> Option<Condition> {
+        let test = Test::Is(vec![Scalar::Text(text.to_owned())]);
+        Some(Condition { tables: vec![vec![Line { place: place(at), not: false, test }]] })
+    }
+
+    fn key(at: &str, rule: GroupRule) -> Option<Key> {
+        Some(Key { places: vec![place(at)], rule })
+    }
+
+    /// The handlers of the jobs with their doubts and groups, and how many handlers were decided.
+    fn decided(
+        routes: &[Route],
+        body: &str,
+    ) -> (Vec<(String, Option<String>, Option<Group>)>, usize) {
+        let headers = Headers::new();
+        let event = Event {
+            id: "e1",
+            event_type: "push",
+            headers: &headers,
+            body: body.as_bytes(),
+            form_field: None,
+        };
+        let routes = Routes {
+            source: "shop".parse().unwrap(),
+            form_field: None,
+            kept_bytes: 200,
+            routes: routes.to_vec(),
+        };
+        let (jobs, decisions) = routes.jobs(&event);
+        let parts = |job: NewJob| (job.handler.to_string(), job.undecided, job.group);
+        (jobs.into_iter().map(parts).collect(), decisions.iter().count())
+    }
+
+    #[test]
+    fn a_job_has_its_group_and_why_it_is_undecided() {
+        let group =
+            |text, rule| Some(Group { key: GroupKey::of(&"shop".parse().unwrap(), &[text]), rule });
+        let ordered = Route {
+            when: when("/ref", "main"),
+            key: key("/n", GroupRule::Block),
+            ..route("ordered", "push")
+        };
+        let latest = Route { key: key("/n", GroupRule::Latest), ..route("latest", "*") };
+        let routes = [ordered, latest, route("plain", "*")];
+        let job = |name: &str, doubt: Option<&str>, group| {
+            (name.to_owned(), doubt.map(str::to_owned), group)
+        };
+        let plain = || job("plain", None, None);
+        let (block, newest) = (GroupRule::Block, GroupRule::Latest);
+        for (body, jobs) in [
+            (
+                r#"{"ref":"main","n":7}"#,
+                vec![
+                    job("ordered", None, group(Some("7"), block)),
+                    job("latest", None, group(Some("7"), newest)),
+                    plain(),
+                ],
+            ),
+            (
+                r#"{"ref":"main"}"#,
+                vec![job("ordered", None, group(None, block)), job("latest", None, None), plain()],
+            ),
+            (r#"{"n":7}"#, vec![job("latest", None, group(Some("7"), newest)), plain()]),
+            (
+                r#"{"ref":"main","ref":"dev","n":7}"#,
+                vec![
+                    job("ordered", Some("/ref: it is there twice"), group(Some("7"), block)),
+                    job("latest", None, group(Some("7"), newest)),
+                    plain(),
+                ],
+            ),
+            (
+                r#"{"ref":"main","n":[]}"#,
+                vec![
+                    job("ordered", Some("/n: it is a list or an object"), None),
+                    job("latest", Some("/n: it is a list or an object"), None),
+                    plain(),
+                ],
+            ),
+        ] {
+            assert_eq!(decided(&routes, body), (jobs, 2), "{body}");
+        }
+    }
+
+    #[test]
+    fn only_the_handlers_of_the_events_type_are_decided() {
+        let other = Route { when: when("/large", "x"), ..route("other", "issues") };
+        let own = Route { when: when("/ref", "main"), ..route("own", "push") };
+        let body = format!(r#"{{"large":"{}","ref":"main"}}"#, "x".repeat(190));
+        let wanted = vec![("own".to_owned(), None, None)];
+        // The other's value would take the place of this one's.
+        assert_eq!(decided(&[other, own], &body), (wanted, 1));
     }
 }

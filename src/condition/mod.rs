@@ -9,16 +9,16 @@
 
 mod explain;
 mod key;
+mod matching;
 mod number;
-mod test;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use explain::{LineResult, TableResult};
 pub use key::Key;
+pub use matching::{Pattern, Range, Scalar, Test};
 pub use number::Decimal;
-pub use test::{Pattern, Range, Scalar, Test};
 
 use crate::payload::{self, Event, Found, Place, Reading, Unclear};
 

@@ -1,6 +1,6 @@
 //! Checks that need the whole configuration.
 
-use crate::document::Problems;
+use crate::document::{Problems, nearest};
 use crate::limits::{Limits, Unit};
 use crate::model::INTERNAL_SOURCE;
 use crate::verify;
@@ -83,9 +83,15 @@ pub(super) fn headers(sources: &[Source], handlers: &[Handler], problems: &Probl
         let kept: Vec<&str> = own.flat_map(|source| source.scheme.keeps_headers()).collect();
         for (name, at) in handler.places().filter_map(condition::header) {
             // Its sources may be in a file that could not be read.
-            if !kept.is_empty() && !kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
-                problems.report(at, condition::not_kept(name, &kept));
+            if kept.is_empty() || kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
+                continue;
             }
+            let help = match nearest(name, kept.iter().copied()) {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => format!("they keep: {}", kept.join(", ")),
+            };
+            let message = format!("no source of this handler keeps the header '{name}'");
+            problems.reject(at, message, help);
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, Runne
 use crate::payload::Place;
 use crate::retry::GiveUp;
 
-use super::condition::{self, Grouping, When};
+use super::condition::{self, When};
+use super::grouping::{self, Grouping};
 use super::read::{Context, Declared, bad_text, normal, parsed, path};
 use super::secrets::{Reference, STARS};
 use super::shown;
@@ -153,12 +154,15 @@ const FORWARD_KEYS: [(&str, &str); 2] = [
     ("sign", "a command gets no request that could be signed"),
 ];
 
+/// The keys that look at an event's values.
+const CHOOSING_KEYS: [&str; 4] = ["when", "order_by", "coalesce_by", "on_dead"];
+
 /// Reads one handler; `None` if its table has too little of one. Problems go to the section's.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
     let sources = read_sources(&section, context);
     let events = read_events(&section);
     let when = condition::read_when(&section);
-    let grouping = condition::read_grouping(&section);
+    let grouping = grouping::read(&section);
     let on_unknown = parsed::<OnUnknown>(&section, "on_unknown");
     let work = read_work(&section, context);
     let replies = |source: &&Value<String>| context.replying.contains(&source.value);
@@ -167,8 +171,16 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         let other = sources.iter().flatten().find(|source| !replies(source));
         check_answers(&section, other, events.as_deref(), on_unknown.as_ref());
     }
-    let is_internal = sources.as_deref().is_some_and(condition::is_internal);
-    condition::refuse(&section, answers, is_internal);
+    let is_internal = |source: &Value<String>| source.value == INTERNAL_SOURCE;
+    if answers {
+        let help = "remove it: its caller waits for an answer";
+        let keys = CHOOSING_KEYS.map(|key| (key, help));
+        refuse(&section, &keys, "a handler that answers runs once for each key");
+    } else if sources.iter().flatten().any(is_internal) {
+        let keys = CHOOSING_KEYS.map(|key| (key, "remove it, and name the types in events"));
+        let message = "the receiver's own events are few, and are not chosen by their values";
+        refuse(&section, &keys, message);
+    }
     section.finish();
     let Work { action, timeout, concurrency, give_up } = work?;
     Some(Handler {

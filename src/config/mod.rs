@@ -13,6 +13,7 @@ mod condition;
 mod configuration;
 mod environment;
 mod files;
+mod grouping;
 mod handlers;
 mod load;
 mod providers;

@@ -21,6 +21,7 @@ use crate::verify::{self, Resigner};
 
 use super::configuration::Config;
 use super::environment::Environment;
+use super::grouping::Grouping;
 use super::handlers::{Action, Command, Handler, Sign};
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;

@@ -78,10 +78,13 @@ impl Config {
     /// The headers that its condition or its key looks at, and that a source's signature leaves out.
     fn warn_of_unsigned_headers(&self, handler: &Handler, found: &Problems) {
         for (name, at) in handler.places().filter_map(condition::header) {
-            let Some(open) = self.sources_of(handler).find(|source| source.scheme.leaves_out(name))
-            else {
-                continue;
+            // Names compare without case; the provider file's spelling is the one that the scheme knows.
+            let leaves_out = |source: &&Source| {
+                let mut kept = source.scheme.keeps_headers();
+                let kept = kept.find(|kept| kept.eq_ignore_ascii_case(name));
+                kept.is_some_and(|kept| source.scheme.leaves_out(kept))
             };
+            let Some(open) = self.sources_of(handler).find(leaves_out) else { continue };
             let message = format!(
                 "the signature of provider '{}' leaves out '{name}': a captured delivery can be sent again with another value",
                 open.scheme.name()

@@ -22,6 +22,19 @@ command = ["./note", "audit"]
 order_by = "/sender"
 "#;
 
+#[test]
+fn the_configuration_is_shown_as_it_is_written() {
+    let site = Site::new(HANDLERS);
+    let handlers = &site.json(&["config", "show"])["handlers"];
+    let of =
+        |name: &str| handlers.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+    let wanted = r#"{"/deleted":false,"/ref":"refs/heads/main"}"#;
+    assert_eq!(of("deploy")["when"].to_string(), wanted);
+    let audit = of("audit");
+    assert_eq!((&audit["order_by"][0], &audit["on_dead"]), (&"/sender".into(), &"block".into()));
+    assert!(audit.get("when").is_none() && of("deploy").get("order_by").is_none());
+}
+
 /// Delivers an event and returns the counts of its log line: jobs, unwanted and undecided.
 fn delivered(receiver: &Receiver, id: &str, event_type: &str, body: &str) -> [Option<u64>; 3] {
     assert_eq!(receiver.github(id, event_type, body).0, 200);

@@ -298,6 +298,36 @@ fn a_public_metrics_address_is_a_warning_and_the_deliveries_address_an_error() {
 }
 
 #[test]
+fn conditions_are_counted_by_their_result_for_new_events_alone() {
+    let when = "when = { \"/n\" = { above = 1 } }\n";
+    let plain = "[handlers.all]\nsource = \"github\"\nevents = [\"*\"]\ncommand = [\"./work\"]\n";
+    let handlers = format!("{HANDLER}{when}{plain}");
+    let site = Site::with(LISTEN, &handlers);
+    site.script("work", "true");
+    let (receiver, metrics) = start(&site);
+    let counts = || {
+        let samples = samples(&page(metrics));
+        let of = |result| {
+            samples[&format!("hooklatch_conditions_total{{handler=\"work\",result=\"{result}\"}}")]
+        };
+        assert!(!samples.keys().any(|series| series.contains("conditions_total{handler=\"all\"")));
+        ["true", "false", "failed"].map(of)
+    };
+    assert_eq!(counts(), [0.0, 0.0, 0.0]);
+    for (id, body) in [("d-1", "{\"n\":2}"), ("d-2", "{\"n\":1}"), ("d-3", "{\"n\":\"x\"}")] {
+        assert_eq!(receiver.github(id, "push", body).0, 200);
+        assert_eq!(receiver.github(id, "push", body).0, 200);
+        assert_eq!(receiver.github(&format!("{id}-other"), "issues", body).0, 200);
+    }
+    assert_eq!(counts(), [1.0, 1.0, 1.0]);
+    // A reload keeps them.
+    site.configure(LISTEN, &handlers.replace("above = 1", "above = 0"));
+    assert!(site.run(&["reload"]).status.success());
+    assert_eq!(receiver.github("d-4", "push", "{\"n\":1,\"m\":0}").0, 200);
+    assert_eq!(counts(), [2.0, 1.0, 1.0]);
+}
+
+#[test]
 fn the_documentation_has_every_metric_family() {
     let mut table = String::from("| name | type | labels | |\n|---|---|---|---|\n");
     for family in FAMILIES {

@@ -527,7 +527,7 @@ async fn the_operator_puts_back_what_has_no_answer() {
     for (key, end) in [("dead", FAILED), ("held", UNKNOWN)] {
         let job = ended(&bench, key, end).await;
         assert_eq!(
-            bench.store.admin.replay(Replay::NewKey(job)).await.map(|jobs| jobs.len()),
+            bench.store.admin.replay(Replay::NewKey(job)).await.map(|done| done.jobs.len()),
             Ok(1)
         );
         let claimed = bench.claim_one().await;

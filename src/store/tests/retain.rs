@@ -190,7 +190,7 @@ async fn a_removed_job_is_never_made_again() {
     let bench = bench();
     let claimed = bench.running("done").await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
-    let job = bench.store.admin.replay(Replay::NewKey(claimed.facts.job)).await.unwrap()[0];
+    let job = bench.store.admin.replay(Replay::NewKey(claimed.facts.job)).await.unwrap().jobs[0];
     let again = bench.claim_one().await;
     bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
     bench.clock.advance(DAY);

@@ -124,7 +124,7 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let bench = bench();
     let (old, _) = stopped(&bench, "e", DEAD).await;
-    let new = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap().remove(0);
+    let new = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap().jobs.remove(0);
     assert_ne!(new, old);
     let error = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");

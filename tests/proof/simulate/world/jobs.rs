@@ -209,7 +209,7 @@ impl World<'_> {
             (what, model.replay_event(source, &about.id, handler, regardless, now.0))
         };
         self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.admin.replay_with(what, regardless).await;
+        let answer = self.store.admin.replay_with(what, regardless).await.map(|done| done.jobs);
         match (answer, expected) {
             (Ok(jobs), Ok(rows)) => {
                 assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
@@ -284,7 +284,7 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // The simulation has no requests with keys and no long listings.
+        // The simulation has no requests with keys, no conditions and no long listings.
         Error::NewerAttempt { .. }
         | Error::NoRows { .. }
         | Error::LargeBatch { .. }
@@ -293,6 +293,8 @@ fn reason(error: &Error) -> Option<No> {
         | Error::AnswerNeeded { .. }
         | Error::NobodyWaits { .. }
         | Error::OneHandler { .. }
+        | Error::Undecided { .. }
+        | Error::Unwanted { .. }
         | Error::Unavailable(_) => None,
     }
 }
