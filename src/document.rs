@@ -219,6 +219,12 @@ pub struct Section<'d> {
     problems: &'d Problems,
 }
 
+/// A value that may be written as a string, or as a table for more.
+pub enum TextOrSection<'d> {
+    Text(Value<String>),
+    Section(Section<'d>),
+}
+
 impl<'d> Section<'d> {
     /// The key's value; `None` if the key is absent, or wrong, which is reported as a problem.
     pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
@@ -321,6 +327,18 @@ impl<'d> Section<'d> {
     pub fn strings(&self) -> Vec<(String, Value<String>)> {
         let string = |(name, value)| Some((str::to_owned(name), self.read(name, value)?));
         self.members().filter_map(string).collect()
+    }
+
+    /// Every key of this table, whose values are strings or tables. Another value is reported as a problem.
+    pub fn texts_or_sections(&self) -> Vec<(String, TextOrSection<'d>)> {
+        let read = |(name, value): (&'d str, &'d Spanned<DeValue<'d>>)| {
+            let read = match value.get_ref() {
+                DeValue::String(_) => TextOrSection::Text(self.read(name, value)?),
+                _ => TextOrSection::Section(self.child(name, value)?),
+            };
+            Some((name.to_owned(), read))
+        };
+        self.members().filter_map(read).collect()
     }
 
     /// The position of this table.

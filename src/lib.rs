@@ -19,6 +19,7 @@ pub mod payload;
 pub mod provider;
 pub mod retry;
 pub mod routing;
+pub mod values;
 pub mod verify;
 
 // Layer 2: effects.

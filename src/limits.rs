@@ -160,12 +160,29 @@ pub const NOTICE_WINDOW: Duration = Duration::from_secs(10 * 60);
 /// The most steps of a JSON pointer. Providers' pointers have up to 4; the JSON reader recurses once per step.
 pub const POINTER_STEPS: usize = 16;
 
+/// Most values of a handler: far more than a command has a use for.
+pub const VALUES_COUNT: usize = 64;
+
+/// Longest text of a value, unless it says otherwise: longer than a commit's subject, a name or a link.
+pub const VALUE_BYTES: u64 = 4 * KIB;
+
+/// Longest text that a value may have: Linux starts no program with a string of 128 KiB.
+pub const VALUE_MOST_BYTES: u64 = 64 * KIB;
+
+/// All values of an attempt together, and also what of them stands in the arguments: a quarter of the 256 KiB that
+/// a program gets even under the smallest limit of its stack.
+pub const VALUES_BYTES: usize = 64 << 10;
+
+/// Largest compiled `match`, and the longest text that it looks at: their product bounds the time, some 10 ms.
+pub const VALUE_PATTERN_BYTES: usize = 16 << 10;
+pub const VALUE_PATTERN_TEXT_BYTES: usize = 4 << 10;
+
 /// The largest timestamp tolerance: over a day it does not protect against replays any more.
 pub const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Largest header of a receiver's message to a runner: a Start, whose texts are all bounded by the model and come to
-/// less than 2 KiB.
-pub const TO_RUNNER_BYTES: u64 = 64 * KIB;
+/// less than 2 KiB, and whose headers ([`HEADERS_KEPT_BYTES`]) come to 107 KiB even as lines of one letter, in base64.
+pub const TO_RUNNER_BYTES: u64 = 128 * KIB;
 
 /// Largest header of a runner's message: a list of 10,000 attempts (the maximum of `runner_attempts_count`) of some
 /// 200 bytes each, and of 1,000 incarnations.
@@ -235,6 +252,9 @@ pub const QUARANTINE_BODY_BYTES: u64 = 1 << 20;
 
 /// How long a forward may take to connect. A failure to connect is the handler's, and costs no attempt.
 pub const FORWARD_CONNECT: Duration = Duration::from_secs(5);
+
+/// Longest path and query of a forward with values in it: what most servers take of a request line.
+pub const FORWARD_PATH_BYTES: usize = 8 << 10;
 
 /// Kept of a forward's answer.
 pub const ANSWER_KEPT_BYTES: usize = 4 << 10;

@@ -80,6 +80,7 @@ fn client(endpoint: SocketAddr, requests: &[Vec<u8>]) -> f64 {
         connect_timeout: LONGEST,
         answer_bytes: 0,
         whole_answer_bytes: None,
+        request: None,
     };
     let stop = Cancellation::default();
     let clock = Clock::system();

@@ -3,9 +3,9 @@
 use crate::document::{Problems, nearest};
 use crate::limits::{Limits, Unit};
 use crate::model::INTERNAL_SOURCE;
+use crate::payload::Place;
 use crate::verify;
 
-use super::condition;
 use super::handlers::{Action, Handler, Sign};
 use super::read::millis;
 use super::settings::{KEEP_IDS, LISTEN, METRICS_LISTEN, Settings};
@@ -76,19 +76,22 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
     }
 }
 
-/// Checks that a source of each handler keeps the headers that its condition and its key look at.
+/// Checks that a source of each handler keeps the headers that its condition, its key and its values name.
 pub(super) fn headers(sources: &[Source], handlers: &[Handler], problems: &Problems) {
     for handler in handlers {
         let own = sources.iter().filter(|source| handler.takes(&source.name));
         let kept: Vec<&str> = own.flat_map(|source| source.scheme.keeps_headers()).collect();
-        for (name, at) in handler.places().filter_map(condition::header) {
-            // Its sources may be in a file that could not be read.
-            if kept.is_empty() || kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
+        let of_values =
+            handler.values.iter().filter_map(|rule| Some((rule.value.from.as_ref()?, &rule.at)));
+        let places = handler.places().map(|place| (&place.value, &place.at)).chain(of_values);
+        for (place, at) in places {
+            let Place::Header(name) = place else { continue };
+            if kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
                 continue;
             }
             let help = match nearest(name, kept.iter().copied()) {
                 Some(near) => format!("did you mean '{near}'?"),
-                None => format!("they keep: {}", kept.join(", ")),
+                None => "add it to keep_headers in the provider's file".to_owned(),
             };
             let message = format!("no source of this handler keeps the header '{name}'");
             problems.reject(at, message, help);

@@ -11,12 +11,15 @@ use crate::handler::Target;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
 use crate::payload::Place;
 use crate::retry::GiveUp;
+use crate::values::Template;
 
 use super::condition::{self, When};
 use super::grouping::{self, Grouping};
 use super::read::{Context, Declared, bad_text, normal, parsed, path};
+use super::requests::{self, Request};
 use super::secrets::{Reference, STARS};
 use super::shown;
+use super::values::{self, Fixed, Rules};
 use super::variables::{self, Variable};
 
 /// One handler, as `config show` prints it. Secrets are references.
@@ -37,6 +40,8 @@ pub(crate) struct Handler {
     #[serde(flatten, serialize_with = "shown::give_up")]
     pub(crate) give_up: GiveUp,
     pub(crate) on_unknown: OnUnknown,
+    #[serde(serialize_with = "values::serialize", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) values: Rules,
     /// A source answers its requests with what this handler answers.
     #[serde(skip)]
     pub(super) answers: bool,
@@ -110,6 +115,8 @@ pub(crate) struct Forward {
     /// Whether and how its requests are signed anew; `None` if the key is missing.
     #[serde(serialize_with = "serialize_sign")]
     pub(crate) sign: Option<Value<Sign>>,
+    #[serde(flatten)]
+    pub(crate) request: Request,
 }
 
 /// The value of `sign`.
@@ -131,6 +138,9 @@ pub(crate) struct Command {
     /// The program as it is written.
     #[serde(skip)]
     pub(super) program: String,
+    /// Those behind the program, split at the handler's values; empty if it has none.
+    #[serde(skip)]
+    pub(super) arguments: Vec<Template>,
     pub(crate) cwd: Option<Value<PathBuf>>,
     #[serde(serialize_with = "shown::variables")]
     pub(crate) env: Vec<(String, Value<Variable>)>,
@@ -138,6 +148,13 @@ pub(crate) struct Command {
     #[serde(serialize_with = "shown::duration")]
     pub(crate) grace: Duration,
     pub(crate) runner: Value<RunnerName>,
+}
+
+impl Command {
+    /// Whether its arguments have values.
+    pub(super) fn has_values(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.names().next().is_some())
+    }
 }
 
 /// The keys that only handlers of one kind have, and why the other kind does not have them.
@@ -149,9 +166,11 @@ const COMMAND_KEYS: [(&str, &str); 6] = [
     ("max_attempts", "forwards are retried by time: use give_up_after"),
     ("runner", "the receiver itself makes a forward's requests"),
 ];
-const FORWARD_KEYS: [(&str, &str); 2] = [
+const FORWARD_KEYS: [(&str, &str); 4] = [
     ("give_up_after", "commands are retried by count: use max_attempts"),
     ("sign", "a command gets no request that could be signed"),
+    ("headers", "a command has its values as variables"),
+    ("part", "a command reads the whole body; take the part as a value"),
 ];
 
 /// The keys that look at an event's values.
@@ -164,7 +183,8 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let when = condition::read_when(&section);
     let grouping = grouping::read(&section);
     let on_unknown = parsed::<OnUnknown>(&section, "on_unknown");
-    let work = read_work(&section, context);
+    let values = values::read(&section);
+    let work = read_work(&section, context, &values);
     let replies = |source: &&Value<String>| context.replying.contains(&source.value);
     let answers = sources.iter().flatten().any(|source| replies(&source));
     if answers {
@@ -194,6 +214,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             (None, Action::Forward(_)) if !answers => OnUnknown::Rerun,
             (None, _) => OnUnknown::Hold,
         },
+        values,
         answers,
         action,
         timeout,
@@ -253,15 +274,15 @@ struct Work {
     give_up: GiveUp,
 }
 
-fn read_work(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
+fn read_work(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Option<Work> {
     let fault = match (section.has("command"), section.has("forward")) {
         (true, false) => {
             refuse(section, &FORWARD_KEYS, "is for forwards, and this handler is a command");
-            return read_command(section, context);
+            return read_command(section, context, values);
         }
         (false, true) => {
             refuse(section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
-            return read_forward(section, context);
+            return read_forward(section, context, values);
         }
         (true, true) => Fault::new(
             "both 'command' and 'forward' are given",
@@ -345,7 +366,7 @@ fn read_events(section: &Section<'_>) -> Option<Vec<Value<String>>> {
     Some(events)
 }
 
-fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
+fn read_command(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Option<Work> {
     let argv = read_argv(section, context.folder);
     let cwd = path(section, "cwd", context.folder);
     let env = variables::read_env(section, context.folder);
@@ -357,7 +378,14 @@ fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
     let runner = parsed(section, "runner")
         .unwrap_or_else(|| Value { value: RunnerName::default(), at: section.here() });
     let (argv, program) = argv?;
-    let command = Command { argv, program, cwd, env, pass_env, grace, runner };
+    let mut arguments = Vec::new();
+    if !values.is_empty() {
+        let cwd = cwd.as_ref().and_then(|cwd| Some((cwd.value.to_str()?, &cwd.at)));
+        let written = section.texts("command").unwrap_or_default();
+        let fixed = Fixed { cwd, env: &env, pass_env: &pass_env };
+        arguments = values::arguments(section, &written, values, &fixed);
+    }
+    let command = Command { argv, program, arguments, cwd, env, pass_env, grace, runner };
     Some(Work {
         action: Action::Command(Box::new(command)),
         timeout,
@@ -366,8 +394,9 @@ fn read_command(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
     })
 }
 
-fn read_forward(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
+fn read_forward(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Option<Work> {
     let target = section.convert(section.get::<String>("forward"), |text| Target::parse(&text));
+    let request = requests::read(section, target.as_ref(), values);
     let timeout = context.duration(section, "timeout", "forward_timeout_millis").value;
     let concurrency = context.number(section, "concurrency", "forward_concurrency_count").value;
     let age = context.duration(section, "give_up_after", "give_up_after_millis").value;
@@ -377,7 +406,7 @@ fn read_forward(section: &Section<'_>, context: &Context<'_>) -> Option<Work> {
         Err(text) => Reference::parse(&text, context.folder).map(Sign::With),
     });
     Some(Work {
-        action: Action::Forward(Forward { target: target?.value, sign }),
+        action: Action::Forward(Forward { target: target?.value, sign, request: request? }),
         timeout,
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
         give_up: GiveUp::After(age),

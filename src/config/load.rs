@@ -96,7 +96,10 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     check::settings(&settings, &sources, of_main);
     check::replies(&settings, &sources, &handlers, of_main);
     check::signing(&sources, &handlers, of_main);
-    check::headers(&sources, &handlers, of_main);
+    // A source that could not be read may keep the header.
+    if sources.len() == source_names.len() {
+        check::headers(&sources, &handlers, of_main);
+    }
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     warnings::general(&main.name, &settings, &sources, &unwise);

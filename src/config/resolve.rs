@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::dispatcher::Worker;
 use crate::document::{At, Fault, Problem, Problems, Value};
+use crate::handler::forward::RequestValues;
 use crate::handler::{self, ForwardSettings};
 use crate::http;
 use crate::limits::{self, Limits};
@@ -16,15 +17,17 @@ use crate::model::{Digest, Name, RunnerName};
 use crate::provider::Scheme;
 use crate::retry::Policy;
 use crate::runner;
-use crate::runner::{CommandSettings, Configured};
+use crate::runner::{CommandSettings, CommandValues, Configured};
+use crate::values::Values;
 use crate::verify::{self, Resigner};
 
 use super::configuration::Config;
 use super::environment::Environment;
-use super::grouping::Grouping;
 use super::handlers::{Action, Command, Handler, Sign};
+use super::requests::Request;
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;
+use super::values;
 use super::variables::Variable;
 
 pub struct Resolved {
@@ -61,7 +64,7 @@ impl Config {
         let resolver = Resolver::new(self, environment);
         let configured = |(handler, command): (&Handler, &Command)| Configured {
             name: handler.name.clone(),
-            digest: digest(handler, command, self.limits()),
+            digest: digest(handler, command, &self.form_fields(handler), self.limits()),
             settings: resolver.command(handler, command),
         };
         let commands = self.commands_of(runner).map(configured).collect();
@@ -124,6 +127,14 @@ impl Config {
         self.commands().filter(move |(_, command)| command.runner.value == *runner)
     }
 
+    /// The form field of each of the handler's sources whose scheme has one.
+    fn form_fields(&self, handler: &Handler) -> BTreeMap<Name, String> {
+        let sources = self.sources.iter().filter(|source| handler.takes(&source.name));
+        let field =
+            |source: &Source| Some((source.name.clone(), source.scheme.form_field()?.to_owned()));
+        sources.filter_map(field).collect()
+    }
+
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| Some((handler, handler.command()?)))
     }
@@ -131,7 +142,12 @@ impl Config {
 
 /// The digest of everything that decides how a command is run. It is made from what is written, so that a
 /// receiver, which may not read the values, computes the same as its runner. JSON keeps the parts apart.
-fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
+fn digest(
+    handler: &Handler,
+    command: &Command,
+    form_fields: &BTreeMap<Name, String>,
+    limits: &Limits,
+) -> Digest {
     let variable = |(name, variable): &(String, Value<Variable>)| match &variable.value {
         Variable::Text(text) => serde_json::json!([name, "text", text]),
         Variable::Reference(reference) => {
@@ -150,6 +166,9 @@ fn digest(handler: &Handler, command: &Command, limits: &Limits) -> Digest {
     });
     if handler.answers {
         all["answer_bytes"] = limits.answer_whole_bytes.into();
+    }
+    if !handler.values.is_empty() {
+        all["values"] = serde_json::json!([values::written(&handler.values), form_fields]);
     }
     Digest(Sha256::digest(all.to_string()).into())
 }
@@ -321,7 +340,7 @@ impl<'a> Resolver<'a> {
         let built = match &handler.action {
             Action::Command(command) => handler::Handler::Command(handler::Command {
                 runner: command.runner.value.clone(),
-                configuration: digest(handler, command, limits),
+                configuration: digest(handler, command, &self.config.form_fields(handler), limits),
                 timeout: handler.timeout,
                 output_bytes: output_bytes(limits),
                 answers: handler.answers,
@@ -333,6 +352,7 @@ impl<'a> Resolver<'a> {
                 connect_timeout: limits::FORWARD_CONNECT,
                 answer_bytes: limits::ANSWER_KEPT_BYTES,
                 whole_answer_bytes,
+                request: self.request(handler, &forward.request).map(Arc::new),
             }),
         };
         Worker {
@@ -361,7 +381,30 @@ impl<'a> Resolver<'a> {
             output_bytes: output_bytes(limits),
             answer_bytes: handler.answers.then(|| size(limits.answer_whole_bytes)),
             stdin_memory_bytes: size(limits.stdin_memory_bytes),
+            values: self
+                .values(handler)
+                .map(|values| CommandValues { values, arguments: command.arguments.clone() }),
         }
+    }
+
+    /// `None` if requests are as the deliveries came.
+    fn request(&self, handler: &Handler, request: &Request) -> Option<RequestValues> {
+        let headers = request.headers.iter();
+        let none = || Values { rules: Vec::new(), form_fields: self.config.form_fields(handler) };
+        request.is_made(&handler.values).then(|| RequestValues {
+            values: self.values(handler).unwrap_or_else(none),
+            path: request.path.0.clone(),
+            query: request.path.1.clone(),
+            headers: headers.map(|one| (one.name.clone(), one.template.clone())).collect(),
+            part: request.part.as_ref().map(|part| part.value.clone()),
+        })
+    }
+
+    /// `None` if the handler has none.
+    fn values(&self, handler: &Handler) -> Option<Values> {
+        let rules: Vec<_> = handler.values.iter().map(|rule| rule.value.clone()).collect();
+        let form_fields = self.config.form_fields(handler);
+        (!rules.is_empty()).then_some(Values { rules, form_fields })
     }
 
     /// The user's home folder, or the root folder if it does not exist, as for many system users.

@@ -62,6 +62,13 @@ pub(super) fn variables<S: Serializer>(
     serializer.collect_seq(all.iter().map(shown))
 }
 
+pub(super) fn maybe_text<S: Serializer>(
+    one: &Option<Value<impl Display>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    one.as_ref().map(|one| one.value.to_string()).serialize(serializer)
+}
+
 pub(super) fn give_up<S: Serializer>(give_up: &GiveUp, serializer: S) -> Result<S::Ok, S::Error> {
     match give_up {
         GiveUp::Attempts(count) => BTreeMap::from([("max_attempts", *count)]).serialize(serializer),

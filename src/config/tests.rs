@@ -333,3 +333,52 @@ fn a_command_is_looked_for_where_the_runner_will() {
     let found = config.check_commands(&elsewhere, &RunnerName::default());
     assert!(found[0].message.contains("in no folder of PATH (/no/such/folder)"), "{found:?}");
 }
+
+#[test]
+fn values_and_what_they_are_read_by_are_in_the_digest_of_a_command() {
+    let text = r#"
+[sources.ci]
+provider = "github"
+secrets = "env:SECRET"
+[sources.shop]
+provider = "stripe"
+secrets = "env:SECRET"
+[handlers.run]
+source = "ci"
+events = ["*"]
+command = ["/bin/true", "--branch={BRANCH}"]
+[handlers.run.values]
+BRANCH = { from = "/ref", strip = "refs/heads/", is = "ref", match = "main|dev", max = "1 KiB", else = "main" }
+"#;
+    let of = |text: &str| {
+        let (_folder, path) = written(text);
+        let config = load(&path).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let commands = config.resolve_commands(&environment(), &RunnerName::default()).unwrap();
+        let workers = config.resolve(&environment()).unwrap().workers;
+        let Handler::Command(known) = &workers[0].handler else { panic!("a command") };
+        assert_eq!(known.configuration, commands[0].digest, "both ends have one");
+        (config, commands)
+    };
+    let (config, commands) = of(text);
+    let values = commands[0].settings.values.as_ref().unwrap();
+    assert_eq!(values.values.form_fields.values().collect::<Vec<_>>(), ["payload"]);
+    assert_eq!(values.arguments.len(), 1);
+    assert!(of(text).0.changed_handlers(&config).is_empty());
+    for (from, to) in [
+        ("BRANCH", "NAME"),
+        ("/ref", "/base_ref"),
+        ("refs/heads/", "refs/"),
+        ("is = \"ref\"", "is = \"line\""),
+        ("main|dev", "main"),
+        ("1 KiB", "2 KiB"),
+        ("else = \"main\"", "else = \"dev\""),
+        ("--branch", "--name"),
+        // Without the form field a pointer reads another text.
+        ("source = \"ci\"", "source = \"shop\""),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let (changed, other) = of(&text.replace(from, to));
+        assert_ne!(other[0].digest, commands[0].digest, "{from}");
+        assert!(!changed.changed_handlers(&config).is_empty(), "{from}");
+    }
+}

@@ -91,5 +91,5 @@ fn bad_variable(name: &str) -> Option<Fault> {
         return Some(Fault::new(message, "remove it"));
     }
     let message = || format!("{name} is set by hooklatch for every attempt").into();
-    FACTS.contains(&name).then(message)
+    (FACTS.contains(&name) || name.starts_with("HOOKLATCH_HEADER_")).then(message)
 }

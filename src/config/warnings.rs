@@ -13,7 +13,8 @@ use crate::verify;
 
 use super::condition;
 use super::configuration::Config;
-use super::handlers::{Action, Forward, Handler};
+use super::handlers::{Action, Command, Forward, Handler};
+use super::interpreters;
 use super::secrets::Reference;
 use super::settings::{LISTEN, METRICS_LISTEN, Settings};
 use super::sources::Source;
@@ -39,8 +40,14 @@ impl Config {
             self.warn_of_events(handler, &found);
             self.warn_of_unsigned_headers(handler, &found);
             match &handler.action {
-                Action::Command(command) => warn_of_written_secrets(&command.env, &found),
-                Action::Forward(forward) => self.warn_of_old_signature(handler, forward, &found),
+                Action::Command(command) => {
+                    warn_of_written_secrets(&command.env, &found);
+                    warn_of_remote_shell(command, &found);
+                }
+                Action::Forward(forward) => {
+                    self.warn_of_old_signature(handler, forward, &found);
+                    self.warn_of_part(handler, forward, &found);
+                }
             }
             for (secret, at) in handler.secrets() {
                 warn_of_permissions(secret, at, &found);
@@ -90,6 +97,17 @@ impl Config {
                 open.scheme.name()
             );
             found.reject(at, message, "look at the body where you can");
+        }
+    }
+
+    /// A forward whose requests have the signature of a body that they do not have.
+    fn warn_of_part(&self, handler: &Handler, forward: &Forward, found: &Problems) {
+        let signed = self.sources_of(handler).any(|source| source.scheme.signs());
+        if let (Some(part), None, true) = (&forward.request.part, &forward.sign, signed) {
+            let message =
+                "an endpoint that verifies will refuse it: the signature is that of the whole body";
+            let help = "sign = true signs the part anew; sign = false says that the endpoint does not verify";
+            found.reject(&part.at, message, help);
         }
     }
 
@@ -181,6 +199,16 @@ pub(super) fn general(main: &str, settings: &Settings, sources: &[Source], found
         if source.takes_anybody() {
             found.report(&source.at, "takes events from anybody on this machine, unverified");
         }
+    }
+}
+
+/// Values among the arguments of a command on another machine.
+fn warn_of_remote_shell(command: &Command, found: &Problems) {
+    let words: Vec<&str> = command.argv.value.iter().map(String::as_str).collect();
+    if command.has_values() && interpreters::is_remote(&words) {
+        let message = "ssh joins its arguments to one text, and a shell over there runs it";
+        let help = "let a script over there read the event from standard input, or make sure by match that no value has a space or a shell's special character";
+        found.reject(&command.argv.at, message, help);
     }
 }
 

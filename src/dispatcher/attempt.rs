@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use crate::handler::{Handler, Report, RunnerClient};
-use crate::model::{EventId, Name, OnUnknown, Outcome, RunnerName, Timestamp};
+use crate::model::{EventId, HeldReason, Name, OnUnknown, Outcome, RunnerName, Timestamp};
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::message::Key;
 use crate::store::{Claims, Completion, Error, Jobs, Notice, Record};
@@ -69,12 +69,13 @@ impl Attempt {
         pause: Option<Duration>,
         now: Timestamp,
     ) -> Completion {
-        let Report { outcome, retry_after, record, answer, .. } = report;
+        let Report { outcome, value_refused, retry_after, record, answer, .. } = report;
         let counts = pause.is_none() && outcome != Outcome::NotStarted;
         let counted = self.counted + u32::from(counts);
         let next = match (outcome, pause) {
             // The job waits as long as its handler, and its number of counted attempts stays.
             (Outcome::Failed, Some(pause)) => Next::Wait { due_at: now.after(pause) },
+            _ if value_refused => Next::Held(HeldReason::ValueRefused),
             _ => policy.next(outcome, History { counted, since: self.since }, retry_after, now),
         };
         let Key { job, attempt } = self.key;
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::limits::Limits;
-    use crate::model::{DeadReason, HeldReason};
+    use crate::model::DeadReason;
     use crate::store::{Settings, Store};
 
     const NOW: Timestamp = Timestamp(1_000_000);
@@ -249,6 +250,7 @@ mod tests {
         let report = Report {
             outcome,
             handler_broken: pause.is_some(),
+            value_refused: false,
             retry_after: None,
             record: Record::default(),
             answer: None,
@@ -275,6 +277,24 @@ mod tests {
             assert_eq!((completion.counts, completion.next), (counts, next), "{outcome}");
             assert_eq!((completion.outcome, completion.attempt), (outcome, 9));
         }
+    }
+
+    #[test]
+    fn a_refused_value_holds_the_job_and_counts_no_attempt() {
+        let report = Report {
+            value_refused: true,
+            ..Report::new(Outcome::NotStarted, "value A is refused")
+        };
+        let answering = report.clone().at_once();
+        let completion = attempt().completion(report, &POLICY, None, NOW);
+        assert_eq!(
+            (completion.counts, completion.next),
+            (false, Next::Held(HeldReason::ValueRefused))
+        );
+        assert_eq!(completion.outcome, Outcome::NotStarted);
+        let once = Policy { give_up: GiveUp::Attempts(1), answers: true, ..POLICY };
+        let completion = attempt().completion(answering, &once, None, NOW);
+        assert_eq!(completion.next, Next::Dead(DeadReason::Exhausted));
     }
 
     #[tokio::test]

@@ -344,6 +344,7 @@ mod tests {
                 connect_timeout: SECOND,
                 answer_bytes: 0,
                 whole_answer_bytes: None,
+                request: None,
             }),
             policy: Policy {
                 on_unknown: OnUnknown::Hold,

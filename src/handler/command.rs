@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::Limits;
-use crate::model::{Answer, Digest, Facts, Headers, Incarnation, Outcome, RunnerName};
+use crate::model::{Answer, Digest, Facts, Incarnation, Outcome, RunnerName};
 use crate::runner::message::{Refusal, Start};
 use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
@@ -59,8 +59,7 @@ impl Command {
             incarnation: runner,
             configuration: self.configuration,
             body: digest(body.clone()).await,
-            // The headers stay with the receiver: no command gets them.
-            facts: Facts { headers: Headers::new(), body: Bytes::new(), ..facts },
+            facts: Facts { body: Bytes::new(), ..facts },
         };
         report(pending.start(start, body).await, Some(self))
     }
@@ -90,7 +89,8 @@ fn report(result: AttemptResult, command: Option<&Command>) -> Report {
     }
 }
 
-/// No refusal counts against the limit of attempts. If the next start would be refused too, the handler backs
+/// No refusal counts against the limit of attempts. A refused value is the event's fault, and any other start of it
+/// would be refused. If the next start would be refused too, the handler backs
 /// off; a refusal because of the connection is over with the next connection (R12).
 fn refused(NotStarted { reason, detail }: NotStarted) -> Report {
     match reason {
@@ -98,6 +98,7 @@ fn refused(NotStarted { reason, detail }: NotStarted) -> Report {
         | Refusal::Draining
         | Refusal::StaleEpoch
         | Refusal::NotReceived => Report::new(Outcome::NotStarted, detail),
+        Refusal::Values => Report::value_refused(detail),
         Refusal::UnknownHandler
         | Refusal::OtherDigest
         | Refusal::NoResources
@@ -152,6 +153,7 @@ fn judge(exited: Exited, command: Option<&Command>) -> Report {
         outcome,
         handler_broken: outcome == Outcome::Failed
             && exit_code.is_some_and(|code| CANNOT_RUN.contains(&code)),
+        value_refused: false,
         retry_after: None,
         record: Record {
             detail,

@@ -37,6 +37,8 @@ pub struct Report {
     /// The handler itself cannot run (not found, 126/127, spawn error, connection refused): it backs
     /// off as a whole and the attempt does not count.
     pub handler_broken: bool,
+    /// A value of the event is not what the handler's configuration allows, so nothing began.
+    pub value_refused: bool,
     /// The delay that the endpoint asked for (Retry-After).
     pub retry_after: Option<Duration>,
     /// What is stored for the operator.
@@ -49,7 +51,14 @@ impl Report {
     /// A report of `outcome` with one sentence for the operator.
     pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Self {
         let record = Record { detail: detail.into(), ..Record::default() };
-        Report { outcome, handler_broken: false, retry_after: None, record, answer: None }
+        Report {
+            outcome,
+            handler_broken: false,
+            value_refused: false,
+            retry_after: None,
+            record,
+            answer: None,
+        }
     }
 
     /// A report that the attempt did not begin because the handler cannot run.
@@ -57,10 +66,15 @@ impl Report {
         Report { handler_broken: true, ..Report::new(Outcome::NotStarted, detail) }
     }
 
+    /// A report that the attempt did not begin because of a value.
+    fn value_refused(detail: impl Into<String>) -> Self {
+        Report { value_refused: true, ..Report::new(Outcome::NotStarted, detail) }
+    }
+
     /// The report for a client that waits for an answer: an attempt that cannot run now has failed.
     pub(crate) fn at_once(self) -> Self {
-        if self.handler_broken {
-            Report { outcome: Outcome::Failed, handler_broken: false, ..self }
+        if self.handler_broken || self.value_refused {
+            Report { outcome: Outcome::Failed, handler_broken: false, value_refused: false, ..self }
         } else {
             self
         }

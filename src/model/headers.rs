@@ -32,6 +32,10 @@ impl Headers {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_slice()))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The lines as HTTP/1.1 writes them, `Name: value CRLF` each. The stored form, which loses no byte.
     pub fn to_wire(&self) -> Vec<u8> {
         let mut wire = Vec::new();
@@ -61,7 +65,7 @@ impl Headers {
     }
 }
 
-/// What a handler gets to know about its event and attempt. A runner gets the body apart from it, and no headers.
+/// What a handler gets to know about its event and attempt. A runner gets the body apart from it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Facts {
     pub handler: Name,
@@ -80,11 +84,28 @@ pub struct Facts {
     /// When the delivery arrived.
     pub received_at: Timestamp,
     /// Only those that the source's scheme keeps.
-    #[serde(skip)]
+    #[serde(default, with = "wire_text", skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
     /// The bytes that the provider sent.
     #[serde(skip)]
     pub body: Bytes,
+}
+
+/// The form of headers in JSON: their stored form, in base64.
+mod wire_text {
+    use data_encoding::BASE64;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Headers;
+
+    pub(super) fn serialize<S: Serializer>(headers: &Headers, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&BASE64.encode(&headers.to_wire()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Headers, D::Error> {
+        let wire = BASE64.decode(String::deserialize(d)?.as_bytes()).map_err(Error::custom)?;
+        Ok(Headers::from_wire(&wire))
+    }
 }
 
 /// Bytes from outside as JSON shows them: `{"text": …}` where they are UTF-8, `{"base64": …}`

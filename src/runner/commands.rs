@@ -97,6 +97,7 @@ mod tests {
             output_bytes: (0, 0),
             answer_bytes: None,
             stdin_memory_bytes: 0,
+            values: None,
         };
         Configured { name: name.parse().unwrap(), digest: Digest([digest; 32]), settings }
     }

@@ -14,10 +14,10 @@ use crate::model::{Digest, Facts, Incarnation, JobId, Name, RunnerName};
 pub use outputs::{Extent, Outputs};
 
 /// The newest version of the protocol that this program speaks.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The oldest version that it accepts.
-pub const OLDEST: u32 = 4;
+pub const OLDEST: u32 = 5;
 
 /// An attempt of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct Start {
     pub configuration: Digest,
     #[serde(with = "hex")]
     pub body: Digest,
-    /// Without headers and body.
+    /// Without the body.
     pub facts: Facts,
 }
 
@@ -189,6 +189,8 @@ pub enum Refusal {
     StaleEpoch,
     /// The program or its folder is at fault.
     CannotStart,
+    /// A value of the event is not what the runner's configuration of the command allows.
+    Values,
     /// The body does not have the announced digest.
     BadBody,
     /// No runner has the Start or will get it. The receiver concludes this; no runner sends it.

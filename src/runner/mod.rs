@@ -42,17 +42,26 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::model::Timestamp;
+use crate::model::{Facts, Timestamp};
+use crate::values::{self, Refused, Template, Values};
 
 pub use capture::Captured;
 pub use commands::{CommandList, Configured, Reload};
 pub use spawn::{PATH, handle_ignored};
 pub use wire::WireError;
 
+/// The values of a command, and where they stand in its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandValues {
+    pub values: Values,
+    /// The arguments behind the program.
+    pub arguments: Vec<Template>,
+}
+
 /// A configured command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSettings {
-    /// Program and arguments; never a shell line. A program without a slash is looked up in PATH.
+    /// Program and arguments, as configured; never a shell line. A program without a slash is looked up in PATH.
     pub argv: Vec<String>,
     /// Working directory; [`CommandSettings::home`] if it is not set.
     pub cwd: Option<PathBuf>,
@@ -71,6 +80,23 @@ pub struct CommandSettings {
     pub answer_bytes: Option<usize>,
     /// Bodies up to this size are kept in memory, larger ones in an unlinked file.
     pub stdin_memory_bytes: usize,
+    /// What it gets of an event besides the body and the fixed variables.
+    pub values: Option<CommandValues>,
+}
+
+impl CommandSettings {
+    /// The same command with the values of this event: its arguments, and a variable for each.
+    fn for_event(
+        &self,
+        CommandValues { values, arguments }: &CommandValues,
+        facts: &Facts,
+    ) -> Result<Self, Refused> {
+        let texts = values.of(facts)?;
+        let arguments = values::arguments(arguments, &texts)?;
+        let argv = self.argv.iter().take(1).cloned().chain(arguments).collect();
+        let env = self.env.iter().cloned().chain(texts).collect();
+        Ok(CommandSettings { argv, env, values: None, ..self.clone() })
+    }
 }
 
 /// How a started attempt of a command ended. The ledger and the wire carry it in this form; its

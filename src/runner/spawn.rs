@@ -1,11 +1,11 @@
 //! Starts a command: environment, working directory, standard streams, process group.
 //!
-//! Must stay true: the program's arguments are those of the configuration, with nothing of a delivery in
-//! them. It gets a new environment, no descriptor but 0 to 2, an empty signal mask and a default SIGPIPE
+//! Must stay true: program and arguments are those of the settings, and nothing is added to them. It gets a new environment, no descriptor but 0 to 2, an empty signal mask and a default SIGPIPE
 //! (both by the standard library), the default for every other signal ([`handle_ignored`]), and the soft file
 //! limit that the receiver or the runner was started with ([`Launch`](super::launch::Launch)). If a start
 //! fails, the reason names what is at fault: the program, the working directory, or the machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use super::capture::Output;
 use super::ledger::Process;
 use super::lifecycle::Lifecycle;
 use super::{Captured, CommandSettings, descriptors, oom, orphaned, reap, script, stdin, zombies};
-use crate::model::Facts;
+use crate::model::{Facts, Headers};
 
 /// Installs a handler that does nothing for every signal that this process was started to ignore: the kernel
 /// resets a handled signal to its default when a program is executed, and leaves an ignored one ignored (C6).
@@ -194,10 +194,27 @@ fn environment(settings: &CommandSettings, facts: &Facts) -> Vec<(String, String
         ("HOOKLATCH_RECEIVED_AT", facts.received_at.to_string()),
         ("HOOKLATCH_HANDLER", facts.handler.to_string()),
     ];
+    let headers = headers(&facts.headers);
     let caller = facts.caller.iter().map(|caller| ("HOOKLATCH_CALLER", caller.clone()));
     let owned = |(key, value): (&str, String)| (key.to_owned(), value);
     let attempt = attempt.into_iter().chain(caller).map(owned);
-    fixed.map(owned).into_iter().chain(settings.env.iter().cloned()).chain(attempt).collect()
+    let settings = settings.env.iter().cloned();
+    fixed.map(owned).into_iter().chain(settings).chain(headers).chain(attempt).collect()
+}
+
+/// A variable for each kept header, such as `HOOKLATCH_HEADER_X_GITHUB_EVENT`, if it came once and in printable ASCII.
+fn headers(headers: &Headers) -> impl Iterator<Item = (String, String)> {
+    let mut variables: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for (header, value) in headers.iter() {
+        let shown = |c: char| if c == '-' { '_' } else { c.to_ascii_uppercase() };
+        let name = format!("HOOKLATCH_HEADER_{}", header.chars().map(shown).collect::<String>());
+        let is_variable = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let is_printable = value.iter().all(|byte| (b' '..=b'~').contains(byte));
+        let text = (is_variable && is_printable)
+            .then(|| value.iter().map(|byte| char::from(*byte)).collect());
+        variables.entry(name).and_modify(|first| *first = None).or_insert(text);
+    }
+    variables.into_iter().filter_map(|(name, text)| Some((name, text?)))
 }
 
 /// Why a start failed, naming what is at fault: the kernel's error number is the same for a missing program and

@@ -47,6 +47,7 @@ fn settings(folder: &Path, argv: &[&str]) -> CommandSettings {
         output_bytes: (1024, 1024),
         answer_bytes: None,
         stdin_memory_bytes: 1 << 20,
+        values: None,
     }
 }
 
@@ -158,6 +159,39 @@ async fn a_caller_is_one_variable_more() {
     let callers: Vec<_> = out.lines().filter(|line| line.starts_with("HOOKLATCH_CALLER")).collect();
     assert_eq!(callers, ["HOOKLATCH_CALLER=shop\tCN=till 7,O=Shop"]);
     assert_eq!(out.lines().count(), 12);
+}
+
+#[tokio::test]
+async fn kept_headers_are_variables_if_they_can_be_read_in_one_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut headers = Headers::new();
+    for (name, value) in [
+        ("X-GitHub-Event", "push".as_bytes()),
+        ("User-Agent", b"GitHub Hook/1"),
+        ("X-Twice", b"1"),
+        ("x-twice", b"2"),
+        ("X_Twice", b"3"),
+        ("X-Raw", b"\xff"),
+        ("X-Tab", b"a\tb"),
+        ("X-Odd!", b"1"),
+    ] {
+        headers.push(name, value);
+    }
+    let env = vec![("HOOKLATCH_HEADER_USER_AGENT".to_owned(), "forged".to_owned())];
+    let own = CommandSettings { env, ..settings(folder.path(), &["env"]) };
+    let facts = Facts { headers, ..facts("") };
+    let wire = serde_json::to_string(&facts).unwrap();
+    let facts: Facts = serde_json::from_str(&wire).unwrap();
+    let Ok(Ended::Exited(exited)) = run(&own, &facts, &Cancellation::default()).await else {
+        panic!("must run")
+    };
+    let out = stdout(&exited);
+    let mut found: Vec<_> =
+        out.lines().filter(|line| line.starts_with("HOOKLATCH_HEADER")).collect();
+    found.sort_unstable();
+    let expected =
+        ["HOOKLATCH_HEADER_USER_AGENT=GitHub Hook/1", "HOOKLATCH_HEADER_X_GITHUB_EVENT=push"];
+    assert_eq!(found, expected);
 }
 
 #[tokio::test]

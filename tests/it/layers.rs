@@ -22,6 +22,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("provider", 1, &["document", "pattern", "payload"]),
     ("retry", 1, &[]),
     ("routing", 1, &["condition", "pattern", "payload"]),
+    ("values", 1, &["payload"]),
     ("verify", 1, &["payload", "provider"]),
     ("measure", 1, &[]),
     ("store", 2, &[]),

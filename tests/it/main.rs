@@ -53,4 +53,5 @@ mod stop;
 #[path = "../support/mod.rs"]
 mod support;
 mod units;
+mod values;
 mod verify;

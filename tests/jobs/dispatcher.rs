@@ -372,6 +372,7 @@ async fn if_a_client_waits_a_handler_that_cannot_run_fails_without_a_pause() {
         connect_timeout: MINUTE,
         answer_bytes: 1024,
         whole_answer_bytes: None,
+        request: None,
     });
     let workers = [
         bench.command("missing", &["/nowhere/program"]),
@@ -450,6 +451,7 @@ async fn a_stop_waits_and_then_cancels_forwards_without_an_answer() {
         connect_timeout: MINUTE,
         answer_bytes: 1024,
         whole_answer_bytes: None,
+        request: None,
     });
     bench.accept("mute", &["mute"]).await;
     bench.accept("later", &["mute"]).await;
@@ -512,6 +514,7 @@ async fn a_stop_waits_for_forwards_that_end_in_time() {
         connect_timeout: MINUTE,
         answer_bytes: 1024,
         whole_answer_bytes: None,
+        request: None,
     });
     bench.accept("f", &["forward"]).await;
     let handle = bench.start(vec![worker("forward", forward)]);

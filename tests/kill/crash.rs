@@ -9,6 +9,7 @@ mod case;
 mod deaths;
 mod keeping;
 mod keys;
+mod values;
 
 use std::fs;
 use std::io::{Read, Write};

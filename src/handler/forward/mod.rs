@@ -13,6 +13,7 @@ mod request;
 mod target;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::select;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
@@ -39,8 +41,11 @@ use crate::store::OutputExcerpt;
 use crate::verify::Resigner;
 
 use super::{Cancellation, Report};
+use request::Filled;
 
+pub use request::{is_free_header, is_header_text};
 pub use target::Target;
+pub use values::RequestValues;
 
 /// A configured forward.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub struct ForwardSettings {
     /// Set if a client waits for the answer: the largest body that it may have. Any status is an answer then, if its
     /// body is complete.
     pub whole_answer_bytes: Option<usize>,
+    /// What it makes of each event, unless that is the request as it came.
+    pub request: Option<Arc<RequestValues>>,
 }
 
 /// The port of `http:` if the target names none (RFC 9110, section 4.2.1).
@@ -70,6 +77,11 @@ impl ForwardSettings {
     /// of the answer if that has no Date.
     pub async fn run(&self, facts: &Facts, stop: &Cancellation, clock: &Clock) -> Report {
         let target = &self.target;
+        let (facts, filled) = match self.fill(facts).await {
+            Ok(filled) => filled,
+            Err(why) => return Report::value_refused(why),
+        };
+        let facts = &*facts;
         let connected = select! {
             connected = timeout(self.connect_timeout, connect(target)) => connected,
             _ = stop.cancelled() => {
@@ -94,11 +106,26 @@ impl ForwardSettings {
                 return Report::new(Outcome::Failed, detail);
             }
         };
-        let request = match request::build(target, facts, &headers) {
+        let request = match request::build(target, facts, &headers, filled) {
             Ok(request) => request,
             Err(error) => return Report::broken(format!("failed to write the request: {error}")),
         };
         self.exchange(stream, request, stop, clock).await
+    }
+
+    /// The facts with the body that is sent, and what else the event's values change. An `Err` is for the operator.
+    async fn fill<'f>(&self, facts: &'f Facts) -> Result<(Cow<'f, Facts>, Option<Filled>), String> {
+        let Some(request) = self.request.clone() else { return Ok((Cow::Borrowed(facts), None)) };
+        let own = facts.clone();
+        // A large body takes a while.
+        let filled = spawn_blocking(move || request.fill(&own)).await;
+        let filled = filled.map_err(|panicked| panicked.to_string())?;
+        let mut filled = filled.map_err(|refused| refused.to_string())?;
+        let facts = match filled.body.take() {
+            Some(body) => Cow::Owned(Facts { body, ..facts.clone() }),
+            None => Cow::Borrowed(facts),
+        };
+        Ok((facts, Some(filled)))
     }
 
     /// The delivery's headers, signed again where the source has a signer. An `Err` says why they cannot be.

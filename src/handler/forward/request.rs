@@ -31,17 +31,40 @@ const NOT_FORWARDED: [&str; 14] = [
 /// The prefix of headers that only this program may set.
 const OURS: &str = "hooklatch-";
 
-/// The request of one attempt. `from`: the headers of the delivery.
+/// What is sent of one event.
+pub(super) struct Filled {
+    /// Path and query.
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+    /// Taken out before the request is made; `None` for the delivery's own.
+    pub(super) body: Option<Bytes>,
+    /// Whether the body is a part of the delivery's JSON.
+    pub(super) has_part: bool,
+}
+
+/// The request of one attempt. `from`: the headers of the delivery. `filled`: what takes the place of its own.
 pub(super) fn build(
     target: &Target,
     facts: &Facts,
     from: &Headers,
+    filled: Option<Filled>,
 ) -> Result<Request<Full<Bytes>>, String> {
-    let mut request = Request::post(target.path())
+    let path = filled.as_ref().map_or(target.path(), |filled| filled.path.as_str());
+    let mut request = Request::post(path)
         .body(Full::new(facts.body.clone()))
         .map_err(|error| error.to_string())?;
     let headers = request.headers_mut();
     copy(from, headers);
+    let (has_part, own) =
+        filled.map_or((false, Vec::new()), |filled| (filled.has_part, filled.headers));
+    if has_part {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    for (name, value) in own {
+        let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
+        let value = HeaderValue::from_str(&value).map_err(|error| format!("{name}: {error}"))?;
+        headers.insert(name, value);
+    }
     let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));
     for (name, value) in [
         ("host", target.host()),
@@ -66,6 +89,19 @@ pub(super) fn build(
         headers.insert(HeaderName::from_static(name), value);
     }
     Ok(request)
+}
+
+/// Whether a request's own headers may have one of this name: it is not the connection's, the body's or ours.
+pub fn is_free_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    !NOT_FORWARDED.contains(&name.as_str())
+        && !name.starts_with(OURS)
+        && !name.starts_with("content-")
+}
+
+/// Whether a header that is set may have this text: printable ASCII.
+pub fn is_header_text(text: &str) -> bool {
+    text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
 
 fn copy(from: &Headers, to: &mut HeaderMap) {

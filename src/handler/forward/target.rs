@@ -54,6 +54,14 @@ impl Target {
         }
     }
 
+    /// Host and port, or the socket: what no value may stand in.
+    pub fn place(&self) -> &str {
+        match self {
+            Target::Http { authority, .. } => authority,
+            Target::Unix { socket, .. } => socket.to_str().unwrap_or_default(),
+        }
+    }
+
     /// The value of the Host header.
     pub fn host(&self) -> &str {
         match self {

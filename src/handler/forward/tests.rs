@@ -12,7 +12,9 @@ use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::*;
 use crate::model::{EventType, Timestamp};
+use crate::payload::{Place, Pointer};
 use crate::runner::tests::facts;
+use crate::values::{Shape, Template, ValueRule, Values};
 
 fn settings(target: &str) -> ForwardSettings {
     ForwardSettings {
@@ -22,6 +24,7 @@ fn settings(target: &str) -> ForwardSettings {
         connect_timeout: Duration::from_secs(60),
         answer_bytes: 16,
         whole_answer_bytes: None,
+        request: None,
     }
 }
 
@@ -520,5 +523,93 @@ async fn an_endpoint_that_closes_as_a_second_request_arrives_leaves_no_outcome_u
         let report = forward(&settings, &facts).await;
         assert_eq!(report.outcome, Outcome::Succeeded, "attempt {attempt}");
         assert_eq!(requests.load(Relaxed), attempt, "one request per attempt");
+    }
+}
+
+fn template(text: &str) -> Template {
+    Template::parse(text, |name| name == "A" || name == "B").unwrap()
+}
+
+/// Values `A` at `/a` and `B` at `/b`, in the path, the query and a header.
+fn with_values(
+    target: &str,
+    path: &str,
+    query: Option<&str>,
+    part: Option<&str>,
+) -> ForwardSettings {
+    let rule = |name: &str, place: &str| ValueRule {
+        name: name.to_owned(),
+        from: Some(Place::parse(place).unwrap()),
+        shape: Some(Shape::Text),
+        pattern: None,
+        strip: String::new(),
+        max_bytes: 4096,
+        otherwise: Some("b".to_owned()),
+    };
+    let request = RequestValues {
+        values: Values {
+            rules: vec![rule("A", "/a"), rule("B", "/b")],
+            form_fields: BTreeMap::new(),
+        },
+        path: template(path),
+        query: query.map(template),
+        headers: vec![("X-Branch".to_owned(), template("on {B}"))],
+        part: part.map(|part| Pointer::parse(part).unwrap()),
+    };
+    ForwardSettings { request: Some(Arc::new(request)), ..settings(target) }
+}
+
+#[tokio::test]
+async fn values_stay_in_their_segment_their_query_part_and_their_header() {
+    let (listener, target) = listen().await;
+    let body = r#"{"a":"../x?y#z/%2e ä&","b":"main","data":{"object": {"n": 1.0} }}"#;
+    for (part, sent) in [(None, body), (Some("/data/object"), r#"{"n": 1.0}"#)] {
+        let settings = with_values(&target, "/repos/{A}/{B}", Some("a={A}&c"), part);
+        let mut facts = facts(body);
+        facts.headers.push("X-Branch", "forged");
+        facts.headers.push("Content-Type", "application/x-www-form-urlencoded");
+        let endpoint = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let request = read_request(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            request
+        };
+        let (report, (head, received)) = tokio::join!(forward(&settings, &facts), endpoint);
+        assert_eq!(report.outcome, Outcome::Succeeded);
+        let line = "POST /repos/..%2Fx%3Fy%23z%2F%252e%20%C3%A4%26/main?a=..%2Fx%3Fy%23z%2F%252e%20%C3%A4%26&c HTTP/1.1\r\n";
+        assert!(head.starts_with(line), "{head}");
+        assert!(head.contains("\r\nx-branch: on main\r\n") && !head.contains("forged"), "{head}");
+        assert_eq!(head.contains("content-type: application/json"), part.is_some(), "{head}");
+        assert_eq!(received, sent.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn what_would_leave_its_place_is_refused_before_connecting() {
+    // Nobody listens there.
+    let target = "http://127.0.0.1:1/";
+    let long = format!(r#"{{"a":"{}"}}"#, "ä".repeat(2000));
+    for (path, part, body, why) in [
+        ("/x/{A}", None, r#"{"a":""}"#, "value A is refused: it is empty"),
+        ("/x/{A}", None, r#"{"a":"."}"#, "value A is refused: it would be '.' or '..'"),
+        ("/x/{A}/y", None, r#"{"a":".."}"#, "it would be '.' or '..'"),
+        ("/x/{A}.", None, r#"{"a":"."}"#, "it would be '.' or '..'"),
+        ("/x/{A}", None, &long, "over 8192 bytes"),
+        ("/x", None, r#"{"b":"a\nHost: b"}"#, "value B is refused: it is not printable ASCII"),
+        ("/x", None, r#"{"b":"ä"}"#, "value B is refused: it is not printable ASCII"),
+        ("/x", Some("/data"), "{}", "part of the body is refused: nothing is there"),
+        ("/x", Some("/data"), r#"{"data":null}"#, "part of the body is refused: nothing is there"),
+        (
+            "/x",
+            Some("/data"),
+            r#"{"data":1,"data":2}"#,
+            "part of the body is refused: it is there twice",
+        ),
+        ("/x", Some("/data"), r#"{"data":1,"a":1,"a":2}"#, "value A is refused: it is there twice"),
+    ] {
+        let report = forward(&with_values(target, path, None, part), &facts(body.to_owned())).await;
+        assert!(report.record.detail.contains(why), "{why}: {}", report.record.detail);
+        assert!(report.value_refused && !report.handler_broken, "{why}");
+        assert_eq!(report.outcome, Outcome::NotStarted);
     }
 }

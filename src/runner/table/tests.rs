@@ -29,6 +29,7 @@ fn bench() -> Bench {
         output_bytes: (0, 0),
         answer_bytes: None,
         stdin_memory_bytes: 0,
+        values: None,
     };
     let name = "fulfil".parse().unwrap();
     let command = Configured { name, digest: CONFIGURATION, settings };

@@ -1,0 +1,363 @@
+//! Reads `[handlers.NAME.values]`, and checks where the values stand in a command.
+
+use serde::{Serialize, Serializer};
+
+use crate::document::{At, Fault, Section, Size, TextOrSection, Value, nearest};
+use crate::limits::{Unit, VALUE_BYTES, VALUE_MOST_BYTES, VALUE_PATTERN_TEXT_BYTES, VALUES_COUNT};
+use crate::payload::Place;
+use crate::values::{Shape, Template, Unknown, ValueRule, WholePattern, is_value_name};
+
+use super::interpreters::{self, Role};
+use super::variables::Variable;
+
+/// A handler's values, each with its position.
+pub(crate) type Rules = Vec<Value<ValueRule>>;
+
+/// Variables that programs obey without being asked to, or that commands have a fixed meaning of; `*` ends a
+/// family. Those of sudo's own list, and of the tools that commands often are.
+const OBEYED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "SHELL",
+    "USER",
+    "LOGNAME",
+    "PWD",
+    "OLDPWD",
+    "IFS",
+    "CDPATH",
+    "ENV",
+    "BASH_ENV",
+    "BASHOPTS",
+    "SHELLOPTS",
+    "GLOBIGNORE",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS3",
+    "PS4",
+    "PROMPT_COMMAND",
+    "FPATH",
+    "NULLCMD",
+    "READNULLCMD",
+    "ZDOTDIR",
+    "TMPPREFIX",
+    "TMPDIR",
+    "TZ",
+    "TERM*",
+    "COLORTERM",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "LINGUAS",
+    "LD_*",
+    "_RLD*",
+    "LDR_*",
+    "DYLD_*",
+    "SHLIB_PATH",
+    "LIBPATH",
+    "AUTHSTATE",
+    "GCONV_PATH",
+    "MALLOC_*",
+    "GLIBC_TUNABLES",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "HOSTALIASES",
+    "NLSPATH",
+    "PATH_LOCALE",
+    "KRB5*",
+    "VAR_ACE",
+    "USR_ACE",
+    "DLC_ACE",
+    "PERL5*",
+    "PERLLIB",
+    "PERLIO*",
+    "PYTHON*",
+    "RUBY*",
+    "GEM_*",
+    "BUNDLE_*",
+    "NODE_*",
+    "NPM_*",
+    "npm_*",
+    "LUA_*",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "CLASSPATH",
+    "MAVEN_*",
+    "GRADLE_*",
+    "MAKEFLAGS",
+    "GIT_*",
+    "SSH_*",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "MANPAGER",
+    "BROWSER",
+    "LESS*",
+    "CURL_*",
+    "WGETRC",
+    "SSL_*",
+    "OPENSSL_*",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "XDG_*",
+    "DOCKER_*",
+    "KUBECONFIG",
+    "ANSIBLE_*",
+    "TF_*",
+    "AWS_*",
+    "PG*",
+];
+
+/// Of those the ones that no program obeys.
+const HARMLESS: [&str; 3] = ["GIT_BRANCH", "GIT_COMMIT", "GIT_TAG"];
+
+/// The values of a handler; empty without the table. Problems go to the section's.
+pub(super) fn read(section: &Section<'_>) -> Rules {
+    let Some(table) = section.section("values") else { return Vec::new() };
+    let mut rules = Vec::new();
+    for (name, written) in table.texts_or_sections() {
+        let (at, rule) = match written {
+            TextOrSection::Text(from) => {
+                let at = from.at.clone();
+                (
+                    at,
+                    table
+                        .convert(Some(from), |from| place(&from))
+                        .map(|from| rule(&name, from.value)),
+                )
+            }
+            TextOrSection::Section(keys) => (keys.here(), read_rule(&name, keys)),
+        };
+        match bad_name(&name) {
+            Some(fault) => table.report(&at, fault),
+            None => rules.extend(rule.map(|value| Value { value, at })),
+        }
+    }
+    if let Some(Value { at, .. }) = rules.get(VALUES_COUNT) {
+        table.report(at, format!("a handler has {VALUES_COUNT} values at most"));
+    }
+    rules
+}
+
+fn rule(name: &str, from: Option<Place>) -> ValueRule {
+    ValueRule {
+        name: name.to_owned(),
+        from,
+        shape: None,
+        pattern: None,
+        strip: String::new(),
+        max_bytes: bytes(VALUE_BYTES),
+        otherwise: None,
+    }
+}
+
+fn bytes(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn read_rule(name: &str, keys: Section<'_>) -> Option<ValueRule> {
+    keys.lacks("from", "add from = \"/POINTER\", where the value stands in the event");
+    let from = keys.convert(keys.get::<String>("from"), |from| place(&from));
+    let shape = keys.convert(keys.get::<String>("is"), |text| shape(&text));
+    let pattern = keys.convert(keys.get::<String>("match"), |text| WholePattern::parse(&text));
+    let strip = keys.get::<String>("strip").map(|strip| strip.value);
+    let max = keys.convert(keys.get::<Size>("max"), |Size(size)| match size {
+        1..=VALUE_MOST_BYTES => Ok(bytes(size)),
+        _ => Err(format!("a value may have 1 B to {}", Unit::Bytes.show(VALUE_MOST_BYTES))),
+    });
+    let otherwise = keys.convert(keys.get::<String>("else"), |text| match text.contains('\0') {
+        true => Err("it has a NUL character"),
+        false => Ok(text),
+    });
+    if let (Some(Value { value: Shape::Json, at }), Some(from)) = (&shape, &from)
+        && !matches!(from.value, None | Some(Place::Json(_)))
+    {
+        keys.reject(
+            at,
+            "json is for what stands in a JSON body",
+            "leave it out, or choose another",
+        );
+    }
+    if let (Some(_), Some(max)) = (&pattern, &max)
+        && max.value > VALUE_PATTERN_TEXT_BYTES
+    {
+        let most = Unit::Bytes.show(VALUE_PATTERN_TEXT_BYTES as u64);
+        keys.reject(
+            &max.at,
+            format!("match looks at {most} at most"),
+            "lower it, or leave match out",
+        );
+    }
+    keys.finish();
+    let rule = rule(name, from?.value);
+    Some(ValueRule {
+        shape: shape.map(|shape| shape.value),
+        pattern: pattern.map(|pattern| pattern.value),
+        strip: strip.unwrap_or_default(),
+        max_bytes: max.map_or(rule.max_bytes, |max| max.value),
+        otherwise: otherwise.map(|text| text.value),
+        ..rule
+    })
+}
+
+/// A place of one value; `None` for the whole body.
+fn place(text: &str) -> Result<Option<Place>, Fault> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let place = Place::parse(text)?;
+    if place.wildcards() > 0 {
+        let help = "name the element, as in \"/commits/0/id\", or take the whole list as json";
+        return Err(Fault::new("'*' may stand for several values", help));
+    }
+    Ok(Some(place))
+}
+
+fn shape(text: &str) -> Result<Shape, Fault> {
+    let known = || Shape::ALL.iter().map(|(name, _)| *name);
+    let found = Shape::ALL.iter().find(|(name, _)| *name == text);
+    found.map(|(_, shape)| *shape).ok_or_else(|| {
+        let names = known().collect::<Vec<_>>().join(", ");
+        let help = nearest(text, known()).map(|near| format!("did you mean '{near}'?"));
+        let help = help.unwrap_or_else(|| format!("the shapes are: {names}"));
+        Fault::new(format!("'{text}' is not a shape"), help)
+    })
+}
+
+fn bad_name(name: &str) -> Option<Fault> {
+    let fits = |known: &&str| match known.strip_suffix('*') {
+        Some(family) => name.starts_with(family),
+        None => name == *known,
+    };
+    if !is_value_name(name) {
+        let help = "1 to 64 of A-Z, a-z, 0-9 and '_', not starting with a digit";
+        Some(Fault::new(format!("'{name}' is not a value's name"), help))
+    } else if name.starts_with("HOOKLATCH_") {
+        Some(Fault::new(format!("{name} is hooklatch's own"), "choose another name"))
+    } else if OBEYED.iter().any(|known| fits(&known)) && !HARMLESS.contains(&name) {
+        let message =
+            format!("programs obey the variable {name}, and who sends the event would set it");
+        Some(Fault::new(message, "choose another name"))
+    } else {
+        None
+    }
+}
+
+/// The parts of a command that no value may be in.
+pub(super) struct Fixed<'c> {
+    pub(super) cwd: Option<(&'c str, &'c At)>,
+    pub(super) env: &'c [(String, Value<Variable>)],
+    pub(super) pass_env: &'c [Value<String>],
+}
+
+/// The arguments of a command with values, behind its program. `argv` is as written. Problems go to the section's.
+pub(super) fn arguments(
+    section: &Section<'_>,
+    argv: &[Value<String>],
+    rules: &Rules,
+    fixed: &Fixed<'_>,
+) -> Vec<Template> {
+    check_fixed(section, argv, rules, fixed);
+    let words: Vec<&str> = argv.iter().map(|word| word.value.as_str()).collect();
+    let roles = interpreters::roles(&words);
+    let mut templates = Vec::new();
+    for (Value { value: word, at }, role) in argv.iter().zip(roles).skip(1) {
+        match parse(word, rules) {
+            Ok(template) => {
+                if let Some(fault) = misplaced(&template, &role, &words, rules) {
+                    section.report(at, fault);
+                }
+                templates.push(template);
+            }
+            Err(fault) => section.report(at, fault),
+        }
+    }
+    templates
+}
+
+/// Splits a text at its values.
+pub(super) fn parse(text: &str, rules: &Rules) -> Result<Template, Fault> {
+    // Without values a brace is a brace.
+    if rules.is_empty() {
+        return Ok(Template::plain(text));
+    }
+    let names = || rules.iter().map(|rule| rule.value.name.as_str());
+    Template::parse(text, |name| names().any(|known| known == name)).map_err(|unknown| {
+        let Unknown(name) = &unknown;
+        let help = match nearest(name, names()) {
+            Some(near) => format!("did you mean '{{{near}}}'?"),
+            None => format!("the values are: {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        Fault::new(unknown.to_string(), help)
+    })
+}
+
+/// Reports values in the program, the folder and the environment, and those that are set there too.
+fn check_fixed(section: &Section<'_>, argv: &[Value<String>], rules: &Rules, fixed: &Fixed<'_>) {
+    let program = argv.first().map(|word| (word.value.as_str(), &word.at));
+    let texts = fixed.env.iter().filter_map(|(_, variable)| match &variable.value {
+        Variable::Text(text) => Some((text.as_str(), &variable.at)),
+        Variable::Reference(_) => None,
+    });
+    for (text, at) in program.into_iter().chain(fixed.cwd).chain(texts) {
+        if let Some(rule) =
+            rules.iter().find(|rule| text.contains(&format!("{{{}}}", rule.value.name)))
+        {
+            let name = &rule.value.name;
+            let message = format!("{{{name}}} is replaced in arguments only");
+            let help = format!("the command has it as its variable {name} already");
+            section.reject(at, message, help);
+        }
+    }
+    for Value { value: rule, at } in rules {
+        let set = fixed.env.iter().any(|(name, _)| *name == rule.name);
+        if set || fixed.pass_env.iter().any(|name| name.value == rule.name) {
+            let key = if set { "env" } else { "pass_env" };
+            section.reject(at, format!("{} is also in {key}", rule.name), "remove one of them");
+        }
+    }
+}
+
+/// Why the values of an argument may not stand there.
+fn misplaced(template: &Template, role: &Role, words: &[&str], rules: &Rules) -> Option<Fault> {
+    let name = template.names().next()?;
+    let said = |name: &str| {
+        let rule = rules.iter().map(|rule| &rule.value).find(|rule| rule.name == name);
+        rule.is_some_and(|rule| rule.pattern.is_some() || rule.shape.is_some_and(Shape::is_narrow))
+    };
+    match role {
+        Role::Wrapped => Some(Fault::new(
+            format!("{{{name}}} would decide what is run, or how"),
+            "write values behind the program",
+        )),
+        Role::Text(program) => Some(Fault::new(
+            format!("{{{name}}} would become a part of the text that {program} runs"),
+            interpreters::mended(words, program, &template.names().collect::<Vec<_>>()),
+        )),
+        Role::Argument => template.names().find(|name| !said(name)).map(|name| {
+            Fault::new(
+                format!("{{{name}}} stands in an argument, and nothing says what it may be"),
+                format!("add is = \"word\", \"ref\", \"sha\", \"int\", \"url\" or \"line\", or match, to {name}"),
+            )
+        }),
+    }
+}
+
+/// As a table by name.
+pub(super) fn serialize<S: Serializer>(rules: &Rules, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(rules.iter().map(|rule| (&rule.value.name, &rule.value)))
+}
+
+/// The values as they are written, for the digest of a command.
+pub(super) fn written(rules: &Rules) -> impl Serialize {
+    rules.iter().map(|rule| (rule.value.name.clone(), rule.value.clone())).collect::<Vec<_>>()
+}

@@ -1,0 +1,203 @@
+//! Values: named texts of an event that a handler gets as variables, in arguments, or in a request.
+//!
+//! Must stay true: a value is exactly what stands in the event and what its rule allows, or the whole attempt is
+//! refused; it is never cut, escaped or replaced to fit. A refusal names the value and the rule, never the text.
+
+mod pattern;
+mod shape;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
+use crate::limits::{VALUE_PATTERN_TEXT_BYTES, VALUES_BYTES};
+use crate::model::{Facts, Name};
+use crate::payload::walk::{Sink, walk};
+use crate::payload::{Event, Found, Place, Pointer, Reading, Unclear, json_of, read};
+
+pub use pattern::WholePattern;
+pub use shape::Shape;
+pub use template::{Template, Unknown, arguments, is_value_name, text_of};
+
+/// Where a value stands in an event, and what it may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ValueRule {
+    #[serde(skip)]
+    pub name: String,
+    /// `None` for the whole body.
+    #[serde(serialize_with = "place_text")]
+    pub from: Option<Place>,
+    /// [`Shape::Line`] if it is not written.
+    #[serde(rename = "is")]
+    pub shape: Option<Shape>,
+    #[serde(rename = "match")]
+    pub pattern: Option<WholePattern>,
+    /// The beginning that must be there and is cut.
+    pub strip: String,
+    /// The longest text, behind `strip`.
+    pub max_bytes: usize,
+    /// The text for nothing or null, which no other key limits.
+    #[serde(rename = "else")]
+    pub otherwise: Option<String>,
+}
+
+/// The name of a refusal that is no value's: no value is called so in a message.
+const PART: &str = "part of the body";
+
+/// Why a handler does not get its values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{name} is refused: {rule}", if name == PART { "" } else { "value " })]
+pub struct Refused {
+    pub name: String,
+    pub rule: String,
+}
+
+impl Refused {
+    pub fn new(name: &str, rule: impl Into<String>) -> Self {
+        Refused { name: name.to_owned(), rule: rule.into() }
+    }
+}
+
+/// A handler's values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Values {
+    pub rules: Vec<ValueRule>,
+    /// The form field that holds the JSON, by source.
+    pub form_fields: BTreeMap<Name, String>,
+}
+
+impl Values {
+    /// The texts for one attempt, in the order of the rules.
+    pub fn of(&self, facts: &Facts) -> Result<Vec<(String, String)>, Refused> {
+        evaluate(&self.rules, &self.event(facts))
+    }
+
+    pub fn event<'e>(&'e self, facts: &'e Facts) -> Event<'e> {
+        Event {
+            id: facts.event_id.as_str(),
+            event_type: facts.event_type.as_str(),
+            headers: &facts.headers,
+            body: &facts.body,
+            form_field: self.form_fields.get(&facts.source).map(String::as_str),
+        }
+    }
+}
+
+/// The name and the text of each value.
+pub fn evaluate(rules: &[ValueRule], event: &Event<'_>) -> Result<Vec<(String, String)>, Refused> {
+    let places: Vec<&Place> = rules.iter().filter_map(|rule| rule.from.as_ref()).collect();
+    let most = |rule: &ValueRule| rule.max_bytes + rule.strip.len() + size_of::<Found>();
+    let mut readings = read(event, &places, rules.iter().map(most).sum()).into_iter();
+    let mut left = VALUES_BYTES;
+    let mut texts = Vec::with_capacity(rules.len());
+    for rule in rules {
+        let reading = match rule.from {
+            Some(_) => readings.next().unwrap_or_else(|| Ok(Vec::new())),
+            None => whole_body(rule, event),
+        };
+        let text = rule.text(reading).map_err(|why| Refused::new(&rule.name, why))?;
+        left = left.checked_sub(text.len()).ok_or_else(|| {
+            Refused::new(&rule.name, format!("all values together are over {VALUES_BYTES} bytes"))
+        })?;
+        texts.push((rule.name.clone(), text));
+    }
+    Ok(texts)
+}
+
+/// A part of the body's JSON, as it is written there.
+pub fn part(pointer: &Pointer, event: &Event<'_>) -> Result<String, Refused> {
+    let refused = |why: &str| Refused::new(PART, why);
+    let mut raw = Raw { text: None, twice: false };
+    let json = json_of(event.body, event.form_field);
+    if !json.is_some_and(|json| walk(&json, [pointer], &mut raw)) {
+        return Err(refused("the body is not JSON"));
+    }
+    match raw {
+        Raw { twice: true, .. } => Err(refused("it is there twice")),
+        Raw { text, .. } => text.ok_or_else(|| refused("nothing is there")),
+    }
+}
+
+struct Raw {
+    text: Option<String>,
+    twice: bool,
+}
+
+impl Sink for Raw {
+    fn value(&mut self, _slot: usize, raw: &str) {
+        self.text = (raw != "null").then(|| raw.to_owned());
+    }
+
+    fn twice(&mut self, _slot: usize) {
+        self.twice = true;
+    }
+}
+
+/// The body as it is; where JSON is asked for, without what a form puts around it.
+fn whole_body(rule: &ValueRule, event: &Event<'_>) -> Reading {
+    let is_json = rule.shape == Some(Shape::Json);
+    let field = event.form_field.filter(|_| is_json);
+    let body = json_of(event.body, field).ok_or(Unclear::NotJson)?;
+    let body = if is_json { &*body } else { event.body };
+    if body.len() > rule.max_bytes + rule.strip.len() {
+        return Err(Unclear::TooLarge);
+    }
+    let text = std::str::from_utf8(body).or(Err(Unclear::NotText))?;
+    if !is_json {
+        return Ok(vec![Found::Text(text.to_owned())]);
+    }
+    serde_json::from_str::<serde::de::IgnoredAny>(text).or(Err(Unclear::NotJson))?;
+    Ok(vec![Found::Json(text.to_owned())])
+}
+
+impl ValueRule {
+    /// The text, or the rule that what stands there breaks.
+    fn text(&self, reading: Reading) -> Result<String, String> {
+        let over = || format!("it is over {} bytes", self.max_bytes);
+        let mut found = reading.map_err(|unclear| match unclear {
+            Unclear::TooLarge => over(),
+            other => other.to_string(),
+        })?;
+        let shape = self.shape.unwrap_or(Shape::Line);
+        let Some(found) = found.pop() else {
+            return self.otherwise.clone().ok_or_else(|| "nothing is there".to_owned());
+        };
+        let text = match (found, shape) {
+            (Found::Text(text), Shape::Json) => {
+                serde_json::to_string(&text).map_err(|error| error.to_string())?
+            }
+            (Found::Text(text) | Found::Number(text), _) => text,
+            (Found::Bool(value), _) => value.to_string(),
+            (Found::Json(text), Shape::Json) => text,
+            (Found::Json(_), _) => return Err("it is a list or an object, not 'json'".to_owned()),
+        };
+        let Some(text) = text.strip_prefix(&self.strip) else {
+            return Err(format!("it does not begin with '{}'", self.strip));
+        };
+        if text.contains('\0') {
+            return Err("it has a NUL character".to_owned());
+        }
+        if text.len() > self.max_bytes {
+            return Err(over());
+        }
+        if !shape.fits(text) {
+            return Err(format!("it is not {shape}"));
+        }
+        if let Some(pattern) = &self.pattern {
+            if text.len() > VALUE_PATTERN_TEXT_BYTES {
+                return Err(format!("match looks at {VALUE_PATTERN_TEXT_BYTES} bytes at most"));
+            }
+            if !pattern.matches(text) {
+                return Err(format!("it does not match '{pattern}'"));
+            }
+        }
+        Ok(text.to_owned())
+    }
+}
+
+fn place_text<S: Serializer>(from: &Option<Place>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&from.as_ref().map(ToString::to_string).unwrap_or_default())
+}
