@@ -153,6 +153,22 @@ pub const LISTINGS: usize = 2;
 /// to write so many.
 pub const QUARANTINE_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
 
+/// How long a handler may have its jobs wait before their first attempt: not for longer than it may retry.
+pub const DELAY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+
+/// The same where each newer event starts the wait anew, in all.
+pub const DELAY_MOST: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
+
+/// Pauses between attempts that a handler may list, and each of them.
+pub const BACKOFF_COUNT: RangeInclusive<usize> = 1..=20;
+pub const BACKOFF_PAUSE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+
+/// Starts in a rate's time, and at once: the store makes some thousand attempts a second.
+pub const RATE_STARTS: RangeInclusive<u32> = 1..=10_000;
+
 /// Repetitions of a notice within this time are counted and reported by one event after it: a broken handler under
 /// load must not flood its operator.
 pub const NOTICE_WINDOW: Duration = Duration::from_secs(10 * 60);

@@ -22,6 +22,11 @@ pub struct Policy {
     /// Whether a client waits for the handler's answer. A job whose handler cannot run then fails at
     /// once and does not wait until the handler can run.
     pub answers: bool,
+    /// The delay after each counted attempt, in place of those that follow from `backoff_base`; the last one is
+    /// repeated. Empty if the handler names none.
+    pub pauses: Vec<Duration>,
+    /// The longest wait before a first attempt.
+    pub most_delay: Duration,
 }
 
 /// When a failing job stops: commands by count, forwards by time.
@@ -89,11 +94,21 @@ impl Policy {
     /// The factor between one delay and the next: with the default base 10 s, 40 s, 160 s, 640 s.
     pub const FACTOR: u32 = 4;
 
-    /// The delay after `counted` counted attempts. It does not shrink with more attempts and does not
-    /// exceed `backoff_max`.
+    /// The delay after `counted` counted attempts: as the handler's configuration lists it, or one that does not
+    /// shrink with more attempts and does not exceed `backoff_max`.
     pub fn delay(&self, counted: u32) -> Duration {
+        let place = usize::try_from(counted.saturating_sub(1)).unwrap_or(usize::MAX);
+        if let Some(listed) = self.pauses.get(place).or(self.pauses.last()) {
+            return *listed;
+        }
         let factor = Self::FACTOR.saturating_pow(counted.saturating_sub(1));
         self.backoff_base.saturating_mul(factor).min(self.backoff_max)
+    }
+
+    /// The longest that a job may wait for its next attempt: a later due time comes from a clock that was wrong (K1).
+    pub fn longest(&self) -> Duration {
+        let listed = self.pauses.iter().copied().max().unwrap_or_default();
+        self.backoff_max.max(listed).max(self.most_delay)
     }
 
     /// Decides the job's next state. `retry_after` is the delay that the endpoint asked for; it is
@@ -156,6 +171,8 @@ mod tests {
         backoff_base: Duration::from_secs(10),
         backoff_max: Duration::from_secs(3600),
         answers: false,
+        pauses: Vec::new(),
+        most_delay: Duration::ZERO,
     };
     const START: Timestamp = Timestamp(1_000_000);
 
@@ -167,6 +184,21 @@ mod tests {
     fn the_default_delays_are_the_documented_ones() {
         let delays: Vec<u64> = (1..=4).map(|n| POLICY.delay(n).as_secs()).collect();
         assert_eq!(delays, [10, 40, 160, 640]);
+    }
+
+    #[test]
+    fn listed_delays_are_taken_as_they_stand_and_the_last_is_repeated() {
+        let seconds = [10, 5, 7200].map(Duration::from_secs);
+        let policy = Policy { pauses: seconds.to_vec(), ..POLICY };
+        let delays: Vec<u64> = (0..6).map(|n| policy.delay(n).as_secs()).collect();
+        assert_eq!(delays, [10, 10, 5, 7200, 7200, 7200]);
+        // A Retry-After shortens none of them, and the clock rule cuts none off.
+        let next = |asked| policy.next(Outcome::Failed, after(3), asked, START);
+        let waits = Next::Wait { due_at: START.after(Duration::from_secs(7200)) };
+        assert_eq!((next(None), next(Some(Duration::from_secs(1)))), (waits, waits));
+        assert_eq!(policy.longest(), Duration::from_secs(7200));
+        let policy = Policy { most_delay: Duration::from_secs(9000), ..policy };
+        assert_eq!(policy.longest(), Duration::from_secs(9000));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::values::Template;
 
 use super::condition::{self, When};
 use super::grouping::{self, Grouping};
+use super::pace::{self, Pace};
 use super::read::{Context, Declared, bad_text, normal, parsed, path};
 use super::requests::{self, Request};
 use super::secrets::{Reference, STARS};
@@ -42,6 +43,8 @@ pub(crate) struct Handler {
     pub(crate) on_unknown: OnUnknown,
     #[serde(serialize_with = "values::serialize", skip_serializing_if = "Vec::is_empty")]
     pub(crate) values: Rules,
+    #[serde(flatten)]
+    pub(crate) pace: Pace,
     /// A source answers its requests with what this handler answers.
     #[serde(skip)]
     pub(super) answers: bool,
@@ -201,6 +204,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         let message = "the receiver's own events are few, and are not chosen by their values";
         refuse(&section, &keys, message);
     }
+    let pace = pace::read(&section, answers);
     section.finish();
     let Work { action, timeout, concurrency, give_up } = work?;
     Some(Handler {
@@ -216,6 +220,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         },
         values,
         answers,
+        pace,
         action,
         timeout,
         concurrency,

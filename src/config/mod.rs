@@ -17,6 +17,7 @@ mod grouping;
 mod handlers;
 mod interpreters;
 mod load;
+mod pace;
 mod providers;
 mod read;
 mod replies;

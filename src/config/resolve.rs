@@ -364,8 +364,11 @@ impl<'a> Resolver<'a> {
                 backoff_base: Limits::duration(limits.backoff_base_millis),
                 backoff_max: Limits::duration(limits.backoff_max_millis),
                 answers: handler.answers,
+                pauses: handler.pace.backoff.clone(),
+                most_delay: handler.pace.most_delay(),
             },
             concurrency: handler.concurrency,
+            rate: handler.pace.rate(),
         }
     }
 

@@ -382,3 +382,51 @@ BRANCH = { from = "/ref", strip = "refs/heads/", is = "ref", match = "main|dev",
         assert!(!changed.changed_handlers(&config).is_empty(), "{from}");
     }
 }
+
+/// The problems of a handler `h` with these lines, each as its place in them and its text.
+fn faults(lines: &str) -> Vec<String> {
+    let text = format!(
+        "[sources.a]\nprovider = \"none\"\nallow_unsigned = true\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\n{lines}"
+    );
+    let (_dir, path) = written(&text);
+    let problems = super::load(&path).err().unwrap_or_default();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_pace_of_a_handler_is_read_with_its_defaults() {
+    let text = "[sources.a]\nprovider = \"none\"\nallow_unsigned = true\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\ndelay = \"30s\"\nrate = \"30/min\"\nbackoff = [\"10s\", \"1min\"]\n";
+    let (_dir, path) = written(text);
+    let config = super::load(&path).unwrap();
+    let pace = &config.handlers[0].pace;
+    let delay = pace.delay().unwrap();
+    let seconds = Duration::from_secs;
+    assert_eq!((delay.wait, delay.most), (seconds(30), seconds(300)));
+    let rate = pace.rate().unwrap();
+    assert_eq!((rate.starts.get(), rate.per, rate.burst.get()), (30, seconds(60), 1));
+    assert_eq!(pace.backoff, [seconds(10), seconds(60)]);
+}
+
+#[test]
+fn a_pace_that_cannot_be_is_refused_where_it_stands() {
+    for (lines, wanted) in [
+        ("delay = \"8d\"", "8d is out of range"),
+        ("delay = \"30s\"\ndelay_most = \"20s\"", "shorter than 'delay'"),
+        ("delay_most = \"20s\"", "'delay_most' without 'delay'"),
+        ("burst = 2", "'burst' without 'rate'"),
+        ("rate = \"30\"", "'30' is no rate"),
+        ("rate = \"30/d\"", "'30/d' is no rate"),
+        ("rate = \"-1/s\"", "'-1/s' is no rate"),
+        ("rate = \"0/s\"", "0 is out of range: it may be 1 to 10000"),
+        ("rate = \"1/s\"\nburst = 0", "0 is out of range: it may be 1 to 10000"),
+        ("backoff = []", "0 pauses are listed: it may be 1 to 20"),
+        ("backoff = [\"10s\", \"x\"]", "'x':"),
+        ("backoff = [\"1ms\"]", "1ms is out of range"),
+    ] {
+        let found = faults(lines);
+        let line = 8 + lines.lines().count() - 1;
+        assert_eq!(found.len(), 1, "{lines}: {found:?}");
+        assert!(found[0].contains(wanted), "{lines}: {found:?}");
+        assert!(found[0].contains(&format!(":{line}:")), "{lines}: {found:?}");
+    }
+}

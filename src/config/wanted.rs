@@ -45,7 +45,7 @@ impl Config {
             patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),
             when: handler.condition().cloned(),
             key: handler.key(),
-            delay: None,
+            delay: handler.pace.delay(),
         };
         let takes = |handler: &&Handler| handler.takes(&source.name);
         Routes {

@@ -24,12 +24,14 @@ use super::slots::PendingClaim;
 
 /// The policy for a handler that is not configured any more: a job whose attempt failed waits until the next check
 /// of the store holds it.
-pub(super) const REMOVED: Policy = Policy {
+pub(super) static REMOVED: Policy = Policy {
     on_unknown: OnUnknown::Hold,
     give_up: GiveUp::Attempts(u32::MAX),
     backoff_base: Duration::ZERO,
     backoff_max: Duration::ZERO,
     answers: false,
+    pauses: Vec::new(),
+    most_delay: Duration::ZERO,
 };
 
 /// A claimed attempt.
@@ -228,6 +230,8 @@ mod tests {
         backoff_base: Duration::from_secs(10),
         backoff_max: Duration::from_secs(3600),
         answers: false,
+        pauses: Vec::new(),
+        most_delay: Duration::ZERO,
     };
 
     fn attempt() -> Attempt {

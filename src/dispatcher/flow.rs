@@ -242,7 +242,7 @@ impl Flow {
         }
         let configured = self.slots.configured();
         let handlers: Vec<_> =
-            configured.map(|(name, slots)| (name.clone(), slots.policy.backoff_max)).collect();
+            configured.map(|(name, slots)| (name.clone(), slots.policy.longest())).collect();
         let store = self.store.clone();
         self.check = Some(tokio::spawn(async move {
             notify::tick(&store).await;
@@ -299,9 +299,10 @@ impl Flow {
     fn handle_claims(&mut self, pending: PendingClaim, claims: Result<Claims, Error>) {
         let claim = &pending.claim;
         match claims {
-            Ok(Claims { number, jobs, due }) => {
+            Ok(Claims { number, jobs, due, pause }) => {
                 self.slots.finish_claim(claim, jobs.len());
                 self.slots.set_due(&claim.handler, number, due);
+                self.slots.pause(&claim.handler, pause, self.clock.monotonic());
                 for claimed in jobs {
                     self.begin(&pending, claimed);
                 }

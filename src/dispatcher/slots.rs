@@ -11,7 +11,7 @@ use crate::handler::{Capacity, Handler};
 use crate::limits::Limits;
 use crate::model::{Name, Runner, RunnerName, Timestamp};
 use crate::retry::Policy;
-use crate::store::Claim;
+use crate::store::{Claim, Rate};
 use crate::traffic::{HandlerTraffic, Traffic};
 
 use super::backoff::Backoff;
@@ -28,7 +28,8 @@ pub(super) struct HandlerSlots {
     pub(super) traffic: HandlerTraffic,
     pub(super) backoff: Backoff,
     concurrency: usize,
-    /// After a failed claim: the handler claims nothing before this monotonic time.
+    rate: Option<Rate>,
+    /// After a failed claim, or where its rate says so: the handler claims nothing before this monotonic time.
     no_claim_before: Duration,
     /// The store may have a job to claim.
     may_have_jobs: bool,
@@ -47,6 +48,7 @@ impl HandlerSlots {
             traffic,
             backoff: Backoff::default(),
             concurrency: worker.concurrency.max(1),
+            rate: worker.rate,
             no_claim_before: Duration::ZERO,
             may_have_jobs: true,
             last_claim_full: false,
@@ -67,6 +69,10 @@ impl HandlerSlots {
         }
         self.policy = worker.policy;
         self.concurrency = worker.concurrency.max(1);
+        if self.rate != worker.rate {
+            self.rate = worker.rate;
+            self.no_claim_before = Duration::ZERO;
+        }
         self.may_have_jobs = true;
     }
 
@@ -175,13 +181,13 @@ impl Slots {
             let incarnation = capacities.get(name)?.incarnation;
             Some(Runner { name: name.clone(), incarnation })
         });
-        let handler = Arc::clone(&slots.handler);
+        let (handler, rate) = (Arc::clone(&slots.handler), slots.rate);
         *self.taken.entry(name.clone()).or_default() += limit;
         if let Some(runner) = &runner {
             *self.at_runner.entry(runner.name.clone()).or_default() += limit;
         }
         self.last = Some(name.clone());
-        Some(PendingClaim { claim: Claim { handler: name, limit, runner }, handler })
+        Some(PendingClaim { claim: Claim { handler: name, limit, runner, rate }, handler })
     }
 
     /// How many jobs the handler may claim now.
@@ -271,6 +277,15 @@ impl Slots {
         }
     }
 
+    /// Notes that the handler's rate lets no other attempt start for so long: until then it claims nothing, whatever
+    /// happens, and then it claims again.
+    pub(super) fn pause(&mut self, handler: &Name, pause: Option<Duration>, now: Duration) {
+        if let (Some(slots), Some(pause)) = (self.handlers.get_mut(handler), pause) {
+            slots.no_claim_before = slots.no_claim_before.max(now + pause);
+            slots.may_have_jobs = true;
+        }
+    }
+
     /// Notes that a claim failed: its handler claims nothing for [`CLAIM_PAUSE`].
     pub(super) fn fail_claim(&mut self, claim: &Claim, now: Duration) {
         self.give_back(claim, claim.limit);
@@ -352,8 +367,11 @@ mod tests {
                 backoff_base: SECOND,
                 backoff_max: SECOND,
                 answers: false,
+                pauses: Vec::new(),
+                most_delay: Duration::ZERO,
             },
             concurrency,
+            rate: None,
         }
     }
 
@@ -395,7 +413,7 @@ mod tests {
     fn claim(handler: usize, limit: usize, runner: Option<&RunnerName>) -> Claim {
         let runner = runner
             .map(|runner| Runner { name: runner.clone(), incarnation: capacity(0).incarnation });
-        Claim { handler: name(handler), limit, runner }
+        Claim { handler: name(handler), limit, runner, rate: None }
     }
 
     /// Makes every claim that may be made, each of which gets all that it asks for.
@@ -445,6 +463,21 @@ mod tests {
         assert_eq!(next(&mut slots, NOW + half), None, "though all its slots are free");
         assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW + half), Some(half));
         assert_eq!(next(&mut slots, NOW + CLAIM_PAUSE), Some((0, 3)));
+    }
+
+    #[test]
+    fn a_handler_over_its_rate_claims_again_when_its_pause_is_over_and_no_earlier() {
+        let mut slots = slots(64, &[9]);
+        assert_eq!(next(&mut slots, NOW), Some((0, 9)));
+        slots.finish_claim(&claim(0, 9, None), 2);
+        slots.pause(&name(0), Some(2 * SECOND), NOW);
+        // Another commit of the store, and the end of an attempt.
+        slots.expect_jobs();
+        slots.release(&name(0));
+        slots.expect_due_jobs(Timestamp(1));
+        assert_eq!(next(&mut slots, NOW + SECOND), None);
+        assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW + SECOND), Some(SECOND));
+        assert_eq!(next(&mut slots, NOW + 2 * SECOND), Some((0, 8)));
     }
 
     #[test]

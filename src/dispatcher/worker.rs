@@ -3,6 +3,7 @@
 use crate::handler::Handler;
 use crate::model::Name;
 use crate::retry::Policy;
+use crate::store::Rate;
 
 /// A configured handler, and how its attempts are run.
 #[derive(Debug, Clone)]
@@ -13,4 +14,6 @@ pub struct Worker {
     pub policy: Policy,
     /// How many attempts of it may run at once, at least 1.
     pub concurrency: usize,
+    /// How fast its attempts may start.
+    pub rate: Option<Rate>,
 }

@@ -196,8 +196,10 @@ fn worker(name: &str, handler: Handler) -> Worker {
         backoff_base: Duration::from_millis(20),
         backoff_max: Duration::from_millis(50),
         answers: false,
+        pauses: Vec::new(),
+        most_delay: Duration::ZERO,
     };
-    Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1 }
+    Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1, rate: None }
 }
 
 /// Makes a worker whose answers a client waits for.

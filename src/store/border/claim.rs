@@ -1,5 +1,8 @@
 //! Claims, and the attempts that they begin.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use crate::model::{EventId, Facts, JobId, Name, Runner, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +12,18 @@ pub struct Claim {
     pub limit: usize,
     /// The runner that will be asked to start them; `None` if the receiver runs them itself.
     pub runner: Option<Runner>,
+    /// How fast attempts of the handler may start; `None` for no limit.
+    pub rate: Option<Rate>,
+}
+
+/// A limit on the starts of a handler's attempts, retries included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Starts in each `per`, spread evenly.
+    pub starts: NonZeroU32,
+    pub per: Duration,
+    /// How many may start at once after a pause.
+    pub burst: NonZeroU32,
 }
 
 /// The result of a claim.
@@ -21,6 +36,8 @@ pub struct Claims {
     /// When the next waiting job of the handler is due. `None` if no job waits, if the handler is paused, and if as many
     /// were claimed as were asked for: more may be ready.
     pub due: Option<Timestamp>,
+    /// For how long the rate lets no other attempt start; `None` if it lets one start now.
+    pub pause: Option<Duration>,
 }
 
 /// A job that is now `running`, with what its handler needs.

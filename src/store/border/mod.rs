@@ -11,7 +11,7 @@ mod settings;
 
 pub use crate::routing::{Delay, Group, NewJob};
 pub use accept::{Accept, Accepted};
-pub use claim::{Claim, Claimed, Claims, RunningAttempt};
+pub use claim::{Claim, Claimed, Claims, Rate, RunningAttempt};
 pub use completion::{Completion, OutputExcerpt, Record, Usage};
 pub use error::{Error, LEAST_CHARS, Refused};
 pub use keyed::{Ask, Asked, KeyState};

@@ -4,6 +4,7 @@
 //! retried, and then takes for its own only what no other claim has taken since.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
@@ -18,6 +19,7 @@ use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
 use crate::store::tables::notice::Notices;
+use crate::store::tables::pace::Pace;
 use crate::store::tables::paused::is_paused;
 
 use super::handle::Jobs;
@@ -28,6 +30,7 @@ pub(crate) struct Taken {
     number: u64,
     jobs: Vec<Job>,
     due: Option<Timestamp>,
+    pause: Option<Duration>,
 }
 
 /// A claimed job.
@@ -62,7 +65,7 @@ impl Jobs {
         limit: usize,
         runner: Option<Runner>,
     ) -> Result<Claims, Error> {
-        let claim = Claim { handler: handler.clone(), limit, runner };
+        let claim = Claim { handler: handler.clone(), limit, runner, rate: None };
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 
@@ -90,7 +93,11 @@ impl Jobs {
                 // More jobs may be ready, or the next is due at this time.
                 let more = jobs.len() == asked.limit;
                 let due = if more { None } else { next_due(tx, &asked.handler)? };
-                Ok(Taken { number, jobs, due })
+                let pause = match asked.rate {
+                    Some(rate) => Pace::read(tx, &asked.handler, rate, clock.now())?.pause(),
+                    None => None,
+                };
+                Ok(Taken { number, jobs, due, pause })
             }
         };
         WriteRequest::with(Priority::Kept, take, move |taken: &Taken| {
@@ -105,7 +112,7 @@ impl Jobs {
             crash::point("claim.commit.after");
             jobs.extend(self.unpack(job).await);
         }
-        Claims { number: taken.number, jobs, due: taken.due }
+        Claims { number: taken.number, jobs, due: taken.due, pause: taken.pause }
     }
 
     /// Decompresses the payload. One that cannot be is as good as gone.
@@ -148,13 +155,18 @@ fn claim(
     now: Timestamp,
     notices: &Notices,
 ) -> rusqlite::Result<Vec<Job>> {
-    let Claim { handler, limit, runner } = asked;
+    let Claim { handler, limit, runner, rate } = asked;
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
+    let mut pace = match rate {
+        Some(rate) => Some(Pace::read(tx, handler, *rate, now)?),
+        None => None,
+    };
+    let limit = pace.as_ref().map_or(*limit, |pace| pace.starts().min(*limit));
     let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
     let runner = runner.as_ref().map(|runner| runner.name.as_str());
-    let chosen = choose(tx, handler, *limit, now)?;
+    let chosen = choose(tx, handler, limit, now)?;
     let mut taken = Vec::with_capacity(chosen.len());
     for row in chosen {
         let mut job = read(tx, row, handler)?;
@@ -185,6 +197,9 @@ fn claim(
         )?;
         crash::point("claim.commit.before");
         taken.push(job);
+    }
+    if let Some(pace) = &mut pace {
+        pace.take(tx, handler, taken.len())?;
     }
     Ok(taken)
 }

@@ -66,7 +66,7 @@ fn recover(
     let known = policies.iter().map(|(name, _)| name);
     recovered.orphaned = hold_orphans(tx, known, notices, now)?;
     for (handler, policy) in policies {
-        clamp(tx, handler, now.after(policy.backoff_max))?;
+        clamp(tx, handler, now.after(policy.longest()))?;
     }
     Ok(recovered)
 }

@@ -2,7 +2,7 @@
 //!
 //! What must stay true: at most one job holds a group, which a unique index ensures; where none holds it none is
 //! behind. So whoever moves a job of a group calls [`release`] in the same transaction. Each look-up is one
-//! by an index, however many jobs are behind.
+//! by an index, however many jobs are behind or settled; SQLite would look for the one that holds in the larger index.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -15,7 +15,8 @@ use super::codec;
 /// The job that is next: by the index of groups the first one behind, and by the unique index whether one holds.
 pub(crate) const RELEASE: &str = "UPDATE job SET behind = 0 WHERE row = (
          SELECT row FROM job WHERE handler = ?1 AND group_key = ?2 AND behind = 1 ORDER BY event LIMIT 1)
-     AND NOT EXISTS (SELECT 1 FROM job WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0)";
+     AND NOT EXISTS (SELECT 1 FROM job INDEXED BY job_holder
+         WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0)";
 
 /// The group of a job, with its handler.
 #[derive(Debug, Clone)]
@@ -90,7 +91,8 @@ pub(crate) fn supersede(
         .prepare_cached(
             "UPDATE job SET state = 'dropped', reason = 'superseded', due_at = NULL, settled_at = ?4,
                  behind = 0, superseded_by = ?3
-             WHERE row IN (SELECT row FROM job WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0
+             WHERE row IN (SELECT row FROM job INDEXED BY job_holder
+                         WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0
                      UNION ALL SELECT row FROM job WHERE handler = ?1 AND group_key = ?2 AND behind = 1)
                  AND (state = 'ready' OR state = 'waiting') AND group_rule = 'latest'
              RETURNING attempt, wait_since",

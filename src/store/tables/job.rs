@@ -84,7 +84,7 @@ fn insert(
              group_key, group_rule,
              behind)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-             ?13 AND EXISTS (SELECT 1 FROM job WHERE handler = ?3 AND group_key = ?11 AND holds = 1 AND behind = 0))",
+             ?13 AND EXISTS (SELECT 1 FROM job INDEXED BY job_holder WHERE handler = ?3 AND group_key = ?11 AND holds = 1 AND behind = 0))",
     )?
     .execute(params![
         id.as_bytes(),
@@ -156,7 +156,7 @@ pub(crate) fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::R
         tx,
         "UPDATE job SET state = 'ready', reason = NULL, detail = NULL, due_at = NULL, settled_at = NULL,
                  counted = 0, since = ?2, replays = replays + 1, wait_since = NULL,
-                 behind = group_key IS NOT NULL AND EXISTS (SELECT 1 FROM job h WHERE h.handler = job.handler
+                 behind = group_key IS NOT NULL AND EXISTS (SELECT 1 FROM job h INDEXED BY job_holder WHERE h.handler = job.handler
                      AND h.group_key = job.group_key AND h.holds = 1 AND h.behind = 0 AND h.row <> job.row)
              WHERE row = ?1 AND state IN ('held', 'dead', 'succeeded')",
         params![row, now.0],

@@ -5,6 +5,7 @@ pub(crate) mod codec;
 pub(crate) mod group;
 pub(crate) mod job;
 pub(crate) mod notice;
+pub(crate) mod pace;
 pub(crate) mod paused;
 pub(crate) mod replay_index;
 pub(crate) mod restored;

@@ -282,7 +282,7 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let ids = |jobs: &[Claimed]| {
         jobs.iter().map(|job| job.facts.event_id.to_string()).collect::<Vec<_>>()
     };
-    let claim = |limit| Some(Claim { handler: name("h"), limit, runner: None });
+    let claim = |limit| Some(Claim { handler: name("h"), limit, runner: None, rate: None });
 
     // What an end puts back is claimed with it, in the order of arrival.
     let before = commits();
@@ -323,7 +323,7 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
     let claim = |user: u128| {
         let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
         let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
-        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner })
+        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner, rate: None })
     };
     // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
     let ((before, had), (since, has)) = (claim(7), claim(8));
@@ -376,7 +376,9 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
     for event in ["e1", "e2"] {
         bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
     }
-    let claim = || bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None });
+    let claim = || {
+        bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None, rate: None })
+    };
     let ((first, had), (second, has)) = (claim(), claim());
     let mut items = Some((first.work, second.work));
     let twice = move |tx: &Connection| {

@@ -17,6 +17,7 @@ mod missing;
 mod notice;
 mod opening;
 mod pause;
+mod rate;
 mod redelivery;
 mod replays;
 mod restore;
@@ -251,5 +252,7 @@ pub(super) fn policy(on_unknown: OnUnknown, attempts: u32) -> Policy {
         backoff_base: Duration::from_secs(10),
         backoff_max: HOUR,
         answers: false,
+        pauses: Vec::new(),
+        most_delay: Duration::ZERO,
     }
 }

@@ -490,6 +490,8 @@ const GONE: Policy = Policy {
     backoff_base: Duration::ZERO,
     backoff_max: Duration::ZERO,
     answers: false,
+    pauses: Vec::new(),
+    most_delay: Duration::ZERO,
 };
 
 /// The only runner of these stores, which does not die.
@@ -526,6 +528,8 @@ fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
             backoff_base: Duration::from_secs(1 + random.below(30) as u64),
             backoff_max: Duration::from_secs(30 + random.below(600) as u64),
             answers: false,
+            pauses: Vec::new(),
+            most_delay: Duration::ZERO,
         };
         policies.push((handler, policy));
     }

@@ -1,0 +1,116 @@
+//! The rate of a handler's starts: over retries, restarts, claims that are tried again, and clocks.
+use std::num::NonZeroU32;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn rate(starts: u32, per: Duration, burst: u32) -> Option<Rate> {
+    let [starts, burst] = [starts, burst].map(|number| NonZeroU32::new(number).unwrap());
+    Some(Rate { starts, per, burst })
+}
+
+impl Bench {
+    /// How many attempts start now, and for how long no other one may.
+    async fn start(&self, limit: usize, rate: Option<Rate>) -> (usize, Option<Duration>) {
+        let claim = Claim { handler: name("h"), limit, runner: None, rate };
+        let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
+        (claims.jobs.len(), claims.pause)
+    }
+
+    async fn ready(&self, count: usize) {
+        for number in 0..count {
+            self.accept("stripe", stripe(&format!("e{number}"), "a", "{}"), &["h"]).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn starts_are_spread_and_the_rest_stays_ready() {
+    let bench = bench();
+    bench.ready(9).await;
+    let rate = rate(30, 60 * SECOND, 1);
+    assert_eq!(bench.start(9, rate).await, (1, Some(2 * SECOND)));
+    assert_eq!(bench.start(9, rate).await, (0, Some(2 * SECOND)));
+    bench.clock.advance(Duration::from_millis(1999));
+    assert_eq!(bench.start(9, rate).await, (0, Some(Duration::from_millis(1))));
+    bench.clock.advance(Duration::from_millis(1));
+    assert_eq!(bench.start(9, rate).await, (1, Some(2 * SECOND)));
+    // A pause gives no more than one.
+    bench.clock.advance(HOUR);
+    assert_eq!(bench.start(9, rate).await, (1, Some(2 * SECOND)));
+    let filter = JobFilter { state: Some(State::Ready), ..JobFilter::default() };
+    assert_eq!(bench.store.admin.jobs(filter).await.unwrap().rows.len(), 6);
+}
+
+#[tokio::test]
+async fn a_burst_starts_at_once_and_a_retry_takes_its_share() {
+    let bench = bench();
+    bench.ready(9).await;
+    let rate = rate(7, SECOND, 3);
+    // 7/s: a share is 142.857 ms; who asks when told may start.
+    let share = Duration::from_millis(143);
+    assert_eq!(bench.start(2, rate).await, (2, None));
+    assert_eq!(bench.start(9, rate).await, (1, Some(share)));
+    bench.clock.advance(share);
+    assert_eq!(bench.start(9, rate).await.0, 1);
+    let job = bench.store.jobs.running().await.unwrap().remove(0);
+    let next = Next::Wait { due_at: bench.clock.now() };
+    let done = Completion {
+        job: job.job,
+        attempt: job.attempt,
+        outcome: Outcome::Failed,
+        counts: true,
+        next,
+        finished_at: bench.clock.now(),
+        record: Record::default(),
+        answer: None,
+    };
+    bench.store.jobs.complete(done).await.unwrap();
+    assert_eq!(bench.start(9, rate).await.0, 0, "the retry waits too");
+    bench.clock.advance(share);
+    assert_eq!(bench.start(1, rate).await.0, 1);
+    assert_eq!(bench.store.admin.job(job.job).await.unwrap().attempt, 2, "the oldest first");
+    // Another handler has its own.
+    let other = Claim { handler: name("other"), limit: 1, runner: None, rate };
+    assert_eq!(bench.store.jobs.complete_and_claim(&[], Some(other)).await.1.unwrap().pause, None);
+}
+
+#[tokio::test]
+async fn a_restart_gives_no_new_burst_and_a_clock_set_back_parks_nothing() {
+    let mut bench = bench();
+    bench.ready(9).await;
+    let rate = rate(10, SECOND * 10, 2);
+    assert_eq!(bench.start(9, rate).await, (2, Some(SECOND)));
+    bench.restart().await;
+    assert_eq!(bench.start(9, rate).await, (0, Some(SECOND)));
+    bench.clock.set_wall(START.before(DAY));
+    assert_eq!(bench.start(9, rate).await, (0, Some(SECOND)), "a share, not a day");
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.start(9, rate).await.0, 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_tried_again_takes_its_share_once() {
+    let bench = bench();
+    bench.ready(3).await;
+    let rate = rate(60, 60 * SECOND, 2);
+    let claim = Claim { handler: name("h"), limit: 1, runner: None, rate };
+    let (item, answer) = bench.store.jobs.claiming(claim);
+    let mut item = Some(item.work);
+    // Its commit is uncertain: once it is gone and once it is there.
+    let twice = move |tx: &Connection| {
+        let Some(mut work) = item.take() else { return Ok(()) };
+        tx.execute_batch("SAVEPOINT gone")?;
+        work.run(tx)?;
+        tx.execute_batch("ROLLBACK TO gone; RELEASE gone")?;
+        work.run(tx)?;
+        work.run(tx)?;
+        work.committed();
+        Ok(())
+    };
+    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
+    let taken = answer.await.unwrap().unwrap();
+    assert_eq!(bench.store.jobs.claimed(taken).await.jobs.len(), 1);
+    assert_eq!(bench.start(9, rate).await, (1, Some(SECOND)), "one of two is left");
+}
