@@ -21,12 +21,12 @@
 //! | `Outcome::Failed` | every known end without success: `failed`, `rejected`, `cancelled`, and a time-out by the runner |
 //! | `Truth` | not in the code: what really happened, against which the promises are checked |
 //!
-//! Not in the model: more than one job (order, concurrency, slots), forwards, payloads and outputs, the
-//! bytes of frames (a cut frame), configuration and reload, restored stores, clocks, and failed flushes. A
-//! commit, a spawn with its ledger line, and a reap with its ledger line and report are one step each;
+//! Not in the model: more than one job (`groups.rs` has the jobs of a group), concurrency, slots, forwards, payloads
+//! and outputs, the bytes of frames (a cut frame), configuration and reload, restored stores, clocks, and failed
+//! flushes. A commit, a spawn with its ledger line, and a reap with its ledger line and report are one step each;
 //! `tests/kill/crash.rs` tests kills between their halves.
 
-mod checker;
+pub(crate) mod checker;
 mod protocol;
 mod receiver;
 mod rules;
