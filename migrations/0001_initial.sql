@@ -17,6 +17,8 @@ CREATE TABLE meta (
     epoch                   INTEGER NOT NULL DEFAULT 0,
     -- Number of writes that tested whether a full disk has space again.
     probes                  INTEGER NOT NULL DEFAULT 0,
+    -- The newest event of which retention removed a job that had run, where the latest of a group wins.
+    newest_removed          INTEGER NOT NULL DEFAULT 0,
     -- When the last copy of this store began. In the copy itself: when its knowledge ends.
     copied_at               INTEGER,
     -- When retention last checked the clocks: the wall clock, the clock since boot, and the time since boot until

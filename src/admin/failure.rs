@@ -106,6 +106,7 @@ impl From<store::Error> for Failure {
             | store::Error::JobsGone { .. }
             | store::Error::Answered { .. }
             | store::Error::Superseded { .. }
+            | store::Error::OutOfDate { .. }
             | store::Error::Undecided { .. }
             | store::Error::Unwanted { .. }
             | store::Error::AnswerNeeded { .. }

@@ -113,6 +113,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
             total.present += made.present;
             total.payload_gone += made.payload_gone;
             total.unwanted += made.unwanted;
+            total.superseded += made.superseded;
             match made.next {
                 None => return Ok(()),
                 next => missing.from = next,
@@ -131,7 +132,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
 }
 
 fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<Exit, Failure> {
-    let BackfillResult { made, held, present, payload_gone, unwanted, .. } = total;
+    let BackfillResult { made, held, present, payload_gone, unwanted, superseded, .. } = total;
     let json = json!({
         "handler": handler,
         "dry_run": args.dry_run,
@@ -140,6 +141,7 @@ fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<
         "present": present,
         "payload_gone": payload_gone,
         "unwanted": unwanted,
+        "superseded": superseded,
     });
     let verb = if args.dry_run { "would make" } else { "made" };
     let jobs = output::count(*made, "job");
@@ -152,6 +154,7 @@ fn report(total: &BackfillResult, args: &cli::Replay, handler: &Name) -> Result<
         (*present, "left alone: {} with a job of this handler already"),
         (*payload_gone, "skipped: {} without a payload, which retention deleted"),
         (*unwanted, "skipped: {} for which its condition does not hold"),
+        (*superseded, "skipped: {} in whose group a newer one has run or is to run"),
     ];
     for (events, text) in left.into_iter().filter(|(events, _)| *events > 0) {
         lines.push(text.replace("{}", &output::count(events, "event")));

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::crash;
 use crate::limits::BATCH_JOBS;
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{Error, Group, NewJob};
+use crate::store::border::{Error, Group, NewJob, Newer};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, key_of};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
-use crate::store::tables::group;
+use crate::store::tables::group::{self, GroupOf};
 use crate::store::tables::job::{insert_job, put_back};
 
 use super::decide::Decided;
@@ -98,6 +98,8 @@ pub struct BackfillResult {
     pub payload_gone: u64,
     /// Events for which the handler's condition does not hold.
     pub unwanted: u64,
+    /// Events in whose group a newer one has run or is to run, where only the latest counts.
+    pub superseded: u64,
     /// Where to go on; nothing at the end.
     pub next: Option<BackfillCursor>,
 }
@@ -290,9 +292,14 @@ impl FoundJob {
         }
         if self.undecided
             && !regardless
-            && let Some(NewJob { undecided: Some(why), .. }) = decided.job(event, &self.handler)
+            && let Some(decided) = decided.job(event, &self.handler)
         {
-            return Err(Error::Undecided { job, why }.into());
+            if let Some(newer) = newer_than(tx, &decided, event)? {
+                return Err(Error::Superseded { job, newer }.into());
+            }
+            if let Some(why) = decided.undecided {
+                return Err(Error::Undecided { job, why }.into());
+            }
         }
         // The job's event exists, by its foreign key.
         let event = tx
@@ -338,10 +345,12 @@ impl FoundJob {
     /// Notes the group that could not be read when the job was made.
     fn join(&self, tx: &Connection, group: Option<&Group>) -> rusqlite::Result<()> {
         let Some(group) = group.filter(|_| !self.grouped) else { return Ok(()) };
-        // Behind all others, and so no second holder, until it is put back.
+        // Behind the job that holds the group, where one does.
         change_one(
             tx,
-            "UPDATE job SET group_key = ?2, group_rule = ?3, behind = 1 WHERE row = ?1 AND state = 'held'",
+            "UPDATE job SET group_key = ?2, group_rule = ?3, behind = ?3 <> 'latest' AND EXISTS (SELECT 1 FROM job h
+                 WHERE h.handler = job.handler AND h.group_key = ?2 AND h.holds = 1 AND h.behind = 0)
+             WHERE row = ?1 AND state = 'held' AND group_key IS NULL",
             params![self.row, group.key.as_str(), group.rule.as_str()],
         )
     }
@@ -364,6 +373,11 @@ impl FoundJob {
         )?;
         Ok(new)
     }
+}
+
+/// What makes an event out of date for this job of it.
+fn newer_than(tx: &Connection, job: &NewJob, event: i64) -> rusqlite::Result<Option<Newer>> {
+    GroupOf::latest(job).map_or(Ok(None), |group| group.newer_than(tx, event))
 }
 
 /// Puts one job back. Returns its key, which may be new.
@@ -450,6 +464,10 @@ fn make_missing(
         } else if !event.payload_kept {
             made.payload_gone += 1;
         } else if let Some(job) = decided.job(event.row, &ask.handler) {
+            if newer_than(conn, &job, event.row)?.is_some() {
+                made.superseded += 1;
+                continue;
+            }
             if !ask.dry_run {
                 insert_job(conn, event.row, &job, event.held, now)?;
             }
@@ -586,5 +604,11 @@ fn make(
         let (handler, event) = (handler.clone(), event.event.clone());
         return Err(Error::Unwanted { handler, event }.into());
     };
+    if let (Move::Replay { regardless: false, .. }, Some(newer)) =
+        (verb, newer_than(tx, &job, event.row)?)
+    {
+        let (handler, event) = (handler.clone(), event.event.clone());
+        return Err(Error::OutOfDate { handler, event, newer }.into());
+    }
     Ok(Replayed { jobs: vec![insert_job(tx, event.row, &job, None, now)?], dropped: Vec::new() })
 }

@@ -82,9 +82,14 @@ pub enum Error {
     JobsGone { source_name: Name, event: EventId },
     /// Its handler wants the latest event of a group only, and a newer one has run or is to run.
     #[error(
-        "job {job} is of an event that is out of date: job {newer} of the same group is newer; run it all the same with `--regardless`"
+        "job {job} is of an event that is out of date: {newer}; run it all the same with `--regardless`"
     )]
-    Superseded { job: JobId, newer: JobId },
+    Superseded { job: JobId, newer: Newer },
+    /// The same, of a job that is to be made.
+    #[error(
+        "event {event} is out of date for handler {handler}: {newer}; run it all the same with `--regardless`"
+    )]
+    OutOfDate { handler: Name, event: EventId, newer: Newer },
     /// Its handler's condition or key cannot be decided, with the configuration of now either.
     #[error(
         "job {job} still cannot be decided: {why}; correct `when`, or run it all the same with `--regardless`"
@@ -127,6 +132,15 @@ pub enum Error {
     /// The store cannot be used now. After an I/O error the request may have been carried out: look before you repeat it.
     #[error("the store is not available: {0}")]
     Unavailable(String),
+}
+
+/// What makes an event out of date for a handler that wants the latest of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Newer {
+    #[error("job {0} of the same group is newer")]
+    Job(JobId),
+    #[error("retention has removed newer jobs, which may have been of the same group")]
+    Removed,
 }
 
 fn too_short(text: &str) -> String {

@@ -13,7 +13,7 @@ pub use crate::routing::{Delay, Group, NewJob};
 pub use accept::{Accept, Accepted};
 pub use claim::{Claim, Claimed, Claims, Rate, RunningAttempt};
 pub use completion::{Completion, OutputExcerpt, Record, Usage};
-pub use error::{Error, LEAST_CHARS, Refused};
+pub use error::{Error, LEAST_CHARS, Newer, Refused};
 pub use keyed::{Ask, Asked, KeyState};
 pub use quarantine::{
     DiscardReason, FailedDelivery, NO_SUCH_SOURCE, Quarantine, QuarantineFilter,

@@ -13,7 +13,6 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
-use crate::store::tables::group::GroupOf;
 use crate::store::tables::{answer, codec};
 
 use super::handle::Jobs;
@@ -205,6 +204,12 @@ fn expire_keys(
     delete(tx, &keys, &["DELETE FROM answer WHERE event = ?1"])
 }
 
+/// Remembers that a job which ran and whose event was the latest of its group is removed: no older one may run any more.
+/// Also where the job stays for now.
+const REMEMBER_NEWEST: &str =
+    "UPDATE meta SET newest_removed = ?1 WHERE newest_removed < ?1 AND EXISTS
+    (SELECT 1 FROM job WHERE event = ?1 AND group_rule = 'latest' AND attempt > 0)";
+
 fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
     // The next payloads in the order of arrival, and whether each is still needed: a repeat of a request with a key
     // may put its job back.
@@ -233,6 +238,7 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
                  removed_dropped = (SELECT count(*) FROM job WHERE event = ?1 AND state = 'dropped')
              WHERE row = ?1 AND EXISTS (SELECT 1 FROM job WHERE event = ?1) AND NOT EXISTS
                  (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
+            REMEMBER_NEWEST,
             "DELETE FROM job WHERE event = ?1 AND NOT EXISTS
                  (SELECT 1 FROM job WHERE event = ?1 AND state NOT IN ('succeeded', 'dropped'))",
             "UPDATE attempt SET stdout_head = x'', stdout_tail = x'', stderr_head = x'', stderr_tail = x''
@@ -245,7 +251,7 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
 fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
-    // old enough as such. With the first body gone another one's redelivery would be a new event. Requests with
+    // old enough as such or holding its group, which a person gives up and not the time. With the first body gone another one's redelivery would be a new event. Requests with
     // the same key are separate events.
     let rows = look(
         tx,
@@ -257,14 +263,14 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
                      OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
                          AND j.state NOT IN ('succeeded', 'dropped')
-                         AND NOT (j.state = 'dead' AND j.settled_at < ?4))))
+                         AND NOT (j.state = 'dead' AND j.settled_at < ?4 AND j.holds = 0))))
          FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3",
         before.ids,
         before.dead,
         after,
     )?;
     // Its jobs, attempts and evidence go with it, by their foreign keys.
-    delete(tx, &rows, &["DELETE FROM event WHERE row = ?1"])
+    delete(tx, &rows, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
 }
 
 /// What hangs on no payload and no event: a few rows each.
@@ -311,13 +317,8 @@ fn delete<P: Copy>(
 ) -> rusqlite::Result<Step<P>> {
     let (mut deleted, begun) = (0, Instant::now());
     for candidate in rows.iter().filter(|candidate| candidate.old && !candidate.needed) {
-        // A dead job may hold its group.
-        let groups = GroupOf::held_by(tx, candidate.row)?;
         for sql in statements {
             tx.prepare_cached(sql)?.execute([candidate.row])?;
-        }
-        for group in groups {
-            group.release(tx)?;
         }
         deleted += 1;
         if begun.elapsed() > BUDGET {

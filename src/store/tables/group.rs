@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
 use crate::model::{GroupRule, JobId, Name, Timestamp};
-use crate::store::border::Group;
+use crate::store::border::{Group, NewJob, Newer};
 
 use super::codec;
 
@@ -26,14 +26,43 @@ pub(crate) struct GroupOf {
 }
 
 impl GroupOf {
-    /// The groups of this event's jobs that hold theirs.
-    pub(crate) fn held_by(tx: &Connection, event: i64) -> rusqlite::Result<Vec<GroupOf>> {
-        // By the unique (event, handler).
-        tx.prepare_cached(
-            "SELECT handler, group_key FROM job WHERE event = ?1 AND holds = 1 AND behind = 0",
-        )?
-        .query_map([event], |row| Ok(GroupOf { handler: row.get(0)?, key: row.get(1)? }))?
-        .collect()
+    /// The group of a job that is to be made, where the latest of it wins.
+    pub(crate) fn latest(job: &NewJob) -> Option<GroupOf> {
+        let group = job.group.as_ref().filter(|group| group.rule == GroupRule::Latest)?;
+        let (handler, key) = (job.handler.as_str().to_owned(), group.key.as_str().to_owned());
+        Some(GroupOf { handler, key })
+    }
+
+    /// As [`newer`], of an event in the row `event`.
+    pub(crate) fn newer_than(
+        &self,
+        tx: &Connection,
+        event: i64,
+    ) -> rusqlite::Result<Option<Newer>> {
+        let newest = |behind: u8| {
+            // By the index of groups from its end.
+            format!(
+                "SELECT id, event FROM job WHERE handler = ?1 AND group_key = ?2 AND behind = {behind}
+                     AND event > ?3 AND (attempt > 0 OR holds = 1) ORDER BY event DESC LIMIT 1"
+            )
+        };
+        let found = tx
+            .prepare_cached(&format!(
+                "SELECT id FROM (SELECT * FROM ({}) UNION ALL SELECT * FROM ({}))
+                 ORDER BY event DESC LIMIT 1",
+                newest(0),
+                newest(1)
+            ))?
+            .query_row(params![self.handler, self.key, event], |row| codec::job_id(row, 0))
+            .optional()?;
+        if let Some(job) = found {
+            return Ok(Some(Newer::Job(job)));
+        }
+        // The only row.
+        let removed: i64 = tx
+            .prepare_cached("SELECT newest_removed FROM meta")?
+            .query_row([], |row| row.get(0))?;
+        Ok((event < removed).then_some(Newer::Removed))
     }
 
     /// Lets the first job behind go on, where none holds the group any more.
@@ -121,24 +150,17 @@ pub(crate) fn successor(tx: &Connection, job: i64) -> rusqlite::Result<Option<Jo
     .optional()
 }
 
-/// The newest job of this job's group that has begun or will begin by itself, where their latest wins and it is
-/// of a newer event than this one. After it this job has nothing to say.
-pub(crate) fn newer(tx: &Connection, job: i64) -> rusqlite::Result<Option<JobId>> {
-    let newest = |behind: u8| {
-        // By the row, and by the index of groups from its end.
-        format!(
-            "SELECT n.id, n.event FROM job o JOIN job n
-                 ON n.handler = o.handler AND n.group_key = o.group_key AND n.behind = {behind}
-             WHERE o.row = ?1 AND n.event > o.event AND o.group_rule = 'latest' AND (n.attempt > 0
-                 OR n.state = 'ready' OR n.state = 'waiting')
-             ORDER BY n.event DESC LIMIT 1"
-        )
-    };
-    tx.prepare_cached(&format!(
-        "SELECT id FROM (SELECT * FROM ({}) UNION ALL SELECT * FROM ({})) ORDER BY event DESC LIMIT 1",
-        newest(0),
-        newest(1)
-    ))?
-    .query_row([job], |row| codec::job_id(row, 0))
-    .optional()
+/// What makes this job out of date, where the latest of its group wins: a newer event's job that has ever begun or
+/// holds the group. Retention may have removed it: then every older event counts as out of date.
+pub(crate) fn newer(tx: &Connection, job: i64) -> rusqlite::Result<Option<Newer>> {
+    // By the row.
+    let group = tx
+        .prepare_cached(
+            "SELECT handler, group_key, event FROM job WHERE row = ?1 AND group_rule = 'latest'",
+        )?
+        .query_row([job], |row| {
+            Ok((GroupOf { handler: row.get(0)?, key: row.get(1)? }, row.get(2)?))
+        })
+        .optional()?;
+    group.map_or(Ok(None), |(group, event)| group.newer_than(tx, event))
 }

@@ -299,7 +299,7 @@ async fn a_retry_that_waits_is_superseded_and_a_held_one_lets_the_latest_go_on()
     let job = bench.of_event("e2").await.job;
     let newer = bench.of_event("e3").await.job;
     let refused = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
-    assert_eq!(refused, Error::Superseded { job, newer });
+    assert_eq!(refused, Error::Superseded { job, newer: Newer::Job(newer) });
     assert!(refused.to_string().contains("--regardless"), "{refused}");
     assert_eq!(bench.store.admin.replay_with(Replay::Job(job), true).await.unwrap().jobs, [job]);
     assert!(bench.starts().await.is_empty(), "e3 runs");

@@ -59,8 +59,15 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
 
     let ask = missing(since, vec![wanted("github", &["push", "issues"], None)]);
     let dry = walk(&bench, Backfill { dry_run: true, ..ask.clone() }).await;
-    let expected =
-        BackfillResult { made: 2, held: 0, present: 2, payload_gone: 1, unwanted: 0, next: None };
+    let expected = BackfillResult {
+        made: 2,
+        held: 0,
+        present: 2,
+        payload_gone: 1,
+        unwanted: 0,
+        superseded: 0,
+        next: None,
+    };
     assert_eq!(dry, (expected.clone(), 1));
     assert_eq!(events_of(&bench, "late").await.len(), 2, "counting makes nothing");
 

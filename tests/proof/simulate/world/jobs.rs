@@ -280,7 +280,7 @@ fn reason(error: &Error) -> Option<No> {
     match error {
         Error::NoEvent(_) | Error::NoJob(_) | Error::NoId { .. } => Some(No::NotFound),
         Error::WrongState { .. } => Some(No::WrongState),
-        Error::Superseded { .. } => Some(No::Superseded),
+        Error::Superseded { .. } | Error::OutOfDate { .. } => Some(No::Superseded),
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
