@@ -287,7 +287,7 @@ impl<'d> Section<'d> {
         self.value(key).map(|value| self.at(key, value.span()))
     }
 
-    /// The key's value, whatever its type.
+    /// The key's value, of any type.
     pub fn raw(&self, key: &'static str) -> Option<Raw<'d>> {
         let value = self.value(key)?;
         Some(Raw { file: self.file, text: self.text, key: self.join(key), value })

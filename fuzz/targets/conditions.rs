@@ -130,7 +130,6 @@ fn fits(test: &Value, value: &Value) -> Option<bool> {
             _ => false,
         },
         "glob" => value.is_string() && glob(part.as_bytes(), text.as_bytes()),
-        // Whatever the crate says.
         "matches" => {
             value.is_string() && regex_lite::Regex::new(part).expect("it is taken").is_match(text)
         }

@@ -11,7 +11,9 @@ use crate::model::{State, Timestamp};
 use crate::store::{JobFilter, JobRow};
 
 use super::ids::{self, Short};
-use super::output::{self, below, cut, local, short_span, state_style, styled, whole, words_of};
+use super::output::{
+    self, below, cut, escape, local, short_span, state_style, styled, whole, words_of,
+};
 use super::settle_advice::{advice, ways};
 use super::store;
 
@@ -73,7 +75,7 @@ pub(super) fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure
             short_span(now.since(since)).into(),
             (&job.event_type).into(),
             short.of(&job.event_id).into(),
-            job.last_detail.as_deref().unwrap_or_default().into(),
+            job.detail.as_deref().or(job.last_detail.as_deref()).unwrap_or_default().into(),
         ]
     };
     let columns = [
@@ -144,7 +146,11 @@ pub(super) fn since(typed: Option<cli::Since>) -> Result<Option<Timestamp>, Fail
 
 /// A job's state, with the reason where it has one: `held: cancelled`.
 pub(super) fn state(job: &JobRow) -> String {
-    with_reason(job, |due_at| format!("due {}", local(due_at)))
+    let state = with_reason(job, |due_at| format!("due {}", local(due_at)));
+    match &job.detail {
+        Some(detail) => format!("{state}: {}", escape(detail)),
+        None => state,
+    }
 }
 
 /// The state for a narrow column: how long the job waits, not until when.
@@ -157,6 +163,7 @@ fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {
     let why = match &job.reason {
         Some(reason) => Some(reason.clone()),
         None if claimable && job.paused => Some("handler paused".to_owned()),
+        None if claimable && job.behind => Some("behind another of its group".to_owned()),
         None if job.broken.is_some() => Some("handler broken".to_owned()),
         None => job.due_at.map(due),
     };

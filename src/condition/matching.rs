@@ -52,7 +52,7 @@ pub struct Pattern {
 }
 
 impl Test {
-    /// Whether it holds for any of the values. What is not there fits nothing.
+    /// Whether it holds for any of the values; without a value it does not hold.
     pub(super) fn holds(&self, reading: Result<&[Found], Unclear>) -> Result<bool, Why> {
         any(reading?.iter().map(|found| self.fits(found)))
     }
@@ -191,7 +191,7 @@ impl fmt::Display for Range {
 }
 
 impl Pattern {
-    /// A regular expression, found anywhere in a text. An `Err` says what is wrong.
+    /// A regular expression, found anywhere in a text. An `Err` is the problem in words.
     pub fn expression(text: &str) -> Result<Self, String> {
         Self::compile(text, text, false)
     }

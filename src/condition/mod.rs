@@ -3,8 +3,8 @@
 //! `config` makes conditions and keys, `http` decides with them when it accepts an event, and commands explain them.
 //! Must stay true: what cannot be known never counts as true or false.
 //!
-//! A condition is decided as in three-valued logic. It is true if any table is true by itself, whatever the others
-//! are. Otherwise it is undecided if a table is: one without a false line, and with an undecided line. Otherwise it is
+//! A condition is decided as in three-valued logic. It is true if any table is true by itself; the others
+//! do not matter. Otherwise it is undecided if a table is: one without a false line, and with an undecided line. Otherwise it is
 //! false. The same holds within a line whose place has several values.
 
 mod explain;

@@ -1,6 +1,6 @@
 //! Numbers as they are written, compared exactly.
 //!
-//! Must stay true: parsing and comparing take time in proportion to the text, whatever its exponent says.
+//! Must stay true: parsing and comparing take time in proportion to the text, not to its exponent.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -153,7 +153,7 @@ fn read_tests(section: &Section<'_>, raw: &Raw<'_>) -> Option<(bool, Test)> {
             Some(near) => format!("did you mean '{near}'?"),
             None => format!("the tests are: {}", TESTS.join(", ")),
         };
-        section.reject(&name.at, format!("there is no test '{}'", name.value), help);
+        section.reject(&name.at, format!("unknown test '{}'", name.value), help);
     }
     if !members.iter().all(|(name, _)| is_known(&name.value)) {
         return None;
@@ -200,7 +200,9 @@ fn read_pattern(
         compile(&text).map_err(|wrong| {
             let message = format!("'{text}' does not compile: {wrong}");
             let most = Unit::Bytes.show(PATTERN_PROGRAM_BYTES as u64);
-            Fault::new(message, format!("patterns have no look-around and no Unicode classes, and compile to at most {most}"))
+            let help =
+                "patterns have no look-around and no Unicode classes, and compile to at most";
+            Fault::new(message, format!("{help} {most}"))
         })
     });
     Some(compiled?.value)
@@ -235,7 +237,7 @@ fn read_range(
     }
     let (message, help) = if (&range.low, &range.high) == (&Bound::Unbounded, &Bound::Unbounded) {
         let help = "add above, at_least, below or at_most";
-        ("'text' says how a number is read, and there is no bound".to_owned(), help)
+        ("'text' says how a number is read, and no bound is given".to_owned(), help)
     } else if range.is_empty() {
         (format!("no number is {range}"), "the lower bound must be less than the upper")
     } else {

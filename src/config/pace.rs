@@ -63,6 +63,7 @@ impl Unit {
 
 impl Pace {
     /// What a new job of the handler waits for.
+    #[allow(dead_code)]
     pub(crate) fn delay(&self) -> Option<store::Delay> {
         self.delay.map(|Delay { wait, most }| store::Delay { wait, most })
     }

@@ -143,7 +143,7 @@ impl ServedSources {
 }
 
 impl ServedSource {
-    /// Counts what was decided for a new event.
+    /// Counts the decisions about a new event.
     pub(super) fn decided(&self, decisions: &Decisions) {
         for (handler, decision) in decisions.iter() {
             let own = self.conditions.iter().find(|own| own.handler() == handler);

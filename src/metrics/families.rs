@@ -157,6 +157,14 @@ families! {
     Gauge "hooklatch_jobs" ["handler", "state"]
         "Jobs that are ready, waiting or running, and those that wait for a person (held, dead). Of each of these two states the first 100000 are counted, over all handlers."
         jobs;
+    Gauge "hooklatch_groups_blocked" ["handler"]
+        "Groups that stand still: their first job is held or dead, and others are behind it. Of held and of dead jobs the first 100000 are looked at."
+        |facts, out| if let Some(store) = &facts.store {
+            for handler in facts.traffic.handlers() {
+                let blocked = store.jobs.blocked.iter().find(|of| of.handler == handler.name);
+                out.count(&[handler.name.as_str()], blocked.map_or(0, |of| of.groups));
+            }
+        };
     Counter "hooklatch_jobs_settled_total" ["handler", "state"]
         "Jobs that the end of an attempt has made succeeded, held or dead."
         |facts, out| for handler in facts.traffic.handlers() {

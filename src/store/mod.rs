@@ -43,7 +43,7 @@ use quarantine::handle::QuarantineHandle;
 
 pub use border::*;
 
-pub use admin::counts::{Backlog, JobCounts, StoppedJobs};
+pub use admin::counts::{Backlog, BlockedGroups, JobCounts, StoppedJobs};
 pub use admin::find::{IdKind, IdMatch, IdQuery};
 pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};

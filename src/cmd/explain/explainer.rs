@@ -269,7 +269,10 @@ impl Explainer<'_> {
         JobPart {
             job: row.job,
             state: row.state,
-            reason: row.reason.clone(),
+            reason: match (&row.reason, &row.detail) {
+                (Some(reason), Some(detail)) => Some(format!("{reason}: {detail}")),
+                (reason, _) => reason.clone(),
+            },
             attempts: detail.attempts.iter().map(|attempt| self.attempt(attempt)).collect(),
             next: self.after(event, row, handler),
         }

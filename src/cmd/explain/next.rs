@@ -35,6 +35,10 @@ impl Explainer<'_> {
             State::Ready | State::Waiting if let Some(broken) = &row.broken => {
                 self.broken(row, broken)
             }
+            State::Ready | State::Waiting if row.behind => {
+                let listing = format!("jobs --handler {}", row.handler);
+                self.next("waits until an earlier job of its group is done", Some(listing))
+            }
             State::Ready => self.next("runs as soon as its handler has a free slot", None),
             State::Waiting => self.retry(row, handler),
             State::Running => {

@@ -75,6 +75,12 @@ fn facts(screen: &Screen) -> Vec<Fact> {
         let line = format!("{jobs} of {handler}: {reason}; the oldest came {oldest}");
         say(stuck.state.as_str(), Some(colour), vec![line]);
     }
+    for blocked in &screen.blocked {
+        let (groups, handler) = (count(blocked.groups, "group"), &blocked.handler);
+        let line =
+            format!("{groups} of {handler} behind a held or dead job, such as {}", blocked.job);
+        say("blocked", Some(AnsiColor::Yellow), vec![line]);
+    }
     for note in notes {
         say("note", None, vec![escape(note)]);
     }

@@ -11,7 +11,9 @@ use crate::admin::{ReceiverStatus, Refusal, Status};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
-use crate::store::{Backlog, Disk, PausedRow, RestoredRow, SourceActivity, StoppedJobs};
+use crate::store::{
+    Backlog, BlockedGroups, Disk, PausedRow, RestoredRow, SourceActivity, StoppedJobs,
+};
 use crate::traffic::UnknownPath;
 
 use crate::cmd::output::count;
@@ -49,6 +51,8 @@ pub(super) struct Screen {
     pub(super) running: Vec<Backlog>,
     pub(super) waiting: Vec<Backlog>,
     pub(super) stuck: Vec<StoppedJobs>,
+    /// Groups that stand still behind one of these.
+    pub(super) blocked: Vec<BlockedGroups>,
     pub(super) paused: Vec<PausedRow>,
     /// Handlers that cannot run. Empty if the store is stopped, because then they are not known.
     pub(super) broken: Vec<Broken>,
@@ -181,6 +185,7 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         running: list(store, |store| &store.running),
         waiting: list(store, |store| &store.waiting),
         stuck,
+        blocked: list(store, |store| &store.blocked),
         paused,
         broken: list(receiver, |receiver| &receiver.traffic.broken),
         restores: list(store, |store| &store.restores),

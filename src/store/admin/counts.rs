@@ -6,7 +6,7 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Name, State, Timestamp};
+use crate::model::{JobId, Name, State, Timestamp};
 use crate::store::tables::codec;
 
 /// Unsettled jobs of one handler in one state.
@@ -30,6 +30,16 @@ pub struct StoppedJobs {
     pub oldest_at: Timestamp,
 }
 
+/// Groups of one handler in which nothing runs until a person has settled their first job, which is held or dead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedGroups {
+    pub handler: Name,
+    /// Of those that have other jobs behind.
+    pub groups: u64,
+    /// The first job of one of them.
+    pub job: JobId,
+}
+
 /// Jobs that are not settled, or that wait for a person.
 #[derive(Debug, Clone)]
 pub struct JobCounts {
@@ -38,6 +48,7 @@ pub struct JobCounts {
     pub running: Vec<Backlog>,
     /// By handler and reason, held jobs first.
     pub stuck: Vec<StoppedJobs>,
+    pub blocked: Vec<BlockedGroups>,
 }
 
 /// By the index of the jobs that may be claimed, which has them by handler in the order in which they are claimed.
@@ -67,6 +78,15 @@ pub(crate) const STUCK: &str = "SELECT 'held', handler, reason, count(*), min(cr
      SELECT 'dead', handler, reason, count(*), min(created_at)
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler, reason";
 
+/// By the indexes of held and of dead jobs, ?1 of each at most, each with one look at the index of groups.
+pub(crate) const BLOCKED: &str = "SELECT handler, count(*), id FROM (
+         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job WHERE state = 'held' LIMIT ?1)
+         UNION ALL
+         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job WHERE state = 'dead' LIMIT ?1)) f
+     WHERE holds = 1 AND behind = 0 AND EXISTS (SELECT 1 FROM job n
+         WHERE n.handler = f.handler AND n.group_key = f.group_key AND n.behind = 1)
+     GROUP BY handler";
+
 impl JobCounts {
     /// With a bound counts so many held and dead jobs at most, each, and has the time of the ready job that is claimed
     /// next in place of the oldest.
@@ -86,11 +106,19 @@ impl JobCounts {
                 })
             })?
             .collect::<rusqlite::Result<_>>()?;
+        let blocked = conn
+            .prepare_cached(BLOCKED)?
+            .query_map([most], |row| {
+                let (handler, groups) = (codec::text(row, 0)?, codec::count(row, 1)?);
+                Ok(BlockedGroups { handler, groups, job: codec::job_id(row, 2)? })
+            })?
+            .collect::<rusqlite::Result<_>>()?;
         Ok(JobCounts {
             ready: backlogs(conn, ready)?,
             waiting: backlogs(conn, WAITING)?,
             running: backlogs(conn, RUNNING)?,
             stuck,
+            blocked,
         })
     }
 

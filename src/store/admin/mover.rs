@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
-use crate::crash;
 use crate::limits::BATCH_JOBS;
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
 use crate::store::border::{Error, Group, NewJob, Newer};
@@ -393,7 +392,6 @@ fn replay_job(
     let key = if new_key { found.replace_key(tx, now)? } else { job };
     let mut replayed = Replayed::default();
     replayed.add(key, found.go(tx, verb, now)?);
-    crash::point("replay.commit.before");
     Ok(replayed)
 }
 
@@ -402,7 +400,6 @@ fn drop_job(tx: &Connection, job: JobId, now: Timestamp) -> Result<State, VerbEr
     let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
     found.check(tx, Move::Drop)?;
     found.go(tx, Move::Drop, now)?;
-    crash::point("drop.commit.before");
     Ok(found.state)
 }
 

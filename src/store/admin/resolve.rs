@@ -5,7 +5,6 @@
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
-use crate::crash;
 use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::verb::VerbError;
@@ -93,6 +92,5 @@ fn resolve(
     if grouped {
         group::release(tx, row)?;
     }
-    crash::point("resolve.commit.before");
     Ok(state)
 }

@@ -17,7 +17,9 @@ use crate::store::engine::path::beside;
 use crate::store::tables::restored::restores;
 use crate::store::tables::{codec, paused};
 
-use super::counts::{Backlog, JobCounts, READY, RUNNING, StoppedJobs, WAITING, backlogs};
+use super::counts::{
+    Backlog, BlockedGroups, JobCounts, READY, RUNNING, StoppedJobs, WAITING, backlogs,
+};
 use super::handle::Admin;
 
 /// How a store stands.
@@ -31,6 +33,9 @@ pub struct StoreStatus {
     pub running: Vec<Backlog>,
     /// Held and dead jobs by handler and reason, held ones first.
     pub stuck: Vec<StoppedJobs>,
+    /// Groups that stand still behind a held or dead job, by handler.
+    #[serde(default)]
+    pub blocked: Vec<BlockedGroups>,
     /// The paused handlers by name.
     pub paused: Vec<PausedRow>,
     /// The last word of each source that was ever heard of, by name.
@@ -83,12 +88,14 @@ impl Admin {
         let remembered = self.engine.clock.now().before(keep_ids);
         self.engine
             .read(move |conn| {
-                let JobCounts { ready, waiting, running, stuck } = JobCounts::read(conn, None)?;
+                let JobCounts { ready, waiting, running, stuck, blocked } =
+                    JobCounts::read(conn, None)?;
                 Ok(StoreStatus {
                     ready,
                     waiting,
                     running,
                     stuck,
+                    blocked,
                     paused: paused::paused(conn)?,
                     sources: last_words(conn, sources.clone(), failed.clone())?,
                     newest_event_at: newest_event(conn)?,

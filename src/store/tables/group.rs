@@ -6,7 +6,6 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::crash;
 use crate::model::{GroupRule, JobId, Name, Timestamp};
 use crate::store::border::{Group, NewJob, Newer};
 
@@ -68,7 +67,6 @@ impl GroupOf {
     /// Lets the first job behind go on, where none holds the group any more.
     pub(crate) fn release(&self, tx: &Connection) -> rusqlite::Result<()> {
         tx.prepare_cached(RELEASE)?.execute([&self.handler, &self.key])?;
-        crash::point("group.release");
         Ok(())
     }
 }

@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::crash;
 use crate::model::{GroupRule, HeldReason, JobId, State, Timestamp};
 use crate::store::border::{Delay, NewJob};
 
@@ -102,7 +101,6 @@ fn insert(
         job.group.as_ref().map(|group| group.rule.as_str()),
         job.group.as_ref().is_some_and(|group| keeps_place(group.rule, held)),
     ])?;
-    crash::point("job.insert");
     Ok(())
 }
 

@@ -559,3 +559,24 @@ async fn every_statement_of_a_group_is_served_by_an_index() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn a_group_behind_a_held_or_dead_job_is_counted() {
+    let bench = bench();
+    for (event, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")] {
+        bench.event(event, key, GroupRule::Block).await;
+    }
+    let blocked = async || bench.store.admin.status(Vec::new()).await.unwrap().blocked;
+    assert!(blocked().await.is_empty(), "nothing is held");
+    let claimed = bench.claim_all().await;
+    assert_eq!(claimed.len(), 3);
+    for (claimed, next) in claimed.iter().zip([HELD, DEAD, DEAD]) {
+        bench.complete(claimed, Outcome::Failed, next).await;
+    }
+    let found = blocked().await;
+    assert_eq!((found.len(), found[0].groups), (1, 2), "none is behind c1: {found:?}");
+    assert_eq!(bench.store.admin.gauges().await.unwrap().jobs.blocked[0].groups, 2);
+    bench.store.admin.drop_job(claimed[0].facts.job).await.unwrap();
+    bench.store.admin.drop_job(claimed[1].facts.job).await.unwrap();
+    assert!(blocked().await.is_empty());
+}

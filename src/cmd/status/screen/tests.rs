@@ -51,6 +51,7 @@ fn well(traffic: &Traffic) -> Status {
         waiting: Vec::new(),
         running: Vec::new(),
         stuck: Vec::new(),
+        blocked: Vec::new(),
         paused: Vec::new(),
         sources: Vec::new(),
         newest_event_at: Some(at(5)),
