@@ -13,72 +13,50 @@ pub(super) enum Role {
 }
 
 /// Programs that start another, and their options with an argument of its own.
-const WRAPPERS: &[(&str, &[&str])] = &[
-    ("env", &["-u", "-C", "--unset", "--chdir"]),
+const WRAPPERS: &[(&str, &str)] = &[
+    ("env", "-u -C --unset --chdir"),
     (
         "sudo",
-        &[
-            "-u",
-            "-g",
-            "-p",
-            "-C",
-            "-h",
-            "-r",
-            "-t",
-            "-T",
-            "-U",
-            "-D",
-            "-R",
-            "--user",
-            "--group",
-            "--prompt",
-            "--host",
-            "--role",
-            "--type",
-            "--chdir",
-            "--chroot",
-            "--close-from",
-            "--command-timeout",
-            "--other-user",
-        ],
+        "-u -g -p -C -h -r -t -T -U -D -R --user --group --prompt --host --role --type --chdir --chroot",
     ),
-    ("doas", &["-u", "-C"]),
-    ("nice", &["-n", "--adjustment"]),
-    ("timeout", &["-k", "-s", "--kill-after", "--signal"]),
-    ("nohup", &[]),
-    ("setsid", &[]),
-    ("ionice", &["-c", "-n", "-p", "--class", "--classdata"]),
-    ("stdbuf", &["-i", "-o", "-e", "--input", "--output", "--error"]),
-    ("busybox", &[]),
+    ("doas", "-u -C"),
+    ("nice", "-n --adjustment"),
+    ("timeout", "-k -s --kill-after --signal"),
+    ("nohup", ""),
+    ("setsid", ""),
+    ("ionice", "-c -n -p --class --classdata"),
+    ("stdbuf", "-i -o -e --input --output --error"),
+    ("busybox", ""),
 ];
 
 /// Programs that run a text: their names, the letters of the options before it, and their other options with an
 /// argument of its own.
-const INTERPRETERS: &[(&[&str], &str, &[&str])] = &[
+const INTERPRETERS: &[(&str, &str, &str)] = &[
     (
-        &[
-            "sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "su",
-            "runuser", "pwsh",
-        ],
+        "sh bash dash ash zsh ksh mksh fish csh tcsh su runuser pwsh",
         "c",
-        &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"],
+        "-o +o -O +O --rcfile --init-file",
     ),
-    (&["python", "pypy"], "c", &["-W", "-X"]),
-    (&["perl"], "eE", &["-I", "-M"]),
-    (&["ruby"], "e", &["-I", "-r", "-C", "-E"]),
-    (&["node", "nodejs", "bun", "deno"], "ep", &["-r", "-C", "--require", "--import", "--loader"]),
-    (&["php"], "rBRE", &["-c", "-d", "-z"]),
-    (&["lua", "luajit"], "e", &["-l"]),
-    (&["Rscript"], "e", &[]),
-    (&["sed"], "e", &["-l", "-f"]),
-    (&["awk", "gawk", "mawk"], "e", &["-v", "-F", "-f"]),
-    (&["psql"], "c", &["-d", "-h", "-p", "-U"]),
-    (&["mysql", "mariadb"], "e", &["-u", "-h", "-P", "-D"]),
+    ("python pypy", "c", "-W -X"),
+    ("perl", "eE", "-I -M"),
+    ("ruby", "e", "-I -r -C -E"),
+    ("node nodejs bun deno", "ep", "-r -C --require --import --loader"),
+    ("php", "rBRE", "-c -d -z"),
+    ("lua luajit", "e", "-l"),
+    ("Rscript", "e", ""),
+    ("sed", "e", "-l -f"),
+    ("awk gawk mawk", "e", "-v -F -f"),
+    ("psql", "c", "-d -h -p -U"),
+    ("mysql mariadb", "e", "-u -h -P -D"),
 ];
 
+/// Whether the word is one of a list.
+fn is_of(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word)
+}
+
 /// Long options before a text.
-const LONG: [&str; 7] =
-    ["--command", "--eval", "--print", "--expression", "--execute", "--run", "--split-string"];
+const LONG: &str = "--command --eval --print --expression --execute --run --split-string";
 
 /// The role of each word.
 pub(super) fn roles(words: &[&str]) -> Vec<Role> {
@@ -95,7 +73,7 @@ pub(super) fn roles(words: &[&str]) -> Vec<Role> {
             if !is_option && !is_number {
                 break;
             }
-            at += if with_argument.contains(word) { 2 } else { 1 };
+            at += if is_of(with_argument, word) { 2 } else { 1 };
         }
         // The program too.
         roles.iter_mut().take(at + 1).skip(begin).for_each(|role| *role = Role::Wrapped);
@@ -109,7 +87,7 @@ pub(super) fn roles(words: &[&str]) -> Vec<Role> {
 
 /// Finds the text that an interpreter runs among the words behind it. `is_first`: no other program starts it.
 fn texts(words: &[&str], program: &str, is_first: bool, roles: &mut [Role]) {
-    let known = INTERPRETERS.iter().find(|(names, ..)| names.contains(&program));
+    let known = INTERPRETERS.iter().find(|(names, ..)| is_of(names, program));
     let Some((_, letters, with_argument)) = known else { return };
     // These take their options behind their arguments too.
     let anywhere = matches!(program, "su" | "runuser" | "psql" | "mysql" | "mariadb" | "sed");
@@ -134,12 +112,11 @@ fn texts(words: &[&str], program: &str, is_first: bool, roles: &mut [Role]) {
             }
         } else if *word == "--" && !pending {
             return;
-        } else if with_argument.contains(word)
-            || (is_shell && !is_long && word.ends_with(['o', 'O']))
+        } else if is_of(with_argument, word) || (is_shell && !is_long && word.ends_with(['o', 'O']))
         {
             pending |= word.starts_with('-') && has_letter(word, letters);
             at += 1;
-        } else if is_long && LONG.contains(&option) {
+        } else if is_long && is_of(LONG, option) {
             pending = value.is_empty();
             roles[at] = Role::Text(program.to_owned());
         } else if !is_long && word.starts_with('-') && has_letter(word, letters) {

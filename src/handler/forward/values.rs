@@ -36,8 +36,9 @@ impl RequestValues {
             encode(filled, text);
             Ok(())
         })?;
-        let first = self.path.names().next().unwrap_or_default();
-        if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        if let Some(first) = self.path.names().next()
+            && path.split('/').any(|segment| matches!(segment, "." | ".."))
+        {
             return Err(Refused::new(first, "it would be '.' or '..' in a path"));
         }
         if let Some(query) = &self.query {
