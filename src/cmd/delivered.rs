@@ -1,21 +1,22 @@
 //! A delivery as handlers judge it: a stored event, or what the operator names. And what a handler's condition makes
 //! of it, line by line.
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use crate::condition::{TableResult, Values};
 use crate::config::{Config, Handler};
-use crate::model::{GroupKey, Headers, Name};
+use crate::model::{EventId, GroupKey, Headers, Name};
 use crate::payload::{Event, Place};
 use crate::store::EventDetail;
 
 /// A delivery with its payload.
 pub(super) struct Delivered {
     pub(super) source: Name,
-    pub(super) id: String,
+    pub(super) id: EventId,
     pub(super) event_type: String,
     pub(super) headers: Headers,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
 }
 
 /// What a handler's condition and key make of a delivery.
@@ -40,16 +41,16 @@ impl Delivered {
         }
         Some(Delivered {
             source: detail.event.source.clone(),
-            id: detail.event.event_id.to_string(),
+            id: detail.event.event_id.clone(),
             event_type: detail.event.event_type.clone(),
             headers,
-            body: detail.body.as_ref()?.to_vec(),
+            body: detail.body.as_ref()?.to_vec().into(),
         })
     }
 
     pub(super) fn event<'e>(&'e self, config: &'e Config) -> Event<'e> {
         Event {
-            id: &self.id,
+            id: self.id.as_str(),
             event_type: &self.event_type,
             headers: &self.headers,
             body: &self.body,

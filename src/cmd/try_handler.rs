@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use crate::cli;
-use crate::config::{Config, Handler};
+use crate::clock::Clock;
+use crate::config::{Config, Handler, Plan, Start};
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, Name};
+use crate::model::{EventId, EventType, Facts, Name, shell_word};
 use crate::pattern::Pattern;
 use crate::store::IdKind;
 use crate::verify;
@@ -25,7 +26,11 @@ struct Trial {
     matches: Option<String>,
     #[serde(flatten)]
     judgement: Judgement,
-    /// `None` if it cannot be decided.
+    /// What an attempt would get and start.
+    plan: Option<Plan>,
+    /// The value that is refused, and why.
+    refused: Option<String>,
+    /// `None` if it cannot be decided, or a value is refused.
     would_run: Option<bool>,
 }
 
@@ -84,8 +89,8 @@ fn named(args: &cli::Try, config: &Config, handler: &Handler) -> Result<Delivere
         }
     };
     let body = match &args.body {
-        Some(file) => input::read(file, config.limits().bodies_in_flight_bytes)?,
-        None => Vec::new(),
+        Some(file) => input::read(file, config.limits().bodies_in_flight_bytes)?.into(),
+        None => bytes::Bytes::new(),
     };
     let headers = super::verify::headers(&args.headers)?;
     let scheme = config.scheme_of(source);
@@ -95,7 +100,9 @@ fn named(args: &cli::Try, config: &Config, handler: &Handler) -> Result<Delivere
             .help("name it: --type TYPE")
     })?;
     let id = scheme.and_then(|scheme| verify::claimed_id(scheme, &headers, &body));
-    let id = id.map_or("(new)".to_owned(), |id| id.to_string());
+    let Some(id) = id.or_else(|| "new".parse().ok()) else {
+        return Err(wrong("the event has no id".to_owned()));
+    };
     Ok(Delivered { source: source.clone(), id, event_type, headers, body })
 }
 
@@ -106,14 +113,25 @@ impl Trial {
             .patterns()
             .find(|text| Pattern::new(*text, two_levels).matches(&delivered.event_type));
         let judgement = delivered.judged_by(handler, config);
-        let would_run = if matches.is_some() { judgement.holds } else { Some(false) };
+        let plan = config.plan(handler, &facts(handler, delivered));
+        let would_run = match judgement.holds {
+            _ if matches.is_none() => Some(false),
+            Some(true) => plan.is_ok().then_some(true),
+            other => other,
+        };
+        let (plan, refused) = match plan {
+            Ok(plan) => (Some(plan), None),
+            Err(refused) => (None, Some(refused.to_string())),
+        };
         Trial {
             handler: handler.name.clone(),
             source: delivered.source.clone(),
-            event: delivered.id.clone(),
+            event: delivered.id.to_string(),
             event_type: delivered.event_type.clone(),
             matches: matches.map(str::to_owned),
             judgement,
+            plan,
+            refused,
             would_run,
         }
     }
@@ -131,14 +149,64 @@ impl Trial {
         if let Some(group) = &judgement.group {
             output::fact("group", escape(group))?;
         }
-        let verdict = match (self.would_run, &judgement.undecided) {
-            (Some(true), _) => "would run".to_owned(),
-            (Some(false), _) => "would not run".to_owned(),
-            (None, why) => format!(
-                "cannot be decided: {}; its job would be held",
-                why.as_deref().unwrap_or_default()
-            ),
+        if let Some(plan) = &self.plan {
+            print_plan(plan)?;
+        }
+        let verdict = match (self.would_run, &judgement.undecided, &self.refused) {
+            (Some(true), ..) => "would run".to_owned(),
+            (Some(false), ..) => "would not run".to_owned(),
+            (None, Some(why), _) => format!("cannot be decided: {why}; its job would be held"),
+            (None, None, why) => {
+                format!(
+                    "would not start: {}; its job would be held",
+                    why.as_deref().unwrap_or_default()
+                )
+            }
         };
         output::fact("handler", escape(&format!("{handler} {verdict}")))
+    }
+}
+
+fn print_plan(Plan { values, start }: &Plan) -> Result<(), Failure> {
+    for (nth, (name, text)) in values.iter().enumerate() {
+        let text = format!("{name}={}", shell_word(text));
+        output::fact(if nth == 0 { "values" } else { "" }, escape(&text))?;
+    }
+    match start {
+        Start::Command { command, env } => {
+            let words: Vec<_> = command.iter().map(|word| shell_word(word)).collect();
+            output::fact("command", escape(&words.join(" ")))?;
+            for (nth, (name, text)) in env.iter().enumerate() {
+                output::fact(if nth == 0 { "env" } else { "" }, format!("{name}={text}"))?;
+            }
+        }
+        Start::Forward { forward, headers, part } => {
+            output::fact("forward", escape(forward))?;
+            for (name, text) in headers {
+                output::fact("", escape(&format!("{name}: {text}")))?;
+            }
+            if *part {
+                output::fact("", "a part of the body in place of all of it")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the values look at; the rest is that of a first attempt now.
+fn facts(handler: &Handler, delivered: &Delivered) -> Facts {
+    let now = Clock::system().now();
+    Facts {
+        handler: handler.name.clone(),
+        job: crate::random::job_id(now),
+        attempt: 1,
+        replays: 0,
+        source: delivered.source.clone(),
+        caller: None,
+        event_id: delivered.id.clone(),
+        event_type: EventType::from_raw(&delivered.event_type),
+        received_at: now,
+        headers: delivered.headers.clone(),
+        body: delivered.body.clone(),
     }
 }

@@ -18,6 +18,7 @@ mod handlers;
 mod interpreters;
 mod load;
 mod pace;
+mod plan;
 mod providers;
 mod read;
 mod replies;
@@ -36,6 +37,7 @@ mod warnings;
 #[cfg(debug_assertions)]
 pub(crate) use condition::read_when;
 pub(crate) use handlers::Handler;
+pub(crate) use plan::{Plan, Start};
 pub(crate) use settings::limit_rows;
 pub(crate) use shown::duration_text;
 

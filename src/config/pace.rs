@@ -63,7 +63,6 @@ impl Unit {
 
 impl Pace {
     /// What a new job of the handler waits for.
-    #[allow(dead_code)]
     pub(crate) fn delay(&self) -> Option<store::Delay> {
         self.delay.map(|Delay { wait, most }| store::Delay { wait, most })
     }

@@ -135,6 +135,26 @@ impl Config {
         sources.filter_map(field).collect()
     }
 
+    /// What the handler's values change in its requests; `None` if they are as the deliveries came.
+    pub(super) fn request_of(&self, handler: &Handler, request: &Request) -> Option<RequestValues> {
+        let headers = request.headers.iter();
+        let none = || Values { rules: Vec::new(), form_fields: self.form_fields(handler) };
+        request.is_made(&handler.values).then(|| RequestValues {
+            values: self.values_of(handler).unwrap_or_else(none),
+            path: request.path.0.clone(),
+            query: request.path.1.clone(),
+            headers: headers.map(|one| (one.name.clone(), one.template.clone())).collect(),
+            part: request.part.as_ref().map(|part| part.value.clone()),
+        })
+    }
+
+    /// The handler's values; `None` if it has none.
+    pub(super) fn values_of(&self, handler: &Handler) -> Option<Values> {
+        let rules: Vec<_> = handler.values.iter().map(|rule| rule.value.clone()).collect();
+        let form_fields = self.form_fields(handler);
+        (!rules.is_empty()).then_some(Values { rules, form_fields })
+    }
+
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| Some((handler, handler.command()?)))
     }
@@ -352,7 +372,7 @@ impl<'a> Resolver<'a> {
                 connect_timeout: limits::FORWARD_CONNECT,
                 answer_bytes: limits::ANSWER_KEPT_BYTES,
                 whole_answer_bytes,
-                request: self.request(handler, &forward.request).map(Arc::new),
+                request: self.config.request_of(handler, &forward.request).map(Arc::new),
             }),
         };
         Worker {
@@ -385,29 +405,10 @@ impl<'a> Resolver<'a> {
             answer_bytes: handler.answers.then(|| size(limits.answer_whole_bytes)),
             stdin_memory_bytes: size(limits.stdin_memory_bytes),
             values: self
-                .values(handler)
+                .config
+                .values_of(handler)
                 .map(|values| CommandValues { values, arguments: command.arguments.clone() }),
         }
-    }
-
-    /// `None` if requests are as the deliveries came.
-    fn request(&self, handler: &Handler, request: &Request) -> Option<RequestValues> {
-        let headers = request.headers.iter();
-        let none = || Values { rules: Vec::new(), form_fields: self.config.form_fields(handler) };
-        request.is_made(&handler.values).then(|| RequestValues {
-            values: self.values(handler).unwrap_or_else(none),
-            path: request.path.0.clone(),
-            query: request.path.1.clone(),
-            headers: headers.map(|one| (one.name.clone(), one.template.clone())).collect(),
-            part: request.part.as_ref().map(|part| part.value.clone()),
-        })
-    }
-
-    /// `None` if the handler has none.
-    fn values(&self, handler: &Handler) -> Option<Values> {
-        let rules: Vec<_> = handler.values.iter().map(|rule| rule.value.clone()).collect();
-        let form_fields = self.config.form_fields(handler);
-        (!rules.is_empty()).then_some(Values { rules, form_fields })
     }
 
     /// The user's home folder, or the root folder if it does not exist, as for many system users.

@@ -430,3 +430,13 @@ fn a_pace_that_cannot_be_is_refused_where_it_stands() {
         assert!(found[0].contains(&format!(":{line}:")), "{lines}: {found:?}");
     }
 }
+
+#[test]
+fn a_handler_that_answers_takes_no_pace() {
+    let text = "[sources.a]\nprovider = \"none\"\nallow_unsigned = true\nreply = \"handler\"\n[handlers.h]\nsource = \"a\"\nevents = \"*\"\ncommand = [\"/bin/sh\"]\ndelay = \"30s\"\nrate = \"1/s\"\nbackoff = [\"1s\"]\n";
+    let (_dir, path) = written(text);
+    let problems = super::load(&path).err().unwrap();
+    let found: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let of_pace = |line: &String| line.contains("a handler that answers runs at once, and once");
+    assert_eq!(found.iter().filter(|line| of_pace(line)).count(), 3, "{found:?}");
+}

@@ -32,14 +32,14 @@ const NOT_FORWARDED: [&str; 14] = [
 const OURS: &str = "hooklatch-";
 
 /// What is sent of one event.
-pub(super) struct Filled {
+pub(crate) struct Filled {
     /// Path and query.
-    pub(super) path: String,
-    pub(super) headers: Vec<(String, String)>,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
     /// Taken out before the request is made; `None` for the delivery's own.
-    pub(super) body: Option<Bytes>,
+    pub(crate) body: Option<Bytes>,
     /// Whether the body is a part of the delivery's JSON.
-    pub(super) has_part: bool,
+    pub(crate) has_part: bool,
 }
 
 /// The request of one attempt. `from`: the headers of the delivery. `filled`: what takes the place of its own.

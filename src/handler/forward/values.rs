@@ -26,7 +26,7 @@ pub struct RequestValues {
 }
 
 impl RequestValues {
-    pub(super) fn fill(&self, facts: &Facts) -> Result<Filled, Refused> {
+    pub(crate) fn fill(&self, facts: &Facts) -> Result<Filled, Refused> {
         let texts = self.values.of(facts)?;
         let mut path = self.path.fill(|filled, name| {
             let text = text_of(&texts, name);
