@@ -297,9 +297,10 @@ Nothing is run, stored or sent, and no receiver is needed but for --event.
 Exits with 0 if it would run, with 1 if not, and with 65 where that cannot be decided.
 
 Examples:
-  hooklatch try deploy --type push --body push.json
-  hooklatch try deploy --event 72d3162e-cc78-11e3-81ab-4c9367dc0958
-  hooklatch show evt_1DemoPaid00000001 --body | hooklatch try fulfil --body -")]
+  hooklatch try fulfil --event evt_1DemoPaid00000001
+  hooklatch try fulfil --source github --type push --body push.json
+  hooklatch show evt_1DemoPaid00000001 --body | \\
+    hooklatch try fulfil --source stripe --body -")]
     Try(Try),
 
     /// Sign a test delivery as the provider would, and post it

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::RunnerName;
 
 use super::output::count;
-use super::{orphans, owner};
+use super::{orphans, owner, unseen};
 
 /// Checks the configuration at `path` and writes its problems, as lines for people or as one JSON object. True
 /// if there are only warnings. Does not ask the store.
@@ -59,6 +59,7 @@ fn of_machine(path: &Path, config: &Config) -> Vec<Problem> {
         );
     }
     found.extend(orphans::find(path, config));
+    found.extend(unseen::find(config));
     found
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::condition::{TableResult, Values};
 use crate::config::{Config, Handler};
 use crate::model::{EventId, GroupKey, Headers, Name};
-use crate::payload::{Event, Place};
+use crate::payload::{Event, Place, nearest_place};
 use crate::store::EventDetail;
 
 /// A delivery with its payload.
@@ -67,6 +67,17 @@ impl Delivered {
         let values = Values::read(&self.event(config), places, kept);
         let decided = when.map_or(Ok(true), |when| when.decide(&values));
         let grouped = key.as_ref().map_or(Ok(None), |key| key.of(&self.source, &values));
+        let mut tables = when.map(|when| when.explain(&values)).unwrap_or_default();
+        for (table, lines) in tables.iter_mut().zip(when.iter().flat_map(|when| &when.tables)) {
+            for (line, at) in table.lines.iter_mut().zip(lines) {
+                if line.read == "nothing"
+                    && line.holds == Some(false)
+                    && let Some(near) = nearest_place(&self.event(config), &at.place)
+                {
+                    line.read = format!("nothing; did you mean {near}?");
+                }
+            }
+        }
         let doubt = decided.as_ref().err().or(grouped.as_ref().err());
         let undecided = doubt.map(ToString::to_string);
         Judgement {
@@ -74,7 +85,7 @@ impl Delivered {
                 Ok(false) => Some(false),
                 _ => undecided.is_none().then_some(true),
             },
-            tables: when.map(|when| when.explain(&values)).unwrap_or_default(),
+            tables,
             group: grouped.ok().flatten().as_ref().map(GroupKey::to_string),
             undecided: if decided == Ok(false) { None } else { undecided },
         }

@@ -43,6 +43,7 @@ mod signals;
 mod status;
 mod store;
 mod try_handler;
+mod unseen;
 pub(crate) mod verify;
 
 use clap::FromArgMatches;

@@ -62,7 +62,7 @@ impl Handler {
     }
 
     /// The places that its condition and its key look at.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Value<Place>> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Value<Place>> {
         let of_condition = self.when.iter().flat_map(|when| &when.places);
         of_condition.chain(self.grouping.iter().flat_map(|grouping| &grouping.places))
     }

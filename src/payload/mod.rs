@@ -2,12 +2,14 @@
 //!
 //! Must stay true: what two readers could read differently is no value, and what is kept of one event is bounded.
 
+mod near;
 mod pointer;
 pub(crate) mod walk;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub use near::nearest_place;
 pub use pointer::Pointer;
 
 use crate::model::{Headers, is_header_name};

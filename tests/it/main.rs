@@ -45,6 +45,7 @@ mod readme;
 mod recorded;
 mod refusals;
 mod reload;
+mod routing;
 mod send;
 mod service;
 mod status;

@@ -207,7 +207,7 @@ fn a_handler_added_later_gets_jobs_for_earlier_events() {
     let said = site.run(&["replay", "--handler", "note", "--since", "3d"]);
     assert_eq!(
         text(&said.stdout),
-        "made 2 jobs of handler note\nof those 1 held: suspected replay or reused id\n\
+        "made 2 jobs of handler note\nof those 1 held: suspected replay, reused id or condition failed\n\
          left alone: 2 events with a job of this handler already\n"
     );
     let jobs = site.jobs_when(|jobs| jobs.len() == 4 && of(jobs, "d-1")["state"] == "succeeded");

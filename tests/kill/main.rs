@@ -11,6 +11,7 @@
 
 #[cfg(debug_assertions)]
 mod crash;
+mod groups;
 mod power;
 mod storm;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
