@@ -98,7 +98,9 @@ pub(super) fn read(section: &Section<'_>, answers: bool) -> Pace {
         }
         return Pace::default();
     }
-    for (key, needs) in [("delay_most", "delay"), ("burst", "rate")] {
+    // Without newer events that start the wait anew, the delay is the longest.
+    for (key, needs) in [("delay_most", "delay"), ("delay_most", "coalesce_by"), ("burst", "rate")]
+    {
         if let Some(at) = section.place_of(key)
             && !section.has(needs)
         {

@@ -411,8 +411,9 @@ fn the_pace_of_a_handler_is_read_with_its_defaults() {
 fn a_pace_that_cannot_be_is_refused_where_it_stands() {
     for (lines, wanted) in [
         ("delay = \"8d\"", "8d is out of range"),
-        ("delay = \"30s\"\ndelay_most = \"20s\"", "shorter than 'delay'"),
-        ("delay_most = \"20s\"", "'delay_most' without 'delay'"),
+        ("coalesce_by = \"/a\"\ndelay = \"30s\"\ndelay_most = \"20s\"", "shorter than 'delay'"),
+        ("coalesce_by = \"/a\"\ndelay_most = \"20s\"", "'delay_most' without 'delay'"),
+        ("delay = \"30s\"\ndelay_most = \"90s\"", "'delay_most' without 'coalesce_by'"),
         ("burst = 2", "'burst' without 'rate'"),
         ("rate = \"30\"", "'30' is no rate"),
         ("rate = \"30/d\"", "'30/d' is no rate"),

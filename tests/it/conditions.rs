@@ -1,5 +1,7 @@
 //! Which events make a job, by the condition of their handler.
 
+use serde_json::Value;
+
 use crate::support::{Receiver, Site};
 
 const HANDLERS: &str = r#"
@@ -87,4 +89,99 @@ fn an_event_that_cannot_be_decided_is_counted_and_never_dropped() {
     assert_eq!(one("list", "audit", r#"{"sender":{}}"#), [Some(1), Some(1), Some(1)]);
     assert_eq!(one("odd", "push", "not JSON"), [Some(2), None, Some(2)]);
     site.jobs_when(|jobs| jobs.len() == 5);
+}
+
+const TWICE: &str = r#"{"ref":"refs/heads/main","ref":"refs/heads/dev","deleted":false}"#;
+
+fn deploy(when: &str) -> String {
+    format!(
+        "[handlers.deploy]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./note\"]\nwhen = {when}\n\
+         coalesce_by = \"/branch\"\n"
+    )
+}
+
+/// The job that the only event with this id has.
+fn job(site: &Site, event: &str) -> Value {
+    site.json(&["show", event])[0]["jobs"][0]["job"].clone()
+}
+
+#[test]
+fn a_held_job_is_decided_by_the_configuration_of_its_replay() {
+    let site = Site::new(&deploy(r#"{ "/ref" = "refs/heads/main" }"#));
+    site.script("note", "true");
+    let receiver = site.start();
+    for id in ["runs", "is-dropped", "stays", "runs-regardless"] {
+        let branch = format!(r#""branch":"{id}""#);
+        let body = TWICE.replacen('{', &format!("{{{branch},"), 1);
+        assert_eq!(receiver.github(id, "push", &body).0, 200);
+    }
+    let jobs = site.all_jobs(4, "held");
+    assert!(jobs.iter().all(|job| job["reason"] == "condition failed"), "{jobs:#?}");
+    assert!(jobs.iter().all(|job| job["detail"] == "/ref: it is there twice"), "{jobs:#?}");
+    let refused = site.run(&["replay", "stays"]);
+    assert_eq!(refused.status.code(), Some(65));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("still cannot be decided: /ref: it is there twice"), "{said}");
+    site.json(&["replay", "runs-regardless", "--regardless"]);
+    site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
+
+    site.configure("", &deploy(r#"{ "/branch" = "runs" }"#));
+    site.json(&["reload"]);
+    assert_eq!(site.json(&["replay", "runs"])["replayed"].as_array().unwrap().len(), 1);
+    let dropped = site.json(&["replay", "is-dropped"]);
+    assert_eq!(dropped["dropped"].as_array().unwrap().len(), 1, "{dropped}");
+    let gone = job(&site, "is-dropped");
+    assert_eq!((&gone["state"], &gone["reason"]), (&"dropped".into(), &"condition false".into()));
+    // The group, which could be read, is kept; a bulk replay decides too.
+    let many = ["replay", "--state", "held", "--yes"];
+    assert_eq!(site.json(&many)["unwanted"], 1);
+    site.jobs_when(|jobs| {
+        jobs.iter().filter(|job| job["state"] == "succeeded").count() == 2
+            && jobs.iter().filter(|job| job["state"] == "dropped").count() == 2
+    });
+    assert_eq!(job(&site, "runs")["group"], r#"["github","runs"]"#);
+}
+
+#[test]
+fn a_handler_that_comes_later_gets_the_events_for_which_its_condition_holds() {
+    let site = Site::new("");
+    site.script("note", "true");
+    let receiver = site.start();
+    for (id, body) in [
+        ("one", r#"{"ref":"refs/heads/main","branch":"a"}"#),
+        ("two", r#"{"ref":"refs/heads/dev","branch":"a"}"#),
+        ("three", TWICE),
+    ] {
+        assert_eq!(receiver.github(id, "push", body).0, 200);
+    }
+    site.configure("", &deploy(r#"{ "/ref" = "refs/heads/main" }"#));
+    site.json(&["reload"]);
+    let refused = site.run(&["replay", "two", "--handler", "deploy"]);
+    assert_eq!(refused.status.code(), Some(65), "{}", String::from_utf8_lossy(&refused.stderr));
+    let made = site.json(&["replay", "--handler", "deploy", "--since", "1h"]);
+    assert_eq!([&made["made"], &made["held"], &made["unwanted"]], [2, 1, 1], "{made}");
+    site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
+    assert_eq!(job(&site, "one")["group"], r#"["github","a"]"#);
+}
+
+#[test]
+fn a_place_that_no_event_has_is_named_with_the_nearest() {
+    let site = Site::new(&deploy(r#"{ "/reff" = "refs/heads/main" }"#));
+    site.script("note", "true");
+    let check = || String::from_utf8(site.run(&["config", "check"]).stdout).unwrap();
+    assert!(!check().contains("/reff"), "nothing is stored");
+    let receiver = site.start();
+    let body = r#"{"ref":"refs/heads/main","branch":"a"}"#;
+    assert_eq!(receiver.github("one", "push", body).0, 200);
+    let warned = check();
+    let place = "handlers.deploy.when./reff: /reff is in none of the last 1 stored event";
+    assert!(warned.contains(place) && warned.contains("did you mean \"/ref\"?"), "{warned}");
+    assert!(!warned.contains("/branch is in none"), "{warned}");
+    let explained = String::from_utf8(site.run(&["explain", "one"]).stdout).unwrap();
+    for line in [
+        "deploy does not want it: its condition does not hold",
+        "no  /reff is \"refs/heads/main\"  it was nothing; did you mean /ref?",
+    ] {
+        assert!(explained.contains(line), "{explained}");
+    }
 }

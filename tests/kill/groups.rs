@@ -19,13 +19,15 @@ const EVENTS: usize = 120;
 /// The most events that are answered between two kills.
 const MOST_BETWEEN_KILLS: usize = 40;
 
+/// A failed attempt is tried again soon.
+const LIMITS: &str = "[limits]\nbackoff_base_millis = \"100ms\"\nbackoff_max_millis = \"1s\"\n";
+
 const HANDLERS: &str = r#"
 [handlers.ordered]
 source = "stripe"
 events = ["*"]
 command = ["./work"]
 concurrency = 4
-backoff = ["50ms"]
 max_attempts = 100
 order_by = "/customer"
 [handlers.latest]
@@ -33,15 +35,15 @@ source = "stripe"
 events = ["*"]
 command = ["./work"]
 concurrency = 4
-backoff = ["50ms"]
 max_attempts = 100
 coalesce_by = "/customer"
 "#;
 
-/// Each fifth event fails at its first attempt. A line is one write, so that lines do not mix.
+/// Each fifth event fails at its first attempt. It takes long enough that newer events come meanwhile. A line is one write, so that lines do not mix.
 const WORK: &str = r#"
 line="$HOOKLATCH_HANDLER $HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT"
 echo "start $line" >> "$SITE/ledger"
+sleep 0.02
 case "$HOOKLATCH_EVENT_ID $HOOKLATCH_ATTEMPT" in
 *[05]" 1") echo "fail $line" >> "$SITE/ledger"; exit 1 ;;
 esac
@@ -74,7 +76,7 @@ fn each_group_keeps_its_order_through_many_receiver_kills() {
         |seed| seed.parse().unwrap(),
     );
     println!("HOOKLATCH_SEED={seed}");
-    let site = Site::new(HANDLERS);
+    let site = Site::with(LIMITS, HANDLERS);
     site.script("work", WORK);
     let receiver = site.start();
     let (door, (answered, answers)) = (Door::default(), mpsc::channel());
