@@ -213,11 +213,11 @@ mod tests {
         Some(Key { places: vec![place(at)], rule })
     }
 
+    /// The handler of a job, its doubt and its group.
+    type Parts = (String, Option<String>, Option<Group>);
+
     /// The handlers of the jobs with their doubts and groups, and how many handlers were decided.
-    fn decided(
-        routes: &[Route],
-        body: &str,
-    ) -> (Vec<(String, Option<String>, Option<Group>)>, usize) {
+    fn decided(routes: &[Route], body: &str) -> (Vec<Parts>, usize) {
         let headers = Headers::new();
         let event = Event {
             id: "e1",

@@ -43,7 +43,8 @@ pub struct Replay {
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
     pub new_key: bool,
-    /// With an event or --job: also where a newer event has taken its place
+    /// With an event or --job: also where a newer event has taken its place, or its
+    /// handler's condition does not hold or cannot be decided
     #[arg(long, conflicts_with = "many")]
     pub regardless: bool,
     /// All held (or dead) jobs that match the filters

@@ -1,8 +1,9 @@
 //! For `hooklatch config check`: finds places of conditions and keys that no stored event has.
 
-use crate::admin::{CallError, ShowEvent, StoreClient};
+use crate::admin::{ShowEvent, StoreClient};
 use crate::config::{Config, Handler};
 use crate::document::{At, Fault, Problem};
+use crate::exit::Failure;
 use crate::payload::{self, Place, nearest_place};
 use crate::store::EventFilter;
 
@@ -39,7 +40,7 @@ async fn stored(
     client: &StoreClient,
     config: &Config,
     handler: &Handler,
-) -> Result<Vec<Delivered>, crate::exit::Failure> {
+) -> Result<Vec<Delivered>, Failure> {
     let mut stored = Vec::new();
     for source in config.source_names().filter(|source| handler.takes(source)) {
         let both = if config.two_levels(source) { vec!["", ".*"] } else { vec![""] };
@@ -54,7 +55,7 @@ async fn stored(
             };
             for event in events(client, filter).await? {
                 let shown = ShowEvent { source: Some(source.clone()), event: event.event_id };
-                let shown = client.call(shown).await.map_err(CallError::from)?;
+                let shown = client.call(shown).await?;
                 stored.extend(shown.events.iter().filter_map(Delivered::of));
             }
         }

@@ -132,7 +132,7 @@ struct Elements<'s> {
 impl walk::Sink for Elements<'_> {
     fn value(&mut self, _: usize, raw: &str) {
         let is = Found::of(raw).map(|found| found.is_some_and(|found| self.wanted.is(&found)));
-        self.has = any([self.has.clone(), is.map_err(Why::Unclear)].into_iter());
+        self.has = any([self.has, is.map_err(Why::Unclear)].into_iter());
     }
 
     /// Elements have no names.

@@ -96,7 +96,7 @@ impl Handler {
                     });
                 references.collect()
             }
-            Action::Forward(Forward { sign, .. }) => match sign {
+            Action::Forward(forward) => match &forward.sign {
                 Some(Value { value: Sign::With(reference), at }) => vec![(reference, at)],
                 _ => Vec::new(),
             },
@@ -108,7 +108,7 @@ impl Handler {
 #[serde(untagged)]
 pub(crate) enum Action {
     Command(Box<Command>),
-    Forward(Forward),
+    Forward(Box<Forward>),
 }
 
 #[derive(PartialEq, Serialize)]
@@ -411,7 +411,11 @@ fn read_forward(section: &Section<'_>, context: &Context<'_>, values: &Rules) ->
         Err(text) => Reference::parse(&text, context.folder).map(Sign::With),
     });
     Some(Work {
-        action: Action::Forward(Forward { target: target?.value, sign, request: request? }),
+        action: Action::Forward(Box::new(Forward {
+            target: target?.value,
+            sign,
+            request: request?,
+        })),
         timeout,
         concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
         give_up: GiveUp::After(age),

@@ -150,7 +150,7 @@ pub(super) fn is_remote(words: &[&str]) -> bool {
 pub(super) fn mended(words: &[&str], program: &str, names: &[&str]) -> String {
     let text = |word: &&str| names.iter().any(|name| word.contains(&format!("{{{name}}}")));
     let is_shell = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"].contains(&program);
-    let (Some(at), true) = (words.iter().position(|word| text(&word)), is_shell) else {
+    let (Some(at), true) = (words.iter().position(text), is_shell) else {
         let variable = names.first().copied().unwrap_or_default();
         return format!("let it read the variable {variable} from its environment");
     };

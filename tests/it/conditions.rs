@@ -185,3 +185,19 @@ fn a_place_that_no_event_has_is_named_with_the_nearest() {
         assert!(explained.contains(line), "{explained}");
     }
 }
+
+#[test]
+fn send_says_which_condition_does_not_hold() {
+    let site = Site::new(&deploy(r#"{ "/ref" = "refs/heads/production" }"#));
+    site.script("note", "true");
+    let receiver = site.start();
+    let to = receiver.address.to_string();
+    let sent = site.run(&["send", "github", "push", "--to", &to]);
+    assert_eq!(sent.status.code(), Some(1));
+    let said = [sent.stdout, sent.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    assert!(said.contains("the condition of handler deploy does not hold"), "{said}");
+    let next = said.lines().find(|line| line.contains("hooklatch try deploy --event")).unwrap();
+    let typed = next.split_once("hooklatch ").unwrap().1;
+    let tried = site.run(&typed.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(tried.status.code(), Some(1), "{typed}: {}", String::from_utf8_lossy(&tried.stderr));
+}

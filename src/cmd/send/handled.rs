@@ -13,7 +13,7 @@ use crate::pattern::Pattern;
 use crate::store::{EventDetail, JobDetail};
 
 use super::super::output::{self, escape};
-use super::super::{jobs, show};
+use super::super::{delivered::Delivered, jobs, show};
 use super::delivery::Delivery;
 use super::verdict::Verdict;
 
@@ -137,7 +137,20 @@ fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     let handlers = || config.handlers.iter().filter(|handler| handler.takes(source));
     let patterns = || handlers().flat_map(Handler::patterns);
     let (kind_shown, not) = (escape(kind), "NOT as expected: no handler");
-    if patterns().any(|text| Pattern::new(text, two_levels).matches(kind)) {
+    let matches = |text: &str| Pattern::new(text, two_levels).matches(kind);
+    let refuses = |handler: &&Handler| {
+        let judged = Delivered::of(detail).map(|own| own.judged_by(handler, config));
+        handler.patterns().any(matches) && judged.is_some_and(|judged| judged.holds == Some(false))
+    };
+    if let Some(Handler { name, .. }) = handlers().find(refuses) {
+        let event = detail.event.event_id.shell_word();
+        return Verdict::new(
+            false,
+            format!("NOT as expected: the condition of handler {name} does not hold"),
+            format!("hooklatch try {name} --event {event} --source {source}{suffix}"),
+        );
+    }
+    if patterns().any(matches) {
         let text = format!("{not} wanted {kind_shown} by the configuration that the receiver has");
         return Verdict::new(false, text, format!("hooklatch reload{suffix}"));
     }
