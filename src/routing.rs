@@ -1,7 +1,7 @@
 //! Which handlers want an event of a source, and the job that each of them gets.
 //!
 //! `config` makes the routes; `http` asks them when it accepts an event, and the store when a person puts an event's
-//! jobs back or has them made. Must stay true: what cannot be decided makes a held job and never none.
+//! jobs back or has them made. Must stay true: what cannot be decided makes a held job; it is never dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct NewJob {
     pub handler: Name,
     /// Why the handler's condition or key could not be decided: the job is held.
     pub undecided: Option<String>,
-    /// The jobs of its handler among which it keeps its place.
+    /// The group in which it runs in order.
     pub group: Option<Group>,
     /// How long it waits before its first attempt.
     pub delay: Option<Delay>,
@@ -129,13 +129,17 @@ impl Route {
 }
 
 impl Routes {
+    pub fn has(&self, handler: &Name) -> bool {
+        self.routes.iter().any(|route| route.handler == *handler)
+    }
+
     /// Whether what this handler gets depends on an event's values.
     pub fn decides(&self, handler: &Name) -> bool {
         self.routes.iter().any(|route| route.handler == *handler && route.decides())
     }
 
     /// The job that one handler gets of an event whose type it may not want any more; `None` where its condition does
-    /// not hold. Without a delay, since the event is not new.
+    /// not hold. A handler without a route has nothing to decide by.
     pub fn job(&self, handler: &Name, event: &Event<'_>) -> Option<NewJob> {
         let Some(route) = self.routes.iter().find(|route| route.handler == *handler) else {
             return Some(NewJob::of(handler.clone()));

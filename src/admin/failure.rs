@@ -108,6 +108,7 @@ impl From<store::Error> for Failure {
             | store::Error::Superseded { .. }
             | store::Error::OutOfDate { .. }
             | store::Error::Undecided { .. }
+            | store::Error::UndecidedEvent { .. }
             | store::Error::Unwanted { .. }
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }

@@ -99,6 +99,7 @@ async fn go(
         moved.payload_gone += more.payload_gone;
         moved.unwanted += more.unwanted;
         moved.undecided += more.undecided;
+        moved.superseded += more.superseded;
         Ok(Some(jobs.len() as u64))
     })
     .await
@@ -128,6 +129,10 @@ fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exi
         (moved.unwanted, "dropped: {} for which their handler's condition does not hold"),
         (moved.undecided, "left held: {} whose condition still cannot be decided"),
         (
+            moved.superseded,
+            "left alone: {} whose group has gone on to a newer event (--job JOB --regardless)",
+        ),
+        (
             suspected,
             "left held: {} that may be forged (suspected replay, id reused); --reason means them",
         ),
@@ -146,6 +151,7 @@ fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exi
         "payload_gone": moved.payload_gone,
         "unwanted": moved.unwanted,
         "undecided": moved.undecided,
+        "superseded": moved.superseded,
         "suspected": suspected,
         "answered": counted.answered,
     });

@@ -70,8 +70,9 @@ impl Delivered {
         let mut tables = when.map(|when| when.explain(&values)).unwrap_or_default();
         for (table, lines) in tables.iter_mut().zip(when.iter().flat_map(|when| &when.tables)) {
             for (line, at) in table.lines.iter_mut().zip(lines) {
+                let may_lack = line.line.ends_with(" is not there");
                 if line.read == "nothing"
-                    && line.holds == Some(false)
+                    && !may_lack
                     && let Some(near) = nearest_place(&self.event(config), &at.place)
                 {
                     line.read = format!("nothing; did you mean {near}?");

@@ -6,7 +6,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::config::{Config, Handler, Plan, Start};
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, EventType, Facts, Name, shell_word};
+use crate::model::{EventId, EventType, Facts, Headers, Name, shell_word};
 use crate::pattern::Pattern;
 use crate::store::IdKind;
 use crate::verify;
@@ -103,7 +103,16 @@ fn named(args: &cli::Try, config: &Config, handler: &Handler) -> Result<Delivere
     let Some(id) = id.or_else(|| "new".parse().ok()) else {
         return Err(wrong("the event has no id".to_owned()));
     };
-    Ok(Delivered { source: source.clone(), id, event_type, headers, body })
+    let event_type = EventType::from_raw(&event_type).as_str().to_owned();
+    // The receiver keeps no others.
+    let mut kept = Headers::new();
+    for (name, value) in headers.iter() {
+        let mut keeps = scheme.into_iter().flat_map(|scheme| scheme.keeps_headers());
+        if keeps.any(|own| own.eq_ignore_ascii_case(name)) {
+            kept.push(name, value);
+        }
+    }
+    Ok(Delivered { source: source.clone(), id, event_type, headers: kept, body })
 }
 
 impl Trial {

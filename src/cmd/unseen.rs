@@ -1,11 +1,13 @@
 //! For `hooklatch config check`: finds places of conditions and keys that no stored event has.
 
+use std::collections::BTreeSet;
+
 use crate::admin::{ShowEvent, StoreClient};
 use crate::config::{Config, Handler};
-use crate::document::{At, Fault, Problem};
+use crate::document::{Fault, Problem, Value};
 use crate::exit::Failure;
 use crate::payload::{self, Place, nearest_place};
-use crate::store::EventFilter;
+use crate::store::{EventFilter, EventRow};
 
 use super::delivered::Delivered;
 use super::store::{events, with_client};
@@ -24,11 +26,7 @@ pub(super) fn find(config: &Config) -> Vec<Problem> {
     let found = with_client(config, async |client| {
         let mut found = Vec::new();
         for handler in handlers {
-            let stored = stored(client, config, handler).await?;
-            let unseen = handler
-                .places()
-                .filter_map(|place| unseen(config, &stored, &place.value, &place.at));
-            found.extend(unseen);
+            found.extend(unseen(client, config, handler).await?);
         }
         Ok(found)
     });
@@ -36,45 +34,56 @@ pub(super) fn find(config: &Config) -> Vec<Problem> {
     found.unwrap_or_default()
 }
 
-async fn stored(
+/// The places that no event had so far, with the nearest that the first event has.
+async fn unseen(
     client: &StoreClient,
     config: &Config,
     handler: &Handler,
-) -> Result<Vec<Delivered>, Failure> {
-    let mut stored = Vec::new();
+) -> Result<Vec<Problem>, Failure> {
+    let mut unseen: Vec<_> = handler.places().map(|place| (place, None)).collect();
+    let mut looked_at = BTreeSet::new();
     for source in config.source_names().filter(|source| handler.takes(source)) {
-        let both = if config.two_levels(source) { vec!["", ".*"] } else { vec![""] };
-        for event_type in
-            handler.patterns().flat_map(|text| both.iter().map(move |end| format!("{text}{end}")))
-        {
+        let ends: &[&str] = if config.two_levels(source) { &["", ".*"] } else { &[""] };
+        let types =
+            handler.patterns().flat_map(|text| ends.iter().map(move |end| format!("{text}{end}")));
+        for event_type in types {
             let filter = EventFilter {
                 source: Some(source.clone()),
                 event_type: Some(event_type),
                 limit: Some(LOOKED_AT),
                 ..EventFilter::default()
             };
-            for event in events(client, filter).await? {
-                let shown = ShowEvent { source: Some(source.clone()), event: event.event_id };
+            for EventRow { event_id, .. } in events(client, filter).await? {
+                if !looked_at.insert((source, event_id.clone())) {
+                    continue;
+                }
+                let shown = ShowEvent { source: Some(source.clone()), event: event_id };
                 let shown = client.call(shown).await?;
-                stored.extend(shown.events.iter().filter_map(Delivered::of));
+                for one in shown.events.iter().filter_map(Delivered::of) {
+                    let event = one.event(config);
+                    unseen.retain_mut(|(place, near)| {
+                        let read = payload::read(&event, &[&place.value], usize::MAX).remove(0);
+                        near.get_or_insert_with(|| nearest_place(&event, &place.value));
+                        !read.is_ok_and(|found| !found.is_empty())
+                    });
+                }
             }
         }
     }
-    Ok(stored)
+    // Where nothing was looked at, nothing is known.
+    let known = unseen.into_iter().filter_map(|(place, near)| Some((place, near?)));
+    Ok(known.map(|(place, near)| problem(place, near, looked_at.len())).collect())
 }
 
-fn unseen(config: &Config, stored: &[Delivered], place: &Place, at: &At) -> Option<Problem> {
-    let has = |one: &Delivered| {
-        payload::read(&one.event(config), &[place], usize::MAX)[0] != Ok(Vec::new())
-    };
-    let last = stored.first()?;
-    if stored.iter().any(has) {
-        return None;
-    }
-    let events = super::output::count(stored.len() as u64, "stored event");
+fn problem(
+    Value { value: place, at }: &Value<Place>,
+    near: Option<String>,
+    events: usize,
+) -> Problem {
+    let events = super::output::count(events as u64, "stored event");
     let message = format!("{place} is in none of the last {events} of this handler's types");
-    Some(at.problem(match nearest_place(&last.event(config), place) {
+    at.problem(match near {
         Some(near) => Fault::new(message, format!("did you mean \"{near}\"?")),
         None => Fault::from(message),
-    }))
+    })
 }

@@ -33,8 +33,8 @@ const WRAPPERS: &[(&str, &str)] = &[
 /// argument of its own.
 const INTERPRETERS: &[(&str, &str, &str)] = &[
     (
-        "sh bash dash ash zsh ksh mksh fish csh tcsh su runuser pwsh",
-        "c",
+        "sh bash dash ash zsh ksh mksh fish csh tcsh su runuser",
+        "cC",
         "-o +o -O +O --rcfile --init-file",
     ),
     ("python pypy", "c", "-W -X"),
@@ -45,7 +45,7 @@ const INTERPRETERS: &[(&str, &str, &str)] = &[
     ("lua luajit", "e", "-l"),
     ("Rscript", "e", ""),
     ("sed", "e", "-l -f"),
-    ("awk gawk mawk", "e", "-v -F -f"),
+    ("awk gawk mawk", "e", "-v -F -f -i -l --assign --include --field-separator"),
     ("psql", "c", "-d -h -p -U"),
     ("mysql mariadb", "e", "-u -h -P -D"),
 ];
@@ -56,7 +56,14 @@ fn is_of(list: &str, word: &str) -> bool {
 }
 
 /// Long options before a text.
-const LONG: &str = "--command --eval --print --expression --execute --run --split-string";
+const LONG: &str = "--command --session-command --init-command --eval --print --expression --execute --run \
+    --split-string --source --process-code --process-begin --process-end";
+
+/// Whether a text follows this long option, which some programs let one abbreviate.
+fn brings_text(option: &str) -> bool {
+    LONG.split_whitespace()
+        .any(|one| one == option || (option.len() > 4 && one.starts_with(option)))
+}
 
 /// The role of each word.
 pub(super) fn roles(words: &[&str]) -> Vec<Role> {
@@ -69,7 +76,8 @@ pub(super) fn roles(words: &[&str]) -> Vec<Role> {
         at = begin;
         while let Some(word) = words.get(at) {
             let is_option = word.starts_with('-') || word.contains('=');
-            let is_number = word.starts_with(|c: char| c.is_ascii_digit());
+            let is_number =
+                word.starts_with(|c: char| c.is_ascii_digit() || c == '.') || *word == "inf";
             if !is_option && !is_number {
                 break;
             }
@@ -88,18 +96,24 @@ pub(super) fn roles(words: &[&str]) -> Vec<Role> {
 /// Finds the text that an interpreter runs among the words behind it. `is_first`: no other program starts it.
 fn texts(words: &[&str], program: &str, is_first: bool, roles: &mut [Role]) {
     let known = INTERPRETERS.iter().find(|(names, ..)| is_of(names, program));
+    // It joins all words behind it into a script.
+    if is_of("pwsh powershell", program) {
+        roles.iter_mut().for_each(|role| *role = Role::Text(program.to_owned()));
+    }
     let Some((_, letters, with_argument)) = known else { return };
     // These take their options behind their arguments too.
     let anywhere = matches!(program, "su" | "runuser" | "psql" | "mysql" | "mariadb" | "sed");
-    let is_shell = *letters == "c" && !program.starts_with("py");
+    let is_shell = *letters == "cC";
     // The first argument is the text of these, unless an option brings one.
     let by_position =
         is_first && matches!(program, "sed" | "awk" | "gawk" | "mawk") && !words.contains(&"-f");
-    let (mut at, mut pending) = (0, by_position);
+    // A long option that is not known may take the next word.
+    let (mut at, mut pending, mut unsure) = (0, by_position, false);
     while let Some(word) = words.get(at) {
         let (option, value) = word.split_once('=').unwrap_or((word, ""));
         let is_long = word.starts_with("--");
-        let is_option = word.len() > 1 && word.starts_with(['-', '+']);
+        let is_option = (word.len() > 1 && word.starts_with(['-', '+']))
+            || (program == "deno" && *word == "eval");
         if !is_option {
             if pending {
                 roles[at] = Role::Text(program.to_owned());
@@ -107,22 +121,24 @@ fn texts(words: &[&str], program: &str, is_first: bool, roles: &mut [Role]) {
                 if is_shell && !anywhere {
                     return;
                 }
-            } else if !anywhere {
+            } else if !anywhere && !std::mem::take(&mut unsure) {
                 return;
             }
         } else if *word == "--" && !pending {
             return;
-        } else if is_of(with_argument, word) || (is_shell && !is_long && word.ends_with(['o', 'O']))
+        } else if is_of(with_argument, word) || (is_shell && !is_long && word.contains(['o', 'O']))
         {
             pending |= word.starts_with('-') && has_letter(word, letters);
             at += 1;
-        } else if is_long && is_of(LONG, option) {
+        } else if (is_long && brings_text(option)) || (program == "deno" && *word == "eval") {
             pending = value.is_empty();
             roles[at] = Role::Text(program.to_owned());
         } else if !is_long && word.starts_with('-') && has_letter(word, letters) {
             // A text may stand in the same word.
             pending = true;
             roles[at] = Role::Text(program.to_owned());
+        } else {
+            unsure = is_long && value.is_empty();
         }
         at += 1;
     }
@@ -220,6 +236,15 @@ mod tests {
             ("docker exec -i box sh -c X", "aaaatt"),
             ("sh -c X sh python3 -c X", "ttaatt"),
             ("deploy --with sed X", "aaa"),
+            ("bash -oc pipefail X X", "aata"),
+            ("pwsh -Command X X", "ttt"),
+            ("deno eval X", "tt"),
+            ("gawk -i inplace X X", "aata"),
+            ("gawk --source X X", "tta"),
+            ("su deploy --comm X", "att"),
+            ("fish -C X", "tt"),
+            ("node --input-type module -e X", "aatt"),
+            ("timeout .5 X", "ww"),
         ] {
             assert_eq!(letters(line), wanted, "{line}");
         }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::configuration::Config;
 use super::handlers::{Action, Handler};
+use super::secrets::STARS;
 use super::shown::variable_text;
 use crate::model::Facts;
 use crate::values::{Refused, arguments};
@@ -53,16 +54,25 @@ impl Config {
                 Start::Command { command: argv, env: env.collect() }
             }
             Action::Forward(forward) => {
-                let (url, mut headers, mut part) = (forward.target.to_string(), Vec::new(), false);
-                let mut to = url.clone();
+                let (mut to, mut headers, mut part) =
+                    (forward.target.to_string(), Vec::new(), false);
                 if let Some(request) = self.request_of(handler, &forward.request) {
                     let filled = request.fill(facts)?;
-                    to = format!(
-                        "{}{}",
-                        url.strip_suffix(forward.target.path()).unwrap_or(&url),
-                        filled.path
-                    );
-                    (headers, part) = (filled.headers, filled.has_part);
+                    // A query may hold a secret, and so may a header without a value.
+                    let path = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
+                    let written = path(forward.target.path());
+                    let whole = path(&to);
+                    let base = whole.strip_suffix(&written).unwrap_or(&whole);
+                    let query = if filled.path.contains('?') { "?…" } else { "" };
+                    to = format!("{base}{}{query}", path(&filled.path));
+                    let shown = filled.headers.into_iter().zip(&forward.request.headers);
+                    headers = shown
+                        .map(|((name, text), header)| match header.template.names().next() {
+                            Some(_) => (name, text),
+                            None => (name, STARS.to_owned()),
+                        })
+                        .collect();
+                    part = filled.has_part;
                 }
                 Start::Forward { forward: to, headers, part }
             }

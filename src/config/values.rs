@@ -13,7 +13,7 @@ use super::variables::Variable;
 /// A handler's values, each with its position.
 pub(crate) type Rules = Vec<Value<ValueRule>>;
 
-/// Variables that programs obey without being asked to, or that commands have a fixed meaning of; `*` ends a
+/// Variables that programs obey without being asked to, or that have a fixed meaning for commands; `*` ends a
 /// family. Those of sudo's own list, and of the tools that commands often are.
 const OBEYED: &str = "PATH HOME SHELL USER LOGNAME PWD OLDPWD IFS CDPATH ENV BASH_ENV BASHOPTS SHELLOPTS GLOBIGNORE PS0 \
     PS1 PS2 PS3 PS4 PROMPT_COMMAND FPATH NULLCMD READNULLCMD ZDOTDIR TMPPREFIX TMPDIR TZ TERM* COLORTERM \
@@ -23,7 +23,8 @@ const OBEYED: &str = "PATH HOME SHELL USER LOGNAME PWD OLDPWD IFS CDPATH ENV BAS
     JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH MAVEN_* GRADLE_* MAKEFLAGS GIT_* SSH_* \
     EDITOR VISUAL PAGER MANPAGER BROWSER LESS* CURL_* WGETRC SSL_* OPENSSL_* HTTP_PROXY HTTPS_PROXY \
     ALL_PROXY NO_PROXY http_proxy https_proxy all_proxy no_proxy XDG_* DOCKER_* KUBECONFIG ANSIBLE_* \
-    AWS_* PG*";
+    AWS_* PG* GNUMAKEFLAGS MAKEFILES TAR_OPTIONS RSYNC_* GOFLAGS RUSTC* RUSTFLAGS CARGO_* SVN_SSH HG* SUDO_* \
+    SYSTEMD_* COMPOSE_* PIP_* TF_* ERL_* CORECLR_* DOTNET_* R_* AWKPATH AWKLIBPATH PERL_* TMP TEMP";
 
 /// Of those the ones that no program obeys.
 const HARMLESS: [&str; 3] = ["GIT_BRANCH", "GIT_COMMIT", "GIT_TAG"];

@@ -302,7 +302,7 @@ impl Flow {
             Ok(Claims { number, jobs, due, pause }) => {
                 self.slots.finish_claim(claim, jobs.len());
                 self.slots.set_due(&claim.handler, number, due);
-                self.slots.pause(&claim.handler, pause, self.clock.monotonic());
+                self.slots.pause(claim, pause, self.clock.monotonic());
                 for claimed in jobs {
                     self.begin(&pending, claimed);
                 }

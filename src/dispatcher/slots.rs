@@ -277,10 +277,13 @@ impl Slots {
         }
     }
 
-    /// Notes that the handler's rate lets no other attempt start for so long: until then it claims nothing, whatever
-    /// happens, and then it claims again.
-    pub(super) fn pause(&mut self, handler: &Name, pause: Option<Duration>, now: Duration) {
-        if let (Some(slots), Some(pause)) = (self.handlers.get_mut(handler), pause) {
+    /// Notes that the handler's rate lets no other attempt start for so long: until then it claims nothing, and then
+    /// it claims again.
+    pub(super) fn pause(&mut self, claim: &Claim, pause: Option<Duration>, now: Duration) {
+        // A reload may have changed the rate since the claim was made.
+        if let (Some(slots), Some(pause)) = (self.handlers.get_mut(&claim.handler), pause)
+            && slots.rate == claim.rate
+        {
             slots.no_claim_before = slots.no_claim_before.max(now + pause);
             slots.may_have_jobs = true;
         }
@@ -470,7 +473,8 @@ mod tests {
         let mut slots = slots(64, &[9]);
         assert_eq!(next(&mut slots, NOW), Some((0, 9)));
         slots.finish_claim(&claim(0, 9, None), 2);
-        slots.pause(&name(0), Some(2 * SECOND), NOW);
+        let claim = Claim { handler: name(0), limit: 1, runner: None, rate: None };
+        slots.pause(&claim, Some(2 * SECOND), NOW);
         // Another commit of the store, and the end of an attempt.
         slots.expect_jobs();
         slots.release(&name(0));

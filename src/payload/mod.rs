@@ -217,19 +217,24 @@ impl walk::Sink for InSlots<'_> {
     }
 }
 
-/// The values of a field in a form-encoded body.
+/// Whether a body begins as JSON does. Its bytes decide, because the signature covers them; it does not cover the
+/// content type.
+fn begins_as_json(body: &[u8]) -> bool {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    matches!(body.iter().find(|b| !b.is_ascii_whitespace()), Some(b'{' | b'['))
+}
+
+/// The values of a field in a form-encoded body. A text in JSON may look like a field of a form, and is none.
 pub(crate) fn fields<'b>(body: &'b [u8], name: &str) -> impl Iterator<Item = Cow<'b, str>> {
+    let body = if begins_as_json(body) { &[][..] } else { body };
     form_urlencoded::parse(body).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
-/// or the one field of a form. The body's bytes decide which, because the signature covers them;
-/// it does not cover the content type.
+/// or the one field of a form.
 pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let first = body.iter().find(|b| !b.is_ascii_whitespace());
     match form_field {
-        Some(field) if !matches!(first, Some(b'{' | b'[')) => {
+        Some(field) if !begins_as_json(body) => {
             let mut values = fields(body, field);
             let value = values.next()?;
             values.next().is_none().then(|| match value {
@@ -237,7 +242,7 @@ pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [
                 Cow::Owned(text) => Cow::Owned(text.into_bytes()),
             })
         }
-        _ => Some(Cow::Borrowed(body)),
+        _ => Some(Cow::Borrowed(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body))),
     }
 }
 
@@ -282,6 +287,7 @@ mod tests {
             ("a=%C3%A4&b=1&b=2", "form:a", text("ä")),
             ("a=%C3%A4&b=1&b=2", "form:b", Err(Unclear::Twice)),
             ("a=1", "form:c", Ok(vec![])),
+            (r#" {"t":"x&a=1&y"}"#, "form:a", Ok(vec![])),
             (list, "/c/*/n", Ok(any.to_vec())),
             (list, "/c/0/n", text("a")),
             (list, "/*", text("s")),

@@ -16,33 +16,46 @@ const PLACES: usize = 10_000;
 pub fn nearest_place(event: &Event<'_>, wanted: &Place) -> Option<String> {
     let Place::Json(pointer) = wanted else { return None };
     let json = json_of(event.body, event.form_field).filter(|json| json.len() <= BODY_BYTES)?;
-    let mut found = BTreeSet::new();
-    collect(&serde_json::from_slice(&json).ok()?, String::new(), &mut found);
     let wanted = pointer.to_string();
     let most = 1 + wanted.len() / 4;
+    let mut near = Near { longest: 4 * (wanted.len() + most), found: BTreeSet::new() };
+    near.collect(&serde_json::from_slice(&json).ok()?, "");
+    let found = near.found;
     let like = found.into_iter().map(|place| (strsim::damerau_levenshtein(&wanted, &place), place));
     like.filter(|(distance, _)| *distance <= most).min().map(|(_, place)| place)
 }
 
-fn collect(value: &Value, path: String, found: &mut BTreeSet<String>) {
-    if found.len() >= PLACES {
-        return;
-    }
-    match value {
-        Value::Object(members) => {
-            for (name, member) in members {
-                let step = name.replace('~', "~0").replace('/', "~1");
-                collect(member, format!("{path}/{step}"), found);
+/// Places that may be near.
+struct Near {
+    /// In bytes: what is longer is not near, and is not even put together.
+    longest: usize,
+    found: BTreeSet<String>,
+}
+
+impl Near {
+    fn collect(&mut self, value: &Value, path: &str) {
+        if self.found.len() >= PLACES {
+            return;
+        }
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    if path.len() + name.len() < self.longest {
+                        let step = name.replace('~', "~0").replace('/', "~1");
+                        self.collect(member, &format!("{path}/{step}"));
+                    }
+                }
             }
+            Value::Array(elements) if path.len() < self.longest => {
+                let path = format!("{path}/*");
+                elements.iter().for_each(|element| self.collect(element, &path));
+            }
+            Value::Null => return,
+            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        Value::Array(elements) => {
-            elements.iter().for_each(|element| collect(element, format!("{path}/*"), found));
+        if !path.is_empty() {
+            self.found.insert(path.to_owned());
         }
-        Value::Null => return,
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-    if !path.is_empty() {
-        found.insert(path);
     }
 }
 

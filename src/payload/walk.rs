@@ -109,8 +109,14 @@ impl<'de, S: Sink> Visitor<'de> for Walk<'_, '_, S> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let is_index = |step: &str| step == "*" || step.bytes().all(|byte| byte.is_ascii_digit());
+        if self.through(is_index).is_empty() {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(());
+        }
         for index in 0usize.. {
-            let targets = self.through(|step| step == "*" || step == index.to_string());
+            let number = index.to_string();
+            let targets = self.through(|step| step == "*" || step == number);
             let more = if targets.is_empty() {
                 seq.next_element::<IgnoredAny>()?.is_some()
             } else {

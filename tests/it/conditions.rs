@@ -156,12 +156,48 @@ fn a_handler_that_comes_later_gets_the_events_for_which_its_condition_holds() {
     }
     site.configure("", &deploy(r#"{ "/ref" = "refs/heads/main" }"#));
     site.json(&["reload"]);
-    let refused = site.run(&["replay", "two", "--handler", "deploy"]);
-    assert_eq!(refused.status.code(), Some(65), "{}", String::from_utf8_lossy(&refused.stderr));
+    for (event, why) in [("two", "its condition does not hold"), ("three", "it is there twice")] {
+        let refused = site.run(&["replay", event, "--handler", "deploy"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(65) && said.contains(why), "{said}");
+    }
     let made = site.json(&["replay", "--handler", "deploy", "--since", "1h"]);
     assert_eq!([&made["made"], &made["held"], &made["unwanted"]], [2, 1, 1], "{made}");
     site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
     assert_eq!(job(&site, "one")["group"], r#"["github","a"]"#);
+    let held = job(&site, "three");
+    assert_eq!((&held["state"], &held["reason"]), (&"held".into(), &"condition failed".into()));
+}
+
+#[test]
+fn a_handler_that_the_receiver_does_not_know_gets_held_jobs() {
+    let site = Site::new("");
+    site.script("note", "true");
+    let receiver = site.start();
+    assert_eq!(receiver.github("one", "push", r#"{"ref":"refs/heads/dev"}"#).0, 200);
+    // Not reloaded: the receiver cannot decide by what it has not read.
+    site.configure("", &deploy(r#"{ "/ref" = "refs/heads/main" }"#));
+    let made = site.json(&["replay", "--handler", "deploy", "--since", "1h"]);
+    assert_eq!([&made["made"], &made["held"]], [1, 1], "{made}");
+    site.json(&["reload"]);
+    assert_eq!(site.json(&["replay", "one"])["dropped"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_suspected_replay_that_could_not_be_decided_is_decided_too() {
+    let site = Site::new(&deploy(r#"{ "/ref" = "refs/heads/main" }"#));
+    site.script("note", "true");
+    let receiver = site.start();
+    for id in ["first", "again"] {
+        assert_eq!(receiver.github(id, "push", TWICE).0, 200);
+    }
+    assert_eq!(job(&site, "again")["reason"], "suspected replay");
+    let again = job(&site, "again")["job"].as_str().unwrap().to_owned();
+    assert_eq!(site.run(&["replay", "--job", &again]).status.code(), Some(65));
+    site.configure("", &deploy(r#"{ "/other" = "x" }"#));
+    site.json(&["reload"]);
+    let dropped = site.json(&["replay", "--job", &again]);
+    assert_eq!(dropped["dropped"].as_array().unwrap().len(), 1, "{dropped}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ operation! {
         source: Option<Name>,
         /// Only this handler's job, which may have succeeded.
         handler: Option<Name>,
-        /// Also where only the latest event of a job's group counts, and a newer one has run or is to run.
+        /// Also if a condition does not hold or cannot be decided, or a newer event of its group has run or will run.
         #[serde(default)]
         regardless: bool,
     } -> store::Replayed,

@@ -41,7 +41,7 @@ operation! {
         /// Under a new key; the old one is recorded.
         #[serde(default)]
         new_key: bool,
-        /// Also where only the latest event of its group counts, and a newer one has run or is to run.
+        /// Also if its condition does not hold or cannot be decided, or a newer event of its group has run or will run.
         #[serde(default)]
         regardless: bool,
     } -> store::Replayed,

@@ -74,6 +74,12 @@ impl HandlerPart {
         let wants = if self.wants { "wants it" } else { "does not want it" };
         let mut facts = vec![("handler", format!("{} {wants}: {}", self.handler, self.why))];
         facts.extend(self.conditions.lines().into_iter().map(|line| ("", line)));
+        let undecided = self.conditions.undecided.iter();
+        facts.extend(
+            undecided.map(|why| {
+                ("", format!("by the configuration of now it cannot be decided: {why}"))
+            }),
+        );
         if let Some(JobPart { job, state, reason, attempts, next }) = &self.job {
             let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             facts.push(("job", format!("{job} is {state}{reason}")));

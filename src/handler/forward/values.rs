@@ -36,8 +36,13 @@ impl RequestValues {
             encode(filled, text);
             Ok(())
         })?;
+        // As a server may read it that decodes first.
+        let plain = self.path.fill(|filled, name| {
+            filled.push_str(text_of(&texts, name));
+            Ok(())
+        })?;
         if let Some(first) = self.path.names().next()
-            && path.split('/').any(|segment| matches!(segment, "." | ".."))
+            && plain.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."))
         {
             return Err(Refused::new(first, "it would be '.' or '..' in a path"));
         }

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::model::{EventType, Headers, Name};
 use crate::payload::Event;
 use crate::routing::{NewJob, Router};
+use crate::store::border::Error;
 use crate::store::tables::codec;
 
 use super::handle::Admin;
@@ -23,27 +23,35 @@ impl Admin {
     pub fn set_router(&self, router: Router) {
         self.router.store(Arc::new(router));
     }
+
+    /// Decides for each handler and the event in that row. Each is a read of its own: a body may be large, and others
+    /// use the reader too.
+    pub(crate) async fn decide(&self, open: Vec<(i64, Name)>) -> Result<Decided, Error> {
+        let router = self.router.load_full();
+        let mut decided = Decided::default();
+        for (event, handler) in open {
+            let (router, of) = (Arc::clone(&router), handler.clone());
+            let job = self.engine.read(move |conn| job(conn, &router, event, &of)).await?;
+            decided.0.insert((event, handler), job);
+        }
+        Ok(decided)
+    }
 }
 
 impl Decided {
-    /// Decides for each handler and the event in that row.
-    pub(crate) fn all(
-        conn: &Connection,
-        router: &Router,
-        open: Vec<(i64, Name)>,
-    ) -> rusqlite::Result<Self> {
-        let decide = |(event, handler): (i64, Name)| {
-            let job = job(conn, router, event, &handler)?;
-            Ok(((event, handler), job))
-        };
-        open.into_iter().map(decide).collect::<rusqlite::Result<_>>().map(Decided)
+    pub(crate) fn has(&self, event: i64, handler: &Name) -> bool {
+        self.0.contains_key(&(event, handler.clone()))
     }
 
-    /// The job that this handler gets; one that may run at once where nothing was to be decided.
+    /// The job that this handler gets. What came while the others were decided is undecided.
     pub(crate) fn job(&self, event: i64, handler: &Name) -> Option<NewJob> {
         let found = self.0.get(&(event, handler.clone()));
-        found.cloned().unwrap_or_else(|| Some(NewJob::of(handler.clone())))
+        found.cloned().unwrap_or_else(|| undecided(handler, "it came meanwhile; try again"))
     }
+}
+
+fn undecided(handler: &Name, why: impl Into<String>) -> Option<NewJob> {
+    Some(NewJob { undecided: Some(why.into()), ..NewJob::of(handler.clone()) })
 }
 
 fn job(
@@ -60,18 +68,26 @@ fn job(
         )?
         .query_row([event], |row| {
             let source: Name = codec::text(row, 0)?;
-            let Some(routes) = router.of(&source).filter(|routes| routes.decides(handler)) else {
+            let Some(routes) = router.of(&source) else { return Ok(None) };
+            if !routes.has(handler) {
+                let why = "the handler is not configured for this source; reload first";
+                return Ok(Some(undecided(handler, why)));
+            }
+            if !routes.decides(handler) {
                 return Ok(None);
-            };
+            }
             let id = codec::event_id(row, 1)?;
             let event_type =
                 EventType::from_parts(row.get_ref(2)?.as_str()?, row.get_ref(3)?.as_str_or_null()?);
             let bytes = usize::try_from(codec::count(row, 4)?).unwrap_or(usize::MAX);
             let headers = Headers::from_wire(row.get_ref(5)?.as_blob()?);
-            let body =
-                codec::decompress_now(row.get_ref(6)?.as_blob()?, bytes).map_err(|error| {
-                    rusqlite::Error::FromSqlConversionFailure(6, Type::Blob, Box::new(error))
-                })?;
+            let body = match codec::decompress_now(row.get_ref(6)?.as_blob()?, bytes) {
+                Ok(body) => body,
+                Err(error) => {
+                    let why = format!("the stored body cannot be read: {error}");
+                    return Ok(Some(undecided(handler, why)));
+                }
+            };
             let event = Event {
                 id: id.as_str(),
                 event_type: event_type.as_str(),

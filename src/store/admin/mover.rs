@@ -81,6 +81,8 @@ pub struct BatchResult {
     pub unwanted: u64,
     /// Passed over: the handler's condition still cannot be decided.
     pub undecided: u64,
+    /// Passed over: a newer event of their group has run or is to run, where only the latest counts.
+    pub superseded: u64,
 }
 
 /// What one step did with the events that the handler wants.
@@ -116,11 +118,8 @@ impl Admin {
     pub async fn replay_with(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
         let mut decided = Decided::default();
         if !regardless {
-            let (router, what) = (self.router.load_full(), what.clone());
-            decided = self
-                .engine
-                .look_up(move |conn| Ok(Decided::all(conn, &router, what.open(conn)?)?))
-                .await?;
+            let asked = what.clone();
+            decided = self.decide(self.engine.look_up(move |conn| asked.open(conn)).await?).await?;
         }
         self.engine
             .change(move |tx, now| {
@@ -150,18 +149,15 @@ impl Admin {
             return Err(Error::LargeBatch { jobs: batch.jobs.len(), most: BATCH_JOBS });
         }
         if batch.verb == Verb::Replay {
-            let router = self.router.load_full();
             let jobs: Vec<JobId> = batch.jobs.iter().map(|(job, _)| *job).collect();
-            decided = self
-                .engine
-                .read(move |conn| {
-                    let mut open = Vec::new();
-                    for job in jobs {
-                        open.extend(FoundJob::find(conn, job)?.and_then(FoundJob::open));
-                    }
-                    Decided::all(conn, &router, open)
-                })
-                .await?;
+            let open = move |conn: &Connection| {
+                let mut open = Vec::new();
+                for job in jobs {
+                    open.extend(FoundJob::find(conn, job)?.and_then(FoundJob::open));
+                }
+                Ok(open)
+            };
+            decided = self.decide(self.engine.read(open).await?).await?;
         }
         self.engine.change(move |tx, now| move_batch(tx, &batch, &decided, now)).await
     }
@@ -174,16 +170,13 @@ impl Admin {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
-        let (router, asked) = (self.router.load_full(), ask.clone());
-        let decided = self
-            .engine
-            .read(move |conn| {
-                let missing = |event: &EventCandidate| event.payload_kept && !event.present;
-                let events = asked.next(conn, place)?.0.into_iter().filter(missing);
-                let open = events.map(|event| (event.row, asked.handler.clone())).collect();
-                Decided::all(conn, &router, open)
-            })
-            .await?;
+        let asked = ask.clone();
+        let open = move |conn: &Connection| {
+            let missing = |event: &EventCandidate| event.payload_kept && !event.present;
+            let events = asked.next(conn, place)?.0.into_iter().filter(missing);
+            Ok(events.map(|event| (event.row, asked.handler.clone())).collect())
+        };
+        let decided = self.decide(self.engine.read(open).await?).await?;
         if ask.dry_run {
             let now = self.engine.clock.now();
             return self
@@ -234,12 +227,12 @@ struct FoundJob {
     attempt: u32,
     /// It is of a group.
     grouped: bool,
-    /// It is held because its handler's condition could not be decided.
+    /// It is held, and its handler's condition could not be decided when it was made.
     undecided: bool,
 }
 
 const JOB: &str = "SELECT row, id, event, handler, state, attempt, group_key IS NOT NULL,
-    reason IS 'condition failed' FROM job";
+    state = 'held' AND attempt = 0 AND detail IS NOT NULL FROM job";
 
 impl FoundJob {
     fn read(row: &Row<'_>) -> rusqlite::Result<FoundJob> {
@@ -293,7 +286,7 @@ impl FoundJob {
             && !regardless
             && let Some(decided) = decided.job(event, &self.handler)
         {
-            if let Some(newer) = newer_than(tx, &decided, event)? {
+            if !grouped && let Some(newer) = newer_than(tx, &decided, event)? {
                 return Err(Error::Superseded { job, newer }.into());
             }
             if let Some(why) = decided.undecided {
@@ -348,7 +341,7 @@ impl FoundJob {
         change_one(
             tx,
             "UPDATE job SET group_key = ?2, group_rule = ?3, behind = ?3 <> 'latest' AND EXISTS (SELECT 1 FROM job h
-                 WHERE h.handler = job.handler AND h.group_key = ?2 AND h.holds = 1 AND h.behind = 0)
+                 INDEXED BY job_holder WHERE h.handler = job.handler AND h.group_key = ?2 AND h.holds = 1 AND h.behind = 0)
              WHERE row = ?1 AND state = 'held' AND group_key IS NULL",
             params![self.row, group.key.as_str(), group.rule.as_str()],
         )
@@ -434,6 +427,7 @@ fn move_batch(
                 }
             }
             Err(VerbError::Refused(Error::Undecided { .. })) => moved.undecided += 1,
+            Err(VerbError::Refused(Error::Superseded { .. })) => moved.superseded += 1,
             Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
                 moved.payload_gone += 1;
             }
@@ -460,6 +454,10 @@ fn make_missing(
             made.present += 1;
         } else if !event.payload_kept {
             made.payload_gone += 1;
+        } else if !decided.has(event.row, &ask.handler) {
+            // Retention has moved the page meanwhile: the next call begins here.
+            made.next = Some(BackfillCursor::before(event.row, place));
+            break;
         } else if let Some(job) = decided.job(event.row, &ask.handler) {
             if newer_than(conn, &job, event.row)?.is_some() {
                 made.superseded += 1;
@@ -601,6 +599,10 @@ fn make(
         let (handler, event) = (handler.clone(), event.event.clone());
         return Err(Error::Unwanted { handler, event }.into());
     };
+    if let (Some(why), Move::Replay { regardless: false, .. }) = (&job.undecided, verb) {
+        let (handler, event, why) = (handler.clone(), event.event.clone(), why.clone());
+        return Err(Error::UndecidedEvent { handler, event, why }.into());
+    }
     if let (Move::Replay { regardless: false, .. }, Some(newer)) =
         (verb, newer_than(tx, &job, event.row)?)
     {

@@ -107,6 +107,13 @@ pub struct BackfillCursor {
     last: i64,
 }
 
+impl BackfillCursor {
+    /// The place in the same walk before this event.
+    pub(crate) fn before(event: i64, walk: BackfillCursor) -> Self {
+        BackfillCursor { after: event - 1, ..walk }
+    }
+}
+
 impl Admin {
     /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
     pub async fn select(&self, ask: JobSelection) -> Result<SelectedJobs, Error> {

@@ -95,6 +95,11 @@ pub enum Error {
         "job {job} still cannot be decided: {why}; correct `when`, or run it all the same with `--regardless`"
     )]
     Undecided { job: JobId, why: String },
+    /// The same, of a job that is to be made.
+    #[error(
+        "whether handler {handler} wants event {event} cannot be decided: {why}; run it all the same with `--regardless`"
+    )]
+    UndecidedEvent { handler: Name, event: EventId, why: String },
     /// The handler's condition does not hold for the event.
     #[error(
         "handler {handler} does not want event {event}: its condition does not hold (`hooklatch explain {event}`)"

@@ -205,7 +205,7 @@ fn expire_keys(
 }
 
 /// Remembers that a job which ran and whose event was the latest of its group is removed: no older one may run any more.
-/// Also where the job stays for now.
+/// This also applies if the job itself is kept.
 const REMEMBER_NEWEST: &str =
     "UPDATE meta SET newest_removed = ?1 WHERE newest_removed < ?1 AND EXISTS
     (SELECT 1 FROM job WHERE event = ?1 AND group_rule = 'latest' AND attempt > 0)";
@@ -251,7 +251,7 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
 fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
-    // old enough as such or holding its group, which a person gives up and not the time. With the first body gone another one's redelivery would be a new event. Requests with
+    // old enough as such. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another one's redelivery would be a new event. Requests with
     // the same key are separate events.
     let rows = look(
         tx,

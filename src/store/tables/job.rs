@@ -8,8 +8,8 @@ use crate::store::border::{Delay, NewJob};
 use super::codec::{self, change_one};
 use super::group;
 
-/// Makes a job of an event that is not new, or that no other job concerns: `ready`, or `held` for a reason. It takes
-/// no other job's place, and has no delay (I7). Returns its id.
+/// Makes a job of an event that is not new, or that no other job concerns: `ready`, or `held` for a reason or because it
+/// cannot be decided. It takes no other job's place, and has no delay (I7). Returns its id.
 pub(crate) fn insert_job(
     tx: &Connection,
     event: i64,
@@ -18,8 +18,13 @@ pub(crate) fn insert_job(
     now: Timestamp,
 ) -> rusqlite::Result<JobId> {
     let id = crate::random::job_id(now);
-    insert(tx, event, (id, job), held, None, now)?;
+    insert(tx, event, (id, job), reason(job, held), None, now)?;
     Ok(id)
+}
+
+/// Why a job is held. What the guard says comes first.
+fn reason(job: &NewJob, held: Option<HeldReason>) -> Option<HeldReason> {
+    held.or(job.undecided.as_ref().map(|_| HeldReason::ConditionFailed))
 }
 
 /// Makes a job of a new event. If it may run, it takes the place of older ones of its group, where the latest wins, and
@@ -32,8 +37,7 @@ pub(crate) fn insert_new_job(
     now: Timestamp,
 ) -> rusqlite::Result<bool> {
     let id = crate::random::job_id(now);
-    // What the guard says comes first.
-    let held = held.or(job.undecided.as_ref().map(|_| HeldReason::ConditionFailed));
+    let held = reason(job, held);
     let mut wait = None;
     if held.is_none() {
         let first = match &job.group {
@@ -75,7 +79,7 @@ fn insert(
         (None, Some(_)) => State::Waiting,
         (None, None) => State::Ready,
     };
-    let detail = job.undecided.as_ref().filter(|_| held == Some(HeldReason::ConditionFailed));
+    let detail = &job.undecided;
     let due_at = wait.as_ref().map(|wait| wait.due_at);
     // One job per event and handler: the unique index refuses a second.
     tx.prepare_cached(

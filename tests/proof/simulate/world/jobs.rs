@@ -294,6 +294,7 @@ fn reason(error: &Error) -> Option<No> {
         | Error::NobodyWaits { .. }
         | Error::OneHandler { .. }
         | Error::Undecided { .. }
+        | Error::UndecidedEvent { .. }
         | Error::Unwanted { .. }
         | Error::Unavailable(_) => None,
     }
