@@ -253,11 +253,10 @@ impl Model {
 
     /// Makes the job of a new event.
     fn make_new_job(&mut self, event: u64, wanted: &Wanted, held: Option<HeldReason>, now: i64) {
-        let undecided = wanted.undecided && held.is_none();
         let held = held.or(wanted.undecided.then_some(HeldReason::ConditionFailed));
         let row = self.make_job(event, wanted, held, now);
         let job = self.jobs.get_mut(&row).unwrap();
-        job.undecided = undecided;
+        job.undecided = wanted.undecided;
         if held.is_some() {
             return;
         }
