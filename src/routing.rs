@@ -129,21 +129,14 @@ impl Route {
 }
 
 impl Routes {
-    pub fn has(&self, handler: &Name) -> bool {
-        self.routes.iter().any(|route| route.handler == *handler)
+    /// The route of one handler.
+    pub fn of(&self, handler: &Name) -> Option<&Route> {
+        self.routes.iter().find(|route| route.handler == *handler)
     }
 
-    /// Whether what this handler gets depends on an event's values.
-    pub fn decides(&self, handler: &Name) -> bool {
-        self.routes.iter().any(|route| route.handler == *handler && route.decides())
-    }
-
-    /// The job that one handler gets of an event whose type it may not want any more; `None` where its condition does
-    /// not hold. A handler without a route has nothing to decide by.
-    pub fn job(&self, handler: &Name, event: &Event<'_>) -> Option<NewJob> {
-        let Some(route) = self.routes.iter().find(|route| route.handler == *handler) else {
-            return Some(NewJob::of(handler.clone()));
-        };
+    /// The job that the handler of `route` gets of an event whose type it may not want any more; `None` where its
+    /// condition does not hold.
+    pub fn job(&self, route: &Route, event: &Event<'_>) -> Option<NewJob> {
         route.job(&self.source, &Values::read(event, route.places(), self.kept_bytes))
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::condition::{TableResult, Values};
 use crate::config::{Config, Handler};
 use crate::model::{EventId, GroupKey, Headers, Name};
-use crate::payload::{Event, Place, nearest_place};
+use crate::payload::{Event, nearest_place};
 use crate::store::EventDetail;
 
 /// A delivery with its payload.
@@ -61,10 +61,8 @@ impl Delivered {
     /// What the condition and the key of `handler` make of it, by this configuration.
     pub(super) fn judged_by(&self, handler: &Handler, config: &Config) -> Judgement {
         let (when, key) = (handler.condition(), handler.key());
-        let mut places: Vec<&Place> = when.iter().flat_map(|when| when.places()).collect();
-        places.extend(key.iter().flat_map(|key| &key.places));
-        let kept = usize::try_from(config.limits().condition_kept_bytes).unwrap_or(usize::MAX);
-        let values = Values::read(&self.event(config), places, kept);
+        let (event, places) = (self.event(config), handler.places().map(|place| &place.value));
+        let values = Values::read(&event, places, config.condition_kept_bytes());
         let decided = when.map_or(Ok(true), |when| when.decide(&values));
         let grouped = key.as_ref().map_or(Ok(None), |key| key.of(&self.source, &values));
         let mut tables = when.map(|when| when.explain(&values)).unwrap_or_default();
@@ -73,7 +71,7 @@ impl Delivered {
                 let may_lack = line.line.ends_with(" is not there");
                 if line.read == "nothing"
                     && !may_lack
-                    && let Some(near) = nearest_place(&self.event(config), &at.place)
+                    && let Some(near) = nearest_place(&event, &at.place)
                 {
                     line.read = format!("nothing; did you mean {near}?");
                 }

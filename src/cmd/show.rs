@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::admin::StoreClient;
 use crate::cli;
 use crate::exit::{Exit, Failure};
+use crate::model::EventId;
 use crate::store::{AttemptRow, EventDetail, IdKind, JobDetail, KeyRow, OutputExcerpt};
 
 use super::ids::{self, Target};
@@ -47,15 +48,26 @@ pub(super) fn people(found: &[EventDetail]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The one event that is meant where the typed id must name one.
+pub(super) fn only<'f>(
+    found: &'f [EventDetail],
+    typed: &EventId,
+) -> Result<&'f EventDetail, Failure> {
+    match found {
+        [only] => Ok(only),
+        _ => Err(Failure::new(Exit::WrongState, format!("{} events have this id", found.len()))
+            .help(format!("hooklatch show {typed} lists them; --source names one"))),
+    }
+}
+
+/// The event is there, and its payload is not.
+pub(super) fn payload_gone() -> Failure {
+    Failure::new(Exit::NotFound, "the payload of this event has been deleted")
+        .help("storage.keep_payloads says how long payloads are kept")
+}
+
 fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
-    let [only] = found else {
-        return Err(Failure::new(Exit::WrongState, format!("{} events have this id", found.len()))
-            .help(format!("hooklatch show {} lists them; --source names one", args.event)));
-    };
-    let Some(bytes) = &only.body else {
-        return Err(Failure::new(Exit::NotFound, "the payload of this event has been deleted")
-            .help("storage.keep_payloads says how long payloads are kept"));
-    };
+    let bytes = only(found, &args.event)?.body.as_ref().ok_or_else(payload_gone)?;
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)?;
     out.flush()?;

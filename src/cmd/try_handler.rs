@@ -6,8 +6,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::config::{Config, Handler, Plan, Start};
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, EventType, Facts, Headers, Name, shell_word};
-use crate::pattern::Pattern;
+use crate::model::{EventId, EventType, Facts, Name, shell_word};
 use crate::store::IdKind;
 use crate::verify;
 
@@ -58,15 +57,7 @@ fn stored(args: &cli::Try, config: &Config, typed: &EventId) -> Result<Delivered
         let target = ids::target(client, IdKind::Event, args.source.as_ref(), typed).await?;
         show::find(client, &target).await
     })?;
-    let [only] = &found[..] else {
-        let message = format!("{} events have this id", found.len());
-        return Err(Failure::new(Exit::WrongState, message)
-            .help(format!("hooklatch show {typed} lists them; --source names one")));
-    };
-    Delivered::of(only).ok_or_else(|| {
-        Failure::new(Exit::NotFound, "the payload of this event has been deleted")
-            .help("storage.keep_payloads says how long payloads are kept")
-    })
+    Delivered::of(show::only(&found, typed)?).ok_or_else(show::payload_gone)
 }
 
 /// The delivery that the command line describes.
@@ -105,22 +96,13 @@ fn named(args: &cli::Try, config: &Config, handler: &Handler) -> Result<Delivere
     };
     let event_type = EventType::from_raw(&event_type).as_str().to_owned();
     // The receiver keeps no others.
-    let mut kept = Headers::new();
-    for (name, value) in headers.iter() {
-        let mut keeps = scheme.into_iter().flat_map(|scheme| scheme.keeps_headers());
-        if keeps.any(|own| own.eq_ignore_ascii_case(name)) {
-            kept.push(name, value);
-        }
-    }
-    Ok(Delivered { source: source.clone(), id, event_type, headers: kept, body })
+    let headers = scheme.map(|scheme| verify::kept(scheme, &headers)).unwrap_or_default();
+    Ok(Delivered { source: source.clone(), id, event_type, headers, body })
 }
 
 impl Trial {
     fn of(config: &Config, handler: &Handler, delivered: &Delivered) -> Self {
-        let two_levels = config.two_levels(&delivered.source);
-        let matches = handler
-            .patterns()
-            .find(|text| Pattern::new(*text, two_levels).matches(&delivered.event_type));
+        let matches = config.matching(handler, &delivered.source, &delivered.event_type);
         let judgement = delivered.judged_by(handler, config);
         let plan = config.plan(handler, &facts(handler, delivered));
         let would_run = match judgement.holds {

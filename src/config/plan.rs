@@ -58,13 +58,8 @@ impl Config {
                     (forward.target.to_string(), Vec::new(), false);
                 if let Some(request) = self.request_of(handler, &forward.request) {
                     let filled = request.fill(facts)?;
-                    // A query may hold a secret, and so may a header without a value.
-                    let path = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
-                    let written = path(forward.target.path());
-                    let whole = path(&to);
-                    let base = whole.strip_suffix(&written).unwrap_or(&whole);
-                    let query = if filled.path.contains('?') { "?…" } else { "" };
-                    to = format!("{base}{}{query}", path(&filled.path));
+                    to = forward.target.shown(&filled.path);
+                    // A header without a value may be a secret.
                     let shown = filled.headers.into_iter().zip(&forward.request.headers);
                     headers = shown
                         .map(|((name, text), header)| match header.template.names().next() {

@@ -37,6 +37,22 @@ impl Config {
         own || self.scheme_of(source).is_some_and(|scheme| scheme.two_levels())
     }
 
+    /// The entry of the handler's `events` that matches a type of this source.
+    pub(crate) fn matching<'h>(
+        &self,
+        handler: &'h Handler,
+        source: &Name,
+        event_type: &str,
+    ) -> Option<&'h str> {
+        let two_levels = self.two_levels(source);
+        handler.patterns().find(|text| Pattern::new(*text, two_levels).matches(event_type))
+    }
+
+    /// How much of one event is kept for all conditions.
+    pub(crate) fn condition_kept_bytes(&self) -> usize {
+        usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX)
+    }
+
     /// Which handlers want which events of a source.
     pub(super) fn routes(&self, source: &Source) -> Routes {
         let two_levels = source.scheme.two_levels();
@@ -51,7 +67,7 @@ impl Config {
         Routes {
             source: source.name.clone(),
             form_field: source.scheme.form_field().map(str::to_owned),
-            kept_bytes: usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX),
+            kept_bytes: self.condition_kept_bytes(),
             routes: self.handlers.iter().filter(takes).map(route).collect(),
         }
     }

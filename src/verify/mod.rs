@@ -119,10 +119,15 @@ pub fn verify(
         id_signed,
         guard,
         digest,
-        headers: only(request.headers, |name| listed(&scheme.delivery.keep_headers, name)),
+        headers: kept(scheme, request.headers),
         secret: secret.map(str::to_owned),
         body: request.body,
     })
+}
+
+/// The headers that are stored with an event.
+pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
+    only(headers, |name| listed(&scheme.delivery.keep_headers, name))
 }
 
 /// The event id that a request claims, for listings. It is not verified: the sender chooses it.

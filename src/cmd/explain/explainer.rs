@@ -6,7 +6,6 @@
 
 use crate::config::{Config, Handler};
 use crate::model::{HeldReason, INTERNAL_SOURCE, OnRedelivery, ReplayGuard, Timestamp};
-use crate::pattern::Pattern;
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
 use super::explanation::{Explanation, HandlerPart, JobPart, Next};
@@ -190,8 +189,10 @@ impl Explainer<'_> {
     /// The handlers of the event's source, followed by other handlers that have a job for it.
     fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
         let source = &detail.event.source;
+        let delivered = Delivered::of(detail);
         let own = self.config.handlers.iter().filter(|handler| handler.takes(source));
-        let mut parts: Vec<_> = own.map(|handler| self.handler(detail, handler)).collect();
+        let mut parts: Vec<_> =
+            own.map(|handler| self.handler(detail, delivered.as_ref(), handler)).collect();
         for job in &detail.jobs {
             let name = &job.job.handler;
             if parts.iter().any(|part| part.handler == *name) {
@@ -212,15 +213,18 @@ impl Explainer<'_> {
         parts
     }
 
-    fn handler(&self, detail: &EventDetail, handler: &Handler) -> HandlerPart {
+    fn handler(
+        &self,
+        detail: &EventDetail,
+        delivered: Option<&Delivered>,
+        handler: &Handler,
+    ) -> HandlerPart {
         let (event, event_type) = (&detail.event, type_of(&detail.event));
-        let two_levels = self.config.two_levels(&event.source);
-        let matches = |text: &&str| Pattern::new(*text, two_levels).matches(&event.event_type);
-        let matching = handler.patterns().find(matches);
+        let matching = self.config.matching(handler, &event.source, &event.event_type);
         let job = detail.jobs.iter().find(|job| job.job.handler == handler.name);
         let events: Vec<_> = handler.patterns().map(|event| format!("\"{event}\"")).collect();
         let events = events.join(", ");
-        let judged = Delivered::of(detail).filter(|_| matching.is_some());
+        let judged = delivered.filter(|_| matching.is_some());
         let conditions = judged.map(|own| own.judged_by(handler, self.config)).unwrap_or_default();
         let refuses = conditions.holds == Some(false);
         let why = match (matching, job) {

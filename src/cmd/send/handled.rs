@@ -138,8 +138,9 @@ fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     let patterns = || handlers().flat_map(Handler::patterns);
     let (kind_shown, not) = (escape(kind), "NOT as expected: no handler");
     let matches = |text: &str| Pattern::new(text, two_levels).matches(kind);
+    let delivered = Delivered::of(detail);
     let refuses = |handler: &&Handler| {
-        let judged = Delivered::of(detail).map(|own| own.judged_by(handler, config));
+        let judged = delivered.as_ref().map(|own| own.judged_by(handler, config));
         handler.patterns().any(matches) && judged.is_some_and(|judged| judged.holds == Some(false))
     };
     if let Some(Handler { name, .. }) = handlers().find(refuses) {

@@ -62,6 +62,15 @@ impl Target {
         }
     }
 
+    /// The target with this path, for an operator. A query may hold a secret and is not shown.
+    pub fn shown(&self, path: &str) -> String {
+        let (path, query) = path.split_once('?').map_or((path, ""), |(path, _)| (path, "?…"));
+        match self {
+            Target::Http { authority, .. } => format!("http://{authority}{path}{query}"),
+            Target::Unix { socket, .. } => format!("unix:{}:{path}{query}", socket.display()),
+        }
+    }
+
     /// The value of the Host header.
     pub fn host(&self) -> &str {
         match self {
@@ -74,14 +83,7 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Target::Http { authority, .. } => write!(f, "http://{authority}")?,
-            Target::Unix { socket, .. } => write!(f, "unix:{}:", socket.display())?,
-        }
-        match self.path().split_once('?') {
-            Some((path, _query)) => write!(f, "{path}?…"),
-            None => f.write_str(self.path()),
-        }
+        f.write_str(&self.shown(self.path()))
     }
 }
 

@@ -69,11 +69,11 @@ fn job(
         .query_row([event], |row| {
             let source: Name = codec::text(row, 0)?;
             let Some(routes) = router.of(&source) else { return Ok(None) };
-            if !routes.has(handler) {
+            let Some(route) = routes.of(handler) else {
                 let why = "the handler is not configured for this source; reload first";
                 return Ok(Some(undecided(handler, why)));
-            }
-            if !routes.decides(handler) {
+            };
+            if !route.decides() {
                 return Ok(None);
             }
             let id = codec::event_id(row, 1)?;
@@ -95,7 +95,7 @@ fn job(
                 body: &body,
                 form_field: routes.form_field.as_deref(),
             };
-            Ok(Some(routes.job(handler, &event)))
+            Ok(Some(routes.job(route, &event)))
         })
         .optional()?;
     Ok(found.flatten().unwrap_or_else(|| Some(NewJob::of(handler.clone()))))

@@ -591,23 +591,19 @@ fn make(
     if !event.payload_kept {
         return Err(event.gone().into());
     }
-    let job = match verb {
-        Move::Replay { decided, regardless: false } => decided.job(event.row, handler),
-        Move::Replay { regardless: true, .. } | Move::Drop => Some(NewJob::of(handler.clone())),
-    };
-    let Some(job) = job else {
-        let (handler, event) = (handler.clone(), event.event.clone());
-        return Err(Error::Unwanted { handler, event }.into());
-    };
-    if let (Some(why), Move::Replay { regardless: false, .. }) = (&job.undecided, verb) {
-        let (handler, event, why) = (handler.clone(), event.event.clone(), why.clone());
-        return Err(Error::UndecidedEvent { handler, event, why }.into());
-    }
-    if let (Move::Replay { regardless: false, .. }, Some(newer)) =
-        (verb, newer_than(tx, &job, event.row)?)
-    {
-        let (handler, event) = (handler.clone(), event.event.clone());
-        return Err(Error::OutOfDate { handler, event, newer }.into());
+    let mut job = NewJob::of(handler.clone());
+    if let Move::Replay { decided, regardless: false } = verb {
+        let (handler, id) = (handler.clone(), event.event.clone());
+        job = match decided.job(event.row, &handler) {
+            Some(job) => job,
+            None => return Err(Error::Unwanted { handler, event: id }.into()),
+        };
+        if let Some(why) = job.undecided {
+            return Err(Error::UndecidedEvent { handler, event: id, why }.into());
+        }
+        if let Some(newer) = newer_than(tx, &job, event.row)? {
+            return Err(Error::OutOfDate { handler, event: id, newer }.into());
+        }
     }
     Ok(Replayed { jobs: vec![insert_job(tx, event.row, &job, None, now)?], dropped: Vec::new() })
 }
