@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::load::flood;
 use super::site::{Receiver, Site, get};
+use super::start::prepare;
 
 /// The number of connections that store the backlog.
 const CONNECTIONS: usize = 64;
@@ -32,13 +33,28 @@ pub(crate) struct Backlog {
     metrics: SocketAddr,
 }
 
+/// A site whose handler has the configuration line `what`.
+fn site(what: &str) -> Site {
+    Site::new(&format!(
+        "{METRICS}[handlers.job]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\n{what}\n\
+         concurrency = {ABREAST}\n"
+    ))
+}
+
 impl Backlog {
     /// Starts a receiver whose handler has the configuration line `what` and takes the events of both sources.
     pub(crate) fn of(what: &str) -> Self {
-        let site = Site::new(&format!(
-            "{METRICS}[handlers.job]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\n{what}\n\
-             concurrency = {ABREAST}\n"
-        ));
+        Self::start(site(what))
+    }
+
+    /// The same with so many ready jobs of a paused handler. `differ`: how they differ from the first.
+    pub(crate) fn filled(what: &str, jobs: usize, differ: &[(&str, &str)]) -> Self {
+        let site = site(what);
+        prepare(&site, jobs, differ);
+        Self::start(site)
+    }
+
+    fn start(site: Site) -> Self {
         let receiver = site.start();
         // The receiver logs this line at about the same time as "serving", and may write it later.
         let metrics = loop {

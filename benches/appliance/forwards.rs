@@ -46,7 +46,7 @@ pub(crate) fn measure(table: &Table) {
 
 /// Starts an endpoint in a separate thread, which reads each request to its end and answers 204. It runs as
 /// long as the process.
-fn endpoint() -> SocketAddr {
+pub(crate) fn endpoint() -> SocketAddr {
     let (started, address) = mpsc::channel();
     std::thread::spawn(move || {
         runtime().block_on(async {

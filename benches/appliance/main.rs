@@ -12,6 +12,7 @@ mod ceiling;
 mod commands;
 mod first;
 mod forwards;
+mod groups;
 mod idle;
 mod large;
 mod load;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     answers::measure(&table);
     commands::measure(&table);
     forwards::measure(&table);
+    groups::measure(&table);
     first::measure(&table);
     start::measure(&table);
     idle::measure(&table);

@@ -26,8 +26,8 @@ pub(crate) fn measure(table: &Table) {
         return;
     }
     let (empty, full) = (Site::new(&handler()), Site::new(&handler()));
-    prepare(&empty, 0);
-    prepare(&full, JOBS / table.effort.divide);
+    prepare(&empty, 0, &[]);
+    prepare(&full, JOBS / table.effort.divide, &[]);
     let pairs: Vec<_> = (0..table.effort.rounds).map(|_| (start(&empty), start(&full))).collect();
     let of = |figure: &dyn Fn(&(Start, Start)) -> f64| median(pairs.iter().map(figure).collect());
     let more = of(&|(empty, full)| full.seconds - empty.seconds);
@@ -72,8 +72,9 @@ fn start(site: &Site) -> Start {
     Start { seconds, mebibytes }
 }
 
-/// Creates the site's store, with `jobs` ready jobs of a paused handler.
-fn prepare(site: &Site, jobs: usize) {
+/// Creates the site's store, with `jobs` ready jobs of a paused handler. `differ` has expressions that replace columns
+/// of all jobs but the first, with `n` as the job's number.
+pub(crate) fn prepare(site: &Site, jobs: usize, differ: &[(&str, &str)]) {
     let receiver: Receiver = site.start();
     site.pause();
     if jobs > 0 {
@@ -81,12 +82,12 @@ fn prepare(site: &Site, jobs: usize) {
     }
     receiver.stop();
     if jobs > 1 {
-        fill(&Connection::open(site.store()).unwrap(), jobs);
+        fill(&Connection::open(site.store()).unwrap(), jobs, differ);
     }
 }
 
 /// Copies the only event in the store until there are `jobs`, each with its own body, id and job.
-fn fill(store: &Connection, jobs: usize) {
+fn fill(store: &Connection, jobs: usize, differ: &[(&str, &str)]) {
     let set = |name: &str, value: &str| {
         store.query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(())).or_else(|error| {
             match error {
@@ -103,7 +104,8 @@ fn fill(store: &Connection, jobs: usize) {
     let id = "'evt_' || lower(hex(randomblob(12)))";
     copies(store, "event", jobs, &[("row", "n"), ("event_id", id), ("digest", "randomblob(32)")]);
     copies(store, "payload", jobs, &[("event", "n")]);
-    copies(store, "job", jobs, &[("row", "n"), ("event", "n"), ("id", "randomblob(16)")]);
+    let own = [("row", "n"), ("event", "n"), ("id", "randomblob(16)")];
+    copies(store, "job", jobs, &[&own, differ].concat());
     store.execute_batch("COMMIT").unwrap();
     // Restores the log mode that the program set.
     set("journal_mode", "WAL").unwrap();
