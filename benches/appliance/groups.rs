@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::backlog::Backlog;
 use super::forwards::endpoint;
+use super::start::start;
 use super::table::{Bounds, Good, Table};
 
 /// The number of ready jobs.
@@ -39,6 +40,13 @@ pub(crate) fn measure(table: &Table) {
         let (few, many) = (filled(FEW), filled(JOBS / divide));
         let rate = |backlog| run(backlog, ROUND_OF_ONE / divide);
         table.compare(name, bounds, "/s", || rate(&few), || rate(&many));
+        let restart = |Backlog { site, receiver, .. }| {
+            receiver.stop();
+            start(&site).seconds
+        };
+        let name = "start with a group in which a million wait: longer than with ten thousand";
+        let bounds = Bounds { good: Good::Low, floor: 1.0, aim: 0.3 };
+        table.alone(name, bounds, "s", restart(many) - restart(few));
     }
 }
 

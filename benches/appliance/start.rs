@@ -55,14 +55,14 @@ fn handler() -> String {
 }
 
 /// The measurements of a start.
-struct Start {
+pub(crate) struct Start {
     /// The time from the spawn to the log line "serving".
-    seconds: f64,
+    pub(crate) seconds: f64,
     /// The receiver's peak resident memory until [`AFTER`].
     mebibytes: f64,
 }
 
-fn start(site: &Site) -> Start {
+pub(crate) fn start(site: &Site) -> Start {
     let begun = Instant::now();
     let receiver = site.start();
     let seconds = begun.elapsed().as_secs_f64();
