@@ -30,6 +30,18 @@ pub enum Exit {
     Config = 78,
 }
 
+impl Exit {
+    /// The exit code of an answer.
+    pub fn answer(yes: bool) -> Self {
+        if yes { Exit::Ok } else { Exit::No }
+    }
+
+    /// A failure without help text.
+    pub fn failure(self, message: impl Into<String>) -> Failure {
+        Failure { exit: self, message: message.into(), help: None, reader_left: false }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit as u8)
@@ -50,20 +62,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure without help text.
-    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure { exit, message: message.into(), help: None, reader_left: false }
-    }
-
     /// For `map_err`: the system refused to do what `action` says, such as "start the runtime".
     pub fn io<E: Display>(action: impl Display) -> impl FnOnce(E) -> Failure {
-        move |error| Failure::new(Exit::Io, format!("failed to {action}: {error}"))
+        move |error| Exit::Io.failure(format!("failed to {action}: {error}"))
     }
 
     /// Adds the command or key that fixes it.
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Failure { help: Some(help.into()), ..self }
+    }
+
+    /// For `map_err`: adds it to a failure with this exit code.
+    pub fn help_for(exit: Exit, help: impl Into<String>) -> impl FnOnce(Failure) -> Failure {
+        move |failure| if failure.exit == exit { failure.help(help) } else { failure }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::condition::{Condition, Doubt, Key, Values};
+use crate::condition::{Condition, Doubt, Key, TableResult, Values};
 use crate::model::{GroupKey, GroupRule, Name};
 use crate::pattern::Pattern;
 use crate::payload::{Event, Place};
@@ -111,20 +111,21 @@ impl Route {
         of_condition.chain(self.key.iter().flat_map(|key| &key.places))
     }
 
-    /// The job of an event with these values; `None` if the condition does not hold.
-    fn job(&self, source: &Name, values: &Values<'_>) -> Option<NewJob> {
-        let decided = self.when.as_ref().map_or(Ok(true), |when| when.decide(values));
-        if decided == Ok(false) {
-            return None;
-        }
-        let grouped = self.key.as_ref().map_or(Ok(None), |key| {
+    /// What an event with these values comes to, and the job that it makes unless that is false.
+    fn decide(&self, source: &Name, values: &Values<'_>) -> (Decision, NewJob) {
+        let holds = self.when.as_ref().map_or(Ok(true), |when| when.decide(values));
+        let group = self.key.as_ref().map_or(Ok(None), |key| {
             let key_of = key.of(source, values)?;
             Ok(key_of.map(|of_event| Group { key: of_event, rule: key.rule }))
         });
-        let doubt: Option<&Doubt> = decided.as_ref().err().or(grouped.as_ref().err());
-        let undecided = doubt.map(Doubt::to_string);
-        let (handler, group) = (self.handler.clone(), grouped.unwrap_or_default());
-        Some(NewJob { handler, undecided, group, delay: self.delay })
+        let doubt: Option<&Doubt> = holds.as_ref().err().or(group.as_ref().err());
+        let (decision, undecided) = match doubt {
+            _ if holds == Ok(false) => (Decision::False, None),
+            None => (Decision::True, None),
+            Some(doubt) => (Decision::Failed, Some(doubt.to_string())),
+        };
+        let (handler, group) = (self.handler.clone(), group.unwrap_or_default());
+        (decision, NewJob { handler, undecided, group, delay: self.delay })
     }
 }
 
@@ -134,29 +135,48 @@ impl Routes {
         self.routes.iter().find(|route| route.handler == *handler)
     }
 
-    /// The job that the handler of `route` gets of an event whose type it may not want any more; `None` where its
-    /// condition does not hold.
+    /// What an event has at the places of all handlers that want its type, and of `asked`, which may not want it any
+    /// more. They share one bound, so every question about an event has the same answer.
+    fn values<'r>(&'r self, event: &Event<'_>, asked: Option<&'r Route>) -> Values<'r> {
+        let places = self.wanting(event).chain(asked).flat_map(Route::places);
+        Values::read(event, places, self.kept_bytes)
+    }
+
+    fn wanting<'r>(&'r self, event: &Event<'_>) -> impl Iterator<Item = &'r Route> {
+        self.routes.iter().filter(|route| route.wants(event.event_type))
+    }
+
+    /// The job that the handler of `route` gets of a stored event; `None` where its condition does not hold.
     pub fn job(&self, route: &Route, event: &Event<'_>) -> Option<NewJob> {
-        route.job(&self.source, &Values::read(event, route.places(), self.kept_bytes))
+        let (decision, job) = route.decide(&self.source, &self.values(event, Some(route)));
+        (decision != Decision::False).then_some(job)
+    }
+
+    /// What [`Routes::jobs`] decides for the handler of `route`, the job unless that is false, and the lines of its
+    /// condition.
+    pub fn explain(
+        &self,
+        route: &Route,
+        event: &Event<'_>,
+    ) -> (Decision, NewJob, Vec<TableResult>) {
+        let values = self.values(event, Some(route));
+        let (decision, job) = route.decide(&self.source, &values);
+        (decision, job, route.when.as_ref().map_or(Vec::new(), |when| when.explain(&values)))
     }
 
     /// The jobs of a new event. It takes time in proportion to the body if a handler of this type has a condition or a
     /// key.
     pub fn jobs(&self, event: &Event<'_>) -> (Vec<NewJob>, Decisions) {
-        let wanting = || self.routes.iter().filter(|route| route.wants(event.event_type));
-        let values = Values::read(event, wanting().flat_map(Route::places), self.kept_bytes);
+        let values = self.values(event, None);
         let (mut jobs, mut decisions) = (Vec::new(), Decisions::default());
-        for route in wanting() {
-            let job = route.job(&self.source, &values);
+        for route in self.wanting(event) {
+            let (decision, job) = route.decide(&self.source, &values);
             if route.decides() {
-                let decision = match &job {
-                    None => Decision::False,
-                    Some(NewJob { undecided: Some(_), .. }) => Decision::Failed,
-                    Some(_) => Decision::True,
-                };
                 decisions.0.push((route.handler.clone(), decision));
             }
-            jobs.extend(job);
+            if decision != Decision::False {
+                jobs.push(job);
+            }
         }
         (jobs, decisions)
     }

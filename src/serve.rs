@@ -18,7 +18,7 @@ mod reload;
 mod service;
 mod serving;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::admin;
 use crate::clock::Clock;
@@ -43,7 +43,8 @@ pub use reload::ReloadError;
 pub use service::Service;
 pub use serving::Serving;
 
-/// Starts everything; returns when deliveries are being answered.
+/// Starts everything; returns when deliveries are being answered, with the reloads that the admin API asks for. It
+/// refuses them once the receiver of those is dropped.
 ///
 /// # Errors
 /// What keeps a part from starting. Parts that were started before it may run until the process exits; no promise
@@ -54,7 +55,7 @@ pub async fn start(
     clock: Clock,
     runners: Runners,
     service: Service,
-) -> Result<Serving, Error> {
+) -> Result<(Serving, mpsc::Receiver<admin::ReloadAsked>), Error> {
     let one_runner = matches!(runners, Runners::BesideStore(_));
     let unreached = if one_runner { config.other_runners() } else { Vec::new() };
     if !unreached.is_empty() {
@@ -81,7 +82,8 @@ pub async fn start(
         database: settings.path.clone(),
         store: store.admin.id(),
     });
-    let receiver = admin::ReceiverState::new(pool.clone(), traffic.clone(), clock.clone());
+    let (receiver, reloads) =
+        admin::ReceiverState::new(pool.clone(), traffic.clone(), clock.clone());
     receiver.set_listeners(plan.listeners);
     let admin = admin::listen(&settings.path, store.admin.clone(), receiver.clone())?;
 
@@ -115,7 +117,7 @@ pub async fn start(
     }
     let tending = service::tend(&manager, &store.admin).await;
     memory::give_back_code();
-    Ok(Serving {
+    let serving = Serving {
         store,
         dispatcher,
         admin,
@@ -128,7 +130,8 @@ pub async fn start(
         pool,
         receiver,
         wait,
-    })
+    };
+    Ok((serving, reloads))
 }
 
 impl Serving {

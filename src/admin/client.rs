@@ -1,5 +1,6 @@
 //! The command's end of the API: one connection for each request.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -70,12 +71,7 @@ impl Client {
     pub async fn call<O: Operation>(&self, operation: &O) -> Result<O::Reply, CallError> {
         let exchange = async {
             let response = self.send(operation, O::METHOD, O::PATH).await?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, limits::ADMIN_ANSWER_BYTES).collect().await;
-            let body = body.map_err(|error| self.gone(error))?.to_bytes();
-            if !head.status.is_success() {
-                return Err(failure(&body).into());
-            }
+            let body = self.read(response).await?;
             serde_json::from_slice(&body).map_err(|error| not_understood(error).into())
         };
         timeout(WAIT, exchange).await.unwrap_or_else(|_| Err(self.silent()))
@@ -86,55 +82,60 @@ impl Client {
         &self,
         operation: &O,
     ) -> Result<ByteStream, CallError> {
-        let opening = async {
-            let response = self.send(operation, Method::Get, O::PATH).await?;
-            if response.status().is_success() {
-                return Ok(response);
-            }
-            let body = Limited::new(response.into_body(), limits::ADMIN_ANSWER_BYTES).collect();
-            Err(failure(&body.await.map_err(|error| self.gone(error))?.to_bytes()).into())
-        };
-        let opened = timeout(WAIT, opening).await.unwrap_or_else(|_| Err(self.silent()))?;
+        let opening = timeout(WAIT, self.send(operation, Method::Get, O::PATH)).await;
+        let opened = opening.unwrap_or_else(|_| Err(self.silent()))?;
         Ok(Box::pin(BodyStream::new(opened.into_body()).filter_map(async |frame| match frame {
             Ok(frame) => frame.into_data().ok().map(Ok),
             Err(error) => Some(Err(io::Error::other(error))),
         })))
     }
 
+    async fn read(&self, response: Response<Incoming>) -> Result<Bytes, CallError> {
+        let body = Limited::new(response.into_body(), limits::ADMIN_ANSWER_BYTES).collect();
+        Ok(body.await.map_err(|error| self.gone(error))?.to_bytes())
+    }
+
+    /// Sends a request. An answer without success is an error.
     async fn send(
         &self,
         operation: &impl Serialize,
         method: Method,
         path: &str,
     ) -> Result<Response<Incoming>, CallError> {
-        let unreached = |reason: String| CallError::Unreached { path: self.path.clone(), reason };
-        let (target, body) = encode(operation, method, path).map_err(|error| {
-            Failure::unavailable(format!("failed to write the request: {error}"))
-        })?;
+        let (target, body) = encode(operation, method, path).map_err(unwritten)?;
         let request = Request::builder()
             .method(method.as_str())
             .uri(target)
             .header(HOST, "hooklatch")
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| {
-                Failure::unavailable(format!("failed to write the request: {error}"))
-            })?;
-        let stream = self.stream().await.map_err(|error| unreached(error.to_string()))?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| unreached(error.to_string()))?;
+            .map_err(unwritten)?;
+        let stream = self.stream().await.map_err(|error| self.unreached(error))?;
+        let connected = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = connected.map_err(|error| self.unreached(error))?;
         tokio::spawn(connection);
-        sender.send_request(request).await.map_err(|error| self.gone(error))
+        let response = sender.send_request(request).await.map_err(|error| self.gone(error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(failure(&self.read(response).await?).into())
     }
 
-    pub(super) fn gone(&self, reason: impl ToString) -> CallError {
+    fn unreached(&self, reason: impl ToString) -> CallError {
+        CallError::Unreached { path: self.path.clone(), reason: reason.to_string() }
+    }
+
+    fn gone(&self, reason: impl ToString) -> CallError {
         CallError::Gone { path: self.path.clone(), reason: reason.to_string() }
     }
 
     fn silent(&self) -> CallError {
         CallError::Silent { path: self.path.clone() }
     }
+}
+
+fn unwritten(error: impl Display) -> Failure {
+    Failure::unavailable(format!("failed to write the request: {error}"))
 }
 
 fn failure(body: &[u8]) -> Failure {

@@ -121,51 +121,33 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// The operation that a request with this method asks for.
     pub(crate) fn parse<T: DeserializeOwned>(self, method: Method) -> Result<T, Failure> {
-        match method {
-            Method::Get => self.parse_query(),
-            Method::Post => self.parse_body(),
-        }
-    }
-
-    fn parse_query<T: DeserializeOwned>(self) -> Result<T, Failure> {
-        if !self.body.is_empty() {
-            return Err(malformed("a GET has no body"));
-        }
+        // In the form of a query: there a plus is a space, and `&` ends a parameter.
+        let in_query = |text: &str| text.replace('+', "%2B").replace('&', "%26");
         let path = self.path.iter().map(|(name, text)| format!("{name}={}", in_query(text)));
-        let query = (!self.query.is_empty()).then_some(self.query);
-        let text = path.chain(query).collect::<Vec<_>>().join("&");
-        let parsed = actix_web::web::Query::from_query(&text);
-        parsed.map(actix_web::web::Query::into_inner).map_err(malformed)
-    }
-
-    fn parse_body<T: DeserializeOwned>(self) -> Result<T, Failure> {
-        if !self.query.is_empty() {
-            return Err(malformed("a POST has its parameters in its body, not in a query"));
-        }
-        let mut object: Map<String, Value> = match self.body.trim_ascii() {
-            b"" => Map::new(),
-            text => serde_json::from_slice(text).map_err(malformed)?,
-        };
-        for (name, text) in self.path {
-            let text = decode(&text);
-            if object.insert(name.to_owned(), Value::String(text)).is_some() {
-                return Err(malformed(format!("{name} is in the path and in the body")));
+        let path = path.collect::<Vec<_>>().join("&");
+        match method {
+            Method::Get if !self.body.is_empty() => Err(malformed("a GET has no body")),
+            Method::Get => {
+                let parsed = actix_web::web::Query::from_query(&format!("{path}&{}", self.query));
+                parsed.map(actix_web::web::Query::into_inner).map_err(malformed)
+            }
+            Method::Post if !self.query.is_empty() => {
+                Err(malformed("a POST has its parameters in its body, not in a query"))
+            }
+            Method::Post => {
+                let mut object: Map<String, Value> = match self.body.trim_ascii() {
+                    b"" => Map::new(),
+                    text => serde_json::from_slice(text).map_err(malformed)?,
+                };
+                for (name, text) in form_urlencoded::parse(path.as_bytes()) {
+                    if object.insert(name.to_string(), Value::String(text.into())).is_some() {
+                        return Err(malformed(format!("{name} is in the path and in the body")));
+                    }
+                }
+                serde_json::from_value(Value::Object(object)).map_err(malformed)
             }
         }
-        serde_json::from_value(Value::Object(object)).map_err(malformed)
     }
-}
-
-/// A segment of a path without its percent-encoding.
-fn decode(segment: &str) -> String {
-    let pair = format!("={}", in_query(segment));
-    let decoded = form_urlencoded::parse(pair.as_bytes()).next();
-    decoded.map(|(_, text)| text.into_owned()).unwrap_or_default()
-}
-
-/// A path's segment as a query has it: there a plus is a space, and `&` ends a parameter.
-fn in_query(segment: &str) -> String {
-    segment.replace('+', "%2B").replace('&', "%26")
 }
 
 fn malformed(why: impl ToString) -> Failure {

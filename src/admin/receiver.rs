@@ -16,7 +16,7 @@ use crate::traffic::{Seen, Traffic};
 
 use super::failure::Failure;
 use super::listener_info::ListenerInfo;
-use super::reload::{ReloadAsked, Reloaded, Reloads};
+use super::reload::ReloadAsked;
 
 /// What a running receiver knows in addition to its store.
 #[derive(Debug, Clone)]
@@ -26,15 +26,20 @@ pub struct ReceiverState {
     clock: Clock,
     started: (Timestamp, Duration),
     listeners: Arc<ArcSwap<ListenerInfo>>,
-    reloads: Arc<Reloads>,
+    pub(super) reloads: mpsc::Sender<ReloadAsked>,
 }
 
 impl ReceiverState {
-    /// One that starts now by `clock`.
-    pub fn new(links: RunnerPool, traffic: Traffic, clock: Clock) -> Self {
+    /// One that starts now by `clock`, and the reloads that are asked of it: they are refused once that is dropped.
+    pub fn new(
+        links: RunnerPool,
+        traffic: Traffic,
+        clock: Clock,
+    ) -> (Self, mpsc::Receiver<ReloadAsked>) {
         let started = (clock.now(), clock.monotonic());
-        let (listeners, reloads) = Default::default();
-        ReceiverState { links, traffic, clock, started, listeners, reloads }
+        let (reloads, asked) = mpsc::channel(1);
+        let listeners = Arc::default();
+        (ReceiverState { links, traffic, clock, started, listeners, reloads }, asked)
     }
 
     /// Where it listens and how it signs, from now on.
@@ -44,15 +49,6 @@ impl ReceiverState {
 
     pub(super) fn listeners(&self) -> Arc<ListenerInfo> {
         self.listeners.load_full()
-    }
-
-    /// Reloads are asked for here from now on, and refused once it is dropped. Called once.
-    pub fn reloads(&self) -> mpsc::Receiver<ReloadAsked> {
-        self.reloads.taken()
-    }
-
-    pub(super) async fn reload(&self) -> Result<Reloaded, Failure> {
-        self.reloads.ask().await
     }
 
     fn status(&self) -> ReceiverStatus {

@@ -1,10 +1,8 @@
 //! A reload as the admin socket knows it: who asks, who answers, and what the answer says.
 //!
-//! The receiver's process reads the configuration: the socket only passes requests to the task that called
-//! [`Reloads::taken`], one after the other.
+//! The receiver's process reads the configuration: the socket only passes requests to its task, one after the other.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -76,36 +74,12 @@ impl ReloadAsked {
     }
 }
 
-/// Where reloads are asked for. A request that comes while the receiver starts waits until the receiver takes it.
-#[derive(Debug)]
-pub(super) struct Reloads {
-    taker: mpsc::Sender<ReloadAsked>,
-    /// Until [`Reloads::taken`] is called.
-    asked: Mutex<Option<mpsc::Receiver<ReloadAsked>>>,
-}
-
-impl Default for Reloads {
-    fn default() -> Self {
-        let (taker, asked) = mpsc::channel(1);
-        Reloads { taker, asked: Mutex::new(Some(asked)) }
-    }
-}
-
-impl Reloads {
-    /// The requests from now on. Called once. When the result is dropped, they are refused.
-    pub(super) fn taken(&self) -> mpsc::Receiver<ReloadAsked> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        // A second taker gets nothing: the first one's are its own.
-        asked.take().unwrap_or_else(|| mpsc::channel(1).1)
-    }
-
-    /// Asks and waits: in line behind those that asked before.
-    pub(super) async fn ask(&self) -> Result<Reloaded, Failure> {
-        let (ask, answer) = oneshot::channel();
-        let stopping = || Failure::unavailable("the receiver is stopping: nothing was reloaded");
-        self.taker.send(ReloadAsked(ask)).await.map_err(|_| stopping())?;
-        answer.await.map_err(|_| stopping())?
-    }
+/// Asks and waits, in line behind earlier requests and until the receiver has started.
+pub(super) async fn ask(receiver: &mpsc::Sender<ReloadAsked>) -> Result<Reloaded, Failure> {
+    let (ask, answer) = oneshot::channel();
+    let stopping = || Failure::unavailable("the receiver is stopping: nothing was reloaded");
+    receiver.send(ReloadAsked(ask)).await.map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())?
 }
 
 impl fmt::Display for Names {
@@ -134,24 +108,21 @@ impl Names {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
     use super::*;
 
     #[tokio::test]
     async fn who_asks_before_reloads_are_taken_waits_and_is_answered() {
-        let reloads = Arc::new(Reloads::default());
-        let early = Arc::clone(&reloads);
-        let mut early = tokio::spawn(async move { early.ask().await });
+        let (reloads, mut taken) = mpsc::channel(1);
+        let early = reloads.clone();
+        let mut early = tokio::spawn(async move { ask(&early).await });
         // It has asked before a task takes it: nothing else runs on this thread meanwhile.
         tokio::task::yield_now().await;
-        let mut taken = reloads.taken();
         tokio::select! {
             asked = taken.recv() => asked.unwrap().answer(Err(Failure::unavailable("told"))),
             refused = &mut early => panic!("refused: {refused:?}"),
         }
         assert_eq!(early.await.unwrap().unwrap_err().message, "told");
         drop(taken);
-        assert!(reloads.ask().await.unwrap_err().message.contains("stopping"));
+        assert!(ask(&reloads).await.unwrap_err().message.contains("stopping"));
     }
 }

@@ -132,16 +132,13 @@ pub(super) type PathParameters = Vec<(&'static str, String)>;
 
 /// The route of a request.
 pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Route, PathParameters), Failure> {
-    let mut others = Vec::new();
-    for route in ROUTES {
-        let Some(parameters) = matches(route.path, path) else { continue };
-        if route.method.as_str() == method {
-            return Ok((route, parameters));
-        }
-        others.push(route.method.as_str());
+    let at_path = || ROUTES.iter().filter_map(|route| Some((route, matches(route.path, path)?)));
+    if let Some(found) = at_path().find(|(route, _)| route.method.as_str() == method) {
+        return Ok(found);
     }
-    if let Some(other) = others.first() {
-        return Err(Failure::new(FailureKind::WrongMethod, format!("use {other}")));
+    if let Some((other, _)) = at_path().next() {
+        let message = format!("use {}", other.method.as_str());
+        return Err(Failure::new(FailureKind::WrongMethod, message));
     }
     let version = env!("CARGO_PKG_VERSION");
     let message = format!(
@@ -151,19 +148,18 @@ pub(crate) fn find(method: &str, path: &str) -> Result<(&'static Route, PathPara
 }
 
 fn matches(pattern: &'static str, path: &str) -> Option<PathParameters> {
-    let (mut wanted, mut given) = (pattern.split('/'), path.split('/'));
+    if pattern.split('/').count() != path.split('/').count() {
+        return None;
+    }
     let mut parameters = Vec::new();
-    loop {
-        match (wanted.next(), given.next()) {
-            (None, None) => return Some(parameters),
-            (Some(wanted), Some(given)) => match parameter(wanted) {
-                Some(name) if !given.is_empty() => parameters.push((name, given.to_owned())),
-                _ if wanted == given => {}
-                _ => return None,
-            },
+    for (wanted, given) in pattern.split('/').zip(path.split('/')) {
+        match parameter(wanted) {
+            Some(name) if !given.is_empty() => parameters.push((name, given.to_owned())),
+            _ if wanted == given => {}
             _ => return None,
         }
     }
+    Some(parameters)
 }
 
 /// The methods of the routes at a path, as an `Allow` header has them.

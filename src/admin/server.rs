@@ -19,6 +19,7 @@ use actix_web::{App, HttpResponse};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -45,16 +46,10 @@ const DISCONNECT: Duration = Duration::from_secs(1);
 /// A connection, which is closed when its reader takes nothing for [`limits::ADMIN_WAIT`].
 type Connection = Pin<Box<TimeoutStream<UnixStream>>>;
 
-/// The kernel's word on who is at the other end.
-struct Peer {
-    uid: Option<u32>,
-}
-
 /// What both sockets serve.
 #[derive(Clone)]
 struct Served {
-    store: Admin,
-    receiver: ReceiverState,
+    context: Context,
     closing: watch::Receiver<bool>,
     /// A place for each stream.
     streams: Arc<Semaphore>,
@@ -80,7 +75,8 @@ pub fn listen(
 ) -> Result<Listener, ListenError> {
     let (closing, closed) = watch::channel(false);
     let streams = Arc::new(Semaphore::new(limits::ADMIN_STREAMS));
-    let served = Served { store, receiver, closing: closed, streams, reads_only: false };
+    let context = Context { store, receiver: Some(receiver) };
+    let served = Served { context, closing: closed, streams, reads_only: false };
     let paths = [socket_path(database), reading_socket_path(database)];
     let mut server = Workers::build()
         .workers(1)
@@ -107,8 +103,9 @@ pub fn listen(
                     async move { stopping.notified().await }
                 })
                 .on_connect_ext(|connection: &Connection, data| {
-                    let peer = connection.get_ref().peer_cred();
-                    data.insert(Peer { uid: peer.ok().map(|peer| peer.uid()) });
+                    if let Ok(peer) = connection.get_ref().peer_cred() {
+                        data.insert(peer);
+                    }
                 })
                 .h1(map_config(app, |()| AppConfig::default()));
             let connected = fn_service(|stream: UnixStream| async {
@@ -183,7 +180,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         let message = "this socket serves the reading routes only";
         return Err(Failure::new(FailureKind::Forbidden, message));
     }
-    let caller = request.conn_data::<Peer>().and_then(|peer| peer.uid);
+    let caller = request.conn_data::<UCred>().map(UCred::uid);
     let caller = caller.ok_or_else(|| Failure::unavailable("the caller's user is not known"))?;
     let mut closing = served.closing.clone();
     let body = tokio::select! {
@@ -198,9 +195,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         info!(uid = caller, method = route.method.as_str(), path = uri.path(), "admin API call");
     }
     let query = uri.query().unwrap_or_default().to_owned();
-    let (store, receiver) = (served.store.clone(), Some(served.receiver.clone()));
-    let context = Context { store, receiver };
-    match (route.answer)(context, Parameters { path, query, body }).await? {
+    match (route.answer)(served.context.clone(), Parameters { path, query, body }).await? {
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))
         }

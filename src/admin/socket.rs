@@ -4,7 +4,6 @@
 //! socket is made in a directory that only this user can enter and moved to its place when its mode is
 //! set, so another user can connect at no moment.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,18 +16,12 @@ const PATH_MAX_BYTES: usize = 107;
 
 /// The socket of the store at `database` that serves every route.
 pub fn socket_path(database: &Path) -> PathBuf {
-    with_suffix(database, ".sock")
+    database.with_added_extension("sock")
 }
 
 /// The socket of the store at `database` that serves the reading routes alone.
 pub fn reading_socket_path(database: &Path) -> PathBuf {
-    with_suffix(database, ".read.sock")
-}
-
-fn with_suffix(database: &Path, suffix: &str) -> PathBuf {
-    let mut path = OsString::from(database);
-    path.push(suffix);
-    PathBuf::from(path)
+    database.with_added_extension("read.sock")
 }
 
 /// Why a socket of the API cannot be made.

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::admin::{CallError, FollowEvents, FollowedEvents, StoreClient, StreamReader};
+use crate::admin::{CallError, FollowEvents, FollowedEvents, StoreClient};
 use crate::cli;
 use crate::exit::{Exit, Failure};
-use crate::store::EventFilter;
 
 use super::output::{self, Table, json_line, note};
-use super::{events, ids, store};
+use super::{events, ids, jobs, store};
 
 /// Between two tries to reach the next receiver.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -22,17 +21,32 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Prints the newest events and then each that arrives, until a signal ends the process.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
     let (config, listing) = (store::load(&args.listing.options)?, &args.listing);
-    let EventFilter { source, event_type, since, state, limit, .. } = events::filter(args)?;
-    let mut request = FollowEvents { source, event_type, since, state, limit, after: None };
+    let mut request = FollowEvents {
+        source: args.source.clone(),
+        event_type: args.event_type.clone(),
+        since: jobs::since(args.since)?,
+        state: args.state,
+        limit: Some(listing.limit),
+        after: None,
+    };
     store::with_client(&config, async |client| {
-        let mut table = Table::new(events::columns(), output::chars().filter(|_| !listing.wide));
-        let opened = client.open_stream(request.clone()).await;
-        let mut stream = opened?;
+        let mut table = Table::new(
+            &events::columns(Default::default()),
+            output::chars().filter(|_| !listing.wide),
+        );
+        let mut stream = client.open_stream(request.clone()).await?;
         let mut noted = false;
         loop {
             let Ok(Some(line)) = stream.line::<FollowedEvents>().await else {
                 note("the receiver went away; waiting for it");
-                stream = reopen(client, &request).await?;
+                // As long as the next receiver takes to start.
+                stream = loop {
+                    match client.open_stream(request.clone()).await {
+                        Ok(stream) => break stream,
+                        Err(error @ CallError::Failed(_)) => return Err(error.into()),
+                        Err(_) => sleep(INTERVAL).await,
+                    }
+                };
                 continue;
             };
             // Its store is closed for repair, or it is about to stop.
@@ -46,7 +60,7 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
                 // Whole ids where the receiver has just gone away.
                 let short = ids::of_events(client, &line.events, listing).await.unwrap_or_default();
                 let rows = line.events.iter().map(|event| events::row(event, &short));
-                table.print(&rows.collect::<Vec<_>>())?;
+                table.print(rows.collect())?;
             }
             if matches!(client, StoreClient::Local(..)) {
                 note("no receiver runs, so no event can come: hooklatch serve");
@@ -58,15 +72,4 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
             }
         }
     })
-}
-
-/// Opens the stream of the next receiver. Waits as long as that takes to start.
-async fn reopen(client: &StoreClient, request: &FollowEvents) -> Result<StreamReader, Failure> {
-    loop {
-        match client.open_stream(request.clone()).await {
-            Ok(stream) => return Ok(stream),
-            Err(error @ CallError::Failed(_)) => return Err(error.into()),
-            Err(_) => sleep(INTERVAL).await,
-        }
-    }
 }

@@ -101,18 +101,19 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
 
 /// Checks that the file is the copy that was sent, and that SQLite finds it whole.
 fn check(partial: &Partial, manifest: &Manifest) -> Result<BackupInfo, Failure> {
-    let damaged = |why: String| {
-        Failure::new(Exit::Io, format!("the backup is not good and was removed: {why}"))
+    let damaged = |why: &str| {
+        Exit::Io
+            .failure(format!("the backup is not good and was removed: {why}"))
             .help("check both disks; `hooklatch status` tells of the store")
     };
-    let checked = kept::inspect(&partial.path).map_err(|error| damaged(error.to_string()))?;
-    let BackupInfo { store, copied_at, last_event, .. } = checked;
-    if (store, copied_at, last_event)
-        != (manifest.store, Some(manifest.copied_at), manifest.last_event)
-    {
-        return Err(damaged("it is of another store, or of another moment".to_owned()));
+    let checked = kept::inspect(&partial.path).map_err(|error| damaged(&error.to_string()))?;
+    let is_that = checked.store == manifest.store
+        && checked.copied_at == Some(manifest.copied_at)
+        && checked.last_event == manifest.last_event;
+    match is_that {
+        true => Ok(checked),
+        false => Err(damaged("it is of another store, or of another moment")),
     }
-    Ok(checked)
 }
 
 /// The file while it is not finished: removed on drop.
@@ -144,7 +145,7 @@ impl Partial {
         })?;
         let busy = || {
             let message = format!("another backup is writing {}", path.display());
-            Failure::new(Exit::Unavailable, message)
+            Exit::Unavailable.failure(message)
         };
         match file.try_lock() {
             Ok(()) => {}
@@ -191,16 +192,17 @@ impl Drop for Partial {
 }
 
 fn exists(path: &Path) -> Failure {
-    Failure::new(Exit::Io, format!("{} exists, and a backup replaces nothing", path.display()))
+    Exit::Io
+        .failure(format!("{} exists, and a backup replaces nothing", path.display()))
         .help("name a new file")
 }
 
 /// `FILE.partial` is not an unfinished backup of this user.
 fn foreign(path: &Path) -> Failure {
     let message = format!("{} is not an unfinished backup of this user's", path.display());
-    Failure::new(Exit::Io, message).help("remove it, or name another file")
+    Exit::Io.failure(message).help("remove it, or name another file")
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Io, format!("failed to write {}: {error}", path.display()))
+    Exit::Io.failure(format!("failed to write {}: {error}", path.display()))
 }

@@ -37,26 +37,23 @@ pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
 }
 
 async fn ask(client: &StoreClient, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
-    match client.call(CancelJob { job }).await.map_err(Failure::from) {
-        Ok(cancelled) => Ok(cancelled.attempt),
-        Err(failure) if failure.exit == Exit::WrongState => {
-            let help = match store::job(client, job).await?.state {
-                State::Running => "the handler's `timeout` ends it".to_owned(),
-                State::Ready | State::Waiting => {
-                    format!("to keep it from running: hooklatch drop {job}")
-                }
-                _ => "only a running job can: hooklatch jobs --state running".to_owned(),
-            };
-            Err(failure.help(help))
+    let failure = match client.call(CancelJob { job }).await.map_err(Failure::from) {
+        Ok(cancelled) => return Ok(cancelled.attempt),
+        Err(failure) => failure,
+    };
+    Err(match failure.exit {
+        Exit::WrongState => failure.help(match store::job(client, job).await?.state {
+            State::Running => "the handler's `timeout` ends it".to_owned(),
+            State::Ready | State::Waiting => {
+                format!("to keep it from running: hooklatch drop {job}")
+            }
+            _ => "only a running job can: hooklatch jobs --state running".to_owned(),
+        }),
+        Exit::Unavailable if matches!(client, StoreClient::Local(..)) => {
+            failure.help(format!("hooklatch serve{}, then cancel again", args.options.suffix()))
         }
-        Err(failure)
-            if matches!(client, StoreClient::Local(..)) && failure.exit == Exit::Unavailable =>
-        {
-            let suffix = args.options.suffix();
-            Err(failure.help(format!("hooklatch serve{suffix}, then cancel again")))
-        }
-        Err(failure) => Err(failure),
-    }
+        _ => failure,
+    })
 }
 
 /// Looks at the job until it no longer runs this attempt.
@@ -82,7 +79,7 @@ async fn until_ended(
     ended.await.unwrap_or_else(|_late| {
         let waited = humantime::format_duration(grace + SLACK);
         let message = format!("job {job} was asked to end and still runs after {waited}");
-        Err(Failure::new(Exit::Unavailable, message).help(
+        Err(Exit::Unavailable.failure(message).help(
             "the log of the receiver and of the runner may say why: hooklatch jobs --state running",
         ))
     })
@@ -95,7 +92,8 @@ fn ended(args: &cli::Cancel, attempt: u32, row: JobRow) -> Result<Exit, Failure>
     if matches!(row.state, State::Ready | State::Waiting | State::Running) {
         let message =
             format!("attempt {attempt} of job {job} ended otherwise first; it is {state}");
-        return Err(Failure::new(Exit::WrongState, message)
+        return Err(Exit::WrongState
+            .failure(message)
             .help(format!("hooklatch drop {job}, or cancel again where it runs")));
     }
     let (reached, reason) = (row.state, &row.reason);

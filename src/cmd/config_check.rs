@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{self, Part};
 use crate::config::{self, CREDENTIALS, Config, Environment};
@@ -82,18 +82,17 @@ impl Half {
     ) -> Vec<Problem> {
         match self {
             Half::Both => {
-                let (secrets, others) = ("secrets", "runner-secrets");
-                let runner = Half::Runner(RunnerName::default());
-                let mut problems =
-                    Half::Receiver.problems(config, path, &of_unit(environment, path, secrets));
-                problems.extend(runner.problems(config, path, &of_unit(environment, path, others)));
-                problems
+                let (receiver, runner) = (Half::Receiver, Half::Runner(RunnerName::default()));
+                let parts = [(receiver, "secrets"), (runner, "runner-secrets")];
+                let problems = parts.iter().map(|(half, folder)| {
+                    half.problems(config, path, &of_unit(environment, path, folder))
+                });
+                problems.collect::<Vec<_>>().concat()
             }
             Half::Receiver => config.unresolved_sources(environment),
             Half::Runner(name) => {
-                let mut problems = config.unresolved_commands(environment, name);
-                problems.extend(config.check_commands(environment, name));
-                problems
+                let unresolved = config.unresolved_commands(environment, name);
+                [unresolved, config.check_commands(environment, name)].concat()
             }
         }
     }
@@ -142,7 +141,18 @@ fn check(
     }
     let file = path.display();
     if json {
-        let list = |all: &[Problem]| all.iter().map(problem_json).collect::<Vec<_>>();
+        // A problem with the whole file has no line, and a problem without a key has no key: both are null.
+        let one = |problem: &Problem| {
+            json!({
+                "file": problem.file,
+                "line": (problem.line > 0).then_some(problem.line),
+                "column": (problem.line > 0).then_some(problem.column),
+                "key": (!problem.key.is_empty()).then_some(problem.key.as_str()),
+                "message": problem.message,
+                "help": problem.help,
+            })
+        };
+        let list = |all: &[Problem]| all.iter().map(one).collect::<Vec<_>>();
         let report = json!({
             "file": file.to_string(),
             "ok": problems.is_empty(),
@@ -170,16 +180,4 @@ fn check(
         _ => writeln!(out, "{file}: {}", count(problems.len() as u64, "error"))?,
     }
     Ok(problems.is_empty())
-}
-
-/// A problem with the whole file has no line, and a problem without a key has no key: both are null.
-fn problem_json(problem: &Problem) -> Value {
-    json!({
-        "file": problem.file,
-        "line": (problem.line > 0).then_some(problem.line),
-        "column": (problem.line > 0).then_some(problem.column),
-        "key": (!problem.key.is_empty()).then_some(problem.key.as_str()),
-        "message": problem.message,
-        "help": problem.help,
-    })
 }

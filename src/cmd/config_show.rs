@@ -9,7 +9,7 @@ use crate::cli;
 use crate::config::{self, Config, LimitRow, limit_rows};
 use crate::exit::{Exit, Failure};
 
-use super::output::{self, Field, below, size, whole, words_of};
+use super::output::{self, Cell, Field, below, size, whole, words_of};
 
 /// Prints the whole configuration in force.
 pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
@@ -30,33 +30,30 @@ fn tables(config: &Config) -> Result<(), Failure> {
     let shown = serde_json::to_value(config).map_err(io::Error::from)?;
     let mut rows = Vec::new();
     for (field, key) in GENERAL {
-        rows.push(vec![key.into(), text(&shown[field]).into()]);
+        rows.push(setting(key, text(&shown[field])));
     }
     for table in ["sources", "handlers"] {
         let all = shown[table].as_array().map_or(&[][..], Vec::as_slice);
         if all.is_empty() {
-            rows.push(vec![table.into(), "none".into()]);
+            rows.push(setting(table, "none"));
         }
         for one in all {
             let name = one["name"].as_str().unwrap_or_default();
             settings(&format!("{table}.{name}"), one, &mut rows);
         }
     }
-    output::table(&["SETTING", "VALUE"], rows, "nothing is set")?;
+    output::listing(rows, false, "nothing is set")?;
     output::line("")?;
     let limits = limit_rows(config.limits()).iter().map(limit).collect();
-    let columns = vec![
-        whole("LIMIT"),
-        words_of("VALUE"),
-        words_of("DEFAULT"),
-        words_of("RANGE"),
-        below("WHY"),
-    ];
-    output::listing(columns, limits, false, "no limit")
+    output::listing(limits, false, "no limit")
+}
+
+fn setting(key: &str, text: impl Into<Field>) -> Vec<Cell> {
+    vec![words_of("SETTING", key), words_of("VALUE", text)]
 }
 
 /// Adds a row for each setting in `value`, with its dotted key.
-fn settings(key: &str, value: &Value, rows: &mut Vec<Vec<Field>>) {
+fn settings(key: &str, value: &Value, rows: &mut Vec<Vec<Cell>>) {
     match value {
         Value::Null => {}
         Value::Object(fields) => {
@@ -67,7 +64,7 @@ fn settings(key: &str, value: &Value, rows: &mut Vec<Vec<Field>>) {
         value => {
             let bytes = value.as_u64().filter(|_| key.ends_with("_bytes"));
             let text = bytes.map_or_else(|| text(value), size);
-            rows.push(vec![key.into(), text.into()]);
+            rows.push(setting(key, text));
         }
     }
 }
@@ -91,12 +88,17 @@ fn element(value: &Value) -> String {
     }
 }
 
-fn limit(limit: &LimitRow) -> Vec<Field> {
+fn limit(limit: &LimitRow) -> Vec<Cell> {
     // A changed value stands out.
     let value = match limit.value == limit.default {
         true => Field::from(&limit.value),
         false => output::painted(&limit.value, AnsiColor::Yellow),
     };
-    let range = format!("{} to {}", limit.least, limit.most);
-    vec![(&limit.key).into(), value, (&limit.default).into(), range.into(), limit.reason.into()]
+    vec![
+        whole("LIMIT", &limit.key),
+        words_of("VALUE", value),
+        words_of("DEFAULT", &limit.default),
+        words_of("RANGE", format!("{} to {}", limit.least, limit.most)),
+        below("WHY", limit.reason),
+    ]
 }

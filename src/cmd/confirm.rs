@@ -9,7 +9,8 @@ pub(super) fn need_terminal() -> Result<(), Failure> {
     if std::io::stdin().is_terminal() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Usage, "there is no terminal to ask for confirmation on")
+    Err(Exit::Usage
+        .failure("there is no terminal to ask for confirmation on")
         .help("--dry-run counts, --yes does it without a question"))
 }
 

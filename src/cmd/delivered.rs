@@ -4,10 +4,11 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::condition::{TableResult, Values};
+use crate::condition::TableResult;
 use crate::config::{Config, Handler};
-use crate::model::{EventId, GroupKey, Headers, Name};
+use crate::model::{EventId, Headers, Name};
 use crate::payload::{Event, nearest_place};
+use crate::routing::Decision;
 use crate::store::EventDetail;
 
 /// A delivery with its payload.
@@ -58,35 +59,36 @@ impl Delivered {
         }
     }
 
-    /// What the condition and the key of `handler` make of it, by this configuration.
+    /// What `handler` makes of it by this configuration: what the receiver decides when it accepts the event.
     pub(super) fn judged_by(&self, handler: &Handler, config: &Config) -> Judgement {
-        let (when, key) = (handler.condition(), handler.key());
-        let (event, places) = (self.event(config), handler.places().map(|place| &place.value));
-        let values = Values::read(&event, places, config.condition_kept_bytes());
-        let decided = when.map_or(Ok(true), |when| when.decide(&values));
-        let grouped = key.as_ref().map_or(Ok(None), |key| key.of(&self.source, &values));
-        let mut tables = when.map(|when| when.explain(&values)).unwrap_or_default();
-        for (table, lines) in tables.iter_mut().zip(when.iter().flat_map(|when| &when.tables)) {
-            for (line, at) in table.lines.iter_mut().zip(lines) {
-                let may_lack = line.line.ends_with(" is not there");
-                if line.read == "nothing"
-                    && !may_lack
-                    && let Some(near) = nearest_place(&event, &at.place)
-                {
-                    line.read = format!("nothing; did you mean {near}?");
-                }
+        let routes = config.source(&self.source).map(|source| config.routes(source));
+        let route = routes.as_ref().and_then(|routes| routes.of(&handler.name));
+        let (Some(routes), Some(route)) = (&routes, route) else {
+            // The receiver's own events are not chosen by their values.
+            return Judgement { holds: Some(true), ..Judgement::default() };
+        };
+        let event = self.event(config);
+        let (decision, job, mut tables) = routes.explain(route, &event);
+        let results = tables.iter_mut().flat_map(|table| &mut table.lines);
+        let lines = route.when.iter().flat_map(|when| when.tables.iter().flatten());
+        for (result, line) in results.zip(lines) {
+            let may_lack = result.line.ends_with(" is not there");
+            if result.read == "nothing"
+                && !may_lack
+                && let Some(near) = nearest_place(&event, &line.place)
+            {
+                result.read = format!("nothing; did you mean {near}?");
             }
         }
-        let doubt = decided.as_ref().err().or(grouped.as_ref().err());
-        let undecided = doubt.map(ToString::to_string);
         Judgement {
-            holds: match decided {
-                Ok(false) => Some(false),
-                _ => undecided.is_none().then_some(true),
+            holds: match decision {
+                Decision::True => Some(true),
+                Decision::False => Some(false),
+                Decision::Failed => None,
             },
             tables,
-            group: grouped.ok().flatten().as_ref().map(GroupKey::to_string),
-            undecided: if decided == Ok(false) { None } else { undecided },
+            group: job.group.map(|group| group.key.to_string()),
+            undecided: job.undecided,
         }
     }
 }

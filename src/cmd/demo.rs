@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::kit::provider::{Answer, Provider, post};
 use super::kit::receiver::Receiver;
 use super::kit::site::Site;
-use super::output::{self, Field};
+use super::output::{self, words_of};
 use super::runtime::block_on;
 use super::signals::Signals;
 use crate::cli;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
         let stopped = site.stop(Some(receiver)).await;
         let as_promised = shown?;
         stopped?;
-        Ok(if as_promised { Exit::Ok } else { Exit::No })
+        Ok(Exit::answer(as_promised))
     })?
 }
 
@@ -187,7 +187,7 @@ impl Delivery {
         let at_once = if self.sent > 2 { self.sent } else { 1 };
         let answers = stream::iter(0..self.sent).map(one).buffered(at_once);
         let answers: Vec<Answer> = answers.try_collect().await.map_err(|error| {
-            Failure::new(Exit::Unavailable, format!("a delivery had no answer: {error}"))
+            Exit::Unavailable.failure(format!("a delivery had no answer: {error}"))
         })?;
         let seen = &mut self.seen;
         for answer in answers {
@@ -209,8 +209,8 @@ impl Delivery {
 /// Prints the ledger as a table, with a verdict for each line.
 fn print(ledger: &[Delivery]) -> Result<(), Failure> {
     let number = |number: usize| match number {
-        0 => Field::from("-"),
-        _ => number.into(),
+        0 => "-".to_owned(),
+        _ => number.to_string(),
     };
     let row = |delivery: &Delivery| {
         let seen = &delivery.seen;
@@ -223,23 +223,22 @@ fn print(ledger: &[Delivery]) -> Result<(), Failure> {
             |(count, word): &(usize, &str)| (*count > 0).then(|| format!("{count} {word}"));
         let answers: Vec<String> = answers.iter().filter_map(answer).collect();
         let good = delivery.is_as_promised();
-        let mut verdict = "as promised".to_owned();
-        if !good {
-            verdict = format!("PROMISED {:?}", delivery.promised);
-        }
+        let verdict = match good {
+            true => "as promised".to_owned(),
+            false => format!("PROMISED {:?}", delivery.promised),
+        };
         vec![
-            delivery.what.into(),
-            delivery.source.into(),
-            delivery.sent.into(),
-            answers.join(", ").into(),
-            number(seen.stored),
-            number(seen.started),
-            number(seen.succeeded),
-            output::painted(verdict, output::good_or_bad(good)),
+            words_of("DELIVERY", delivery.what),
+            words_of("SOURCE", delivery.source),
+            words_of("SENT", delivery.sent),
+            words_of("ANSWERED", answers.join(", ")),
+            words_of("STORED", number(seen.stored)),
+            words_of("RUN", number(seen.started)),
+            words_of("DONE", number(seen.succeeded)),
+            words_of("", output::painted(verdict, output::good_or_bad(good))),
         ]
     };
-    let head = ["DELIVERY", "SOURCE", "SENT", "ANSWERED", "STORED", "RUN", "DONE", ""];
-    output::table(&head, ledger.iter().map(row).collect(), "nothing was sent")?;
+    output::listing(ledger.iter().map(row).collect(), false, "nothing was sent")?;
     let count = ledger.iter().filter(|one| one.is_as_promised()).count();
     let all = ledger.len();
     let style = output::good_or_bad(count == all).on_default();

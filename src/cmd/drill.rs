@@ -14,7 +14,7 @@ use super::kit::load::{Load, Tally};
 use super::kit::provider::Provider;
 use super::kit::receiver::Receiver;
 use super::kit::site::Site;
-use super::output::{self, Field};
+use super::output::{self, Field, words_of};
 use super::random::bytes;
 use super::runtime::block_on;
 use super::signals::Signals;
@@ -55,13 +55,13 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     });
     let report = result?.map_err(|signal| {
         let message = format!("ended by {signal} before there was anything to account for");
-        Failure::new(Exit::Unavailable, message)
+        Exit::Unavailable.failure(message)
     })?;
     if !report.as_promised {
         site.keep();
     }
     ignore_left_reader(output::either(&args.format, &report, || report.print(&site)))?;
-    Ok(if report.as_promised { Exit::Ok } else { Exit::No })
+    Ok(Exit::answer(report.as_promised))
 }
 
 /// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: the drill
@@ -223,8 +223,10 @@ impl Report {
             ("doubled", safe(ledger.doubled), "events stored or run again without a right to it"),
             ("unknown", unknown, "jobs whose outcome nobody knows, held for a person"),
         ];
-        let rows = rows.map(|(what, count, meaning)| vec![what.into(), count, meaning.into()]);
-        output::table(&["LEDGER", "COUNT", ""], rows.into(), "nothing was sent")?;
+        let row = |(what, count, meaning)| {
+            vec![words_of("LEDGER", what), words_of("COUNT", count), words_of("", meaning)]
+        };
+        output::listing(rows.map(row).into(), false, "nothing was sent")?;
         output::line("")?;
         self.print_verdict()?;
         if site.is_kept() {
@@ -251,8 +253,8 @@ impl Report {
         let bad = output::good_or_bad(false).on_default();
         let count = output::count(broken.len() as u64, "broken promise");
         output::line(format_args!("{bad}{count}{bad:#}\n"))?;
-        let row = |one: &Broken| vec![(&one.event).into(), (&one.what).into()];
-        output::table(&["EVENT", "SEEN"], broken.iter().take(LISTED).map(row).collect(), "")?;
+        let row = |one: &Broken| vec![words_of("EVENT", &one.event), words_of("SEEN", &one.what)];
+        output::listing(broken.iter().take(LISTED).map(row).collect(), false, "")?;
         match broken.len().saturating_sub(LISTED) {
             0 => Ok(()),
             more => output::line(format_args!(" and {more} more; --json lists all")),

@@ -17,12 +17,9 @@ pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
     let (job, was) = store::with_client(&config, async |client| {
         let job = ids::job(client, typed).await?.job;
-        match client.call(DropJob { job }).await.map_err(Failure::from) {
-            Err(failure) if failure.exit == Exit::WrongState => {
-                Err(failure.help("a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`"))
-            }
-            dropped => Ok((job, dropped?.was)),
-        }
+        let dropped = client.call(DropJob { job }).await.map_err(Failure::from);
+        let help = "a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`";
+        Ok((job, dropped.map_err(Failure::help_for(Exit::WrongState, help))?.was))
     })?;
     let state = State::Dropped;
     let json = json!({ "job": job, "state": state, "was": was });

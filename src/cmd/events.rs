@@ -1,70 +1,74 @@
 //! `hooklatch events`: lists accepted events, failed deliveries, or the use of secrets.
 
 use crate::admin::ListSecrets;
-use crate::cli::{self, Format, Listing};
+use crate::cli::{self, Listing};
 use crate::exit::{Exit, Failure};
 use crate::store::{EventFilter, EventRow, QuarantineFilter, SecretUse};
 
 use super::ids::{self, Short};
-use super::output::{self, Column, Field, count, cut, local, whole, words_of};
+use super::output::{self, Cell, count, cut, local, whole, words_of};
 use super::{jobs, quarantine, store};
 
 /// Lists events, failed deliveries, or secrets.
 pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
-    let filter = filter(args)?;
+    let (source, since) = (args.source.clone(), jobs::since(args.since)?);
     if args.rejected {
-        let EventFilter { source, since, .. } = filter;
         let failed = QuarantineFilter { source, since, ..QuarantineFilter::default() };
         return quarantine::list(failed, &args.listing);
     }
-    let Listing { options, wide, .. } = &args.listing;
+    let Listing { options, wide, limit } = &args.listing;
     let config = store::load(options)?;
     if args.secrets {
         let rows = store::ask_of(&config, ListSecrets {})?.secrets;
-        return secrets(&options.format, &rows);
+        let row = |secret: &SecretUse| {
+            vec![
+                words_of("SOURCE", &secret.source),
+                words_of("SECRET", &secret.reference),
+                words_of("LAST MATCHED", local(secret.last_matched_at)),
+            ]
+        };
+        return output::rows(&options.format, &rows, row, false, "no secret has matched yet");
     }
+    let event_type = args.event_type.clone();
+    let (state, limit) = (args.state, Some(*limit));
+    let filter = EventFilter { source, event_type, since, state, limit, before: None };
     let (rows, short) = store::with_client(&config, async |client| {
         let rows = store::events(client, filter).await?;
         let short = ids::of_events(client, &rows, &args.listing).await?;
         Ok((rows, short))
     })?;
     let row = |event: &EventRow| row(event, &short);
-    output::rows(&options.format, &rows, columns(), row, *wide, "no events")
+    output::rows(&options.format, &rows, row, *wide, "no events")
 }
 
-/// The typed filter for the store.
-pub(super) fn filter(args: &cli::Events) -> Result<EventFilter, Failure> {
-    Ok(EventFilter {
-        source: args.source.clone(),
-        event_type: args.event_type.clone(),
-        since: jobs::since(args.since)?,
-        state: args.state,
-        limit: Some(args.listing.limit),
-        before: None,
-    })
+pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Cell> {
+    columns([
+        local(event.received_at),
+        event.source.to_string(),
+        type_of(event).to_owned(),
+        short.of(&event.event_id),
+        jobs(event),
+        notes(event),
+    ])
 }
 
-/// The columns of a listing of events.
-pub(super) fn columns() -> Vec<Column> {
+/// A row of a listing of events; `events --follow` takes its columns from an empty one.
+pub(super) fn columns(
+    [received, source, event_type, event, jobs, notes]: [String; 6],
+) -> Vec<Cell> {
     vec![
-        whole("RECEIVED"),
-        cut("SOURCE", 8),
-        cut("TYPE", 12),
-        whole("EVENT"),
-        words_of("JOBS"),
-        words_of("NOTES"),
+        whole("RECEIVED", received),
+        cut("SOURCE", 8, source),
+        cut("TYPE", 12, event_type),
+        whole("EVENT", event),
+        words_of("JOBS", jobs),
+        words_of("NOTES", notes),
     ]
 }
 
-pub(super) fn row(event: &EventRow, short: &Short) -> Vec<Field> {
-    vec![
-        local(event.received_at).into(),
-        (&event.source).into(),
-        event.raw_type.as_deref().unwrap_or(&event.event_type).into(),
-        short.of(&event.event_id).into(),
-        jobs(event).into(),
-        notes(event).into(),
-    ]
+/// The type exactly as the provider sent it.
+pub(super) fn type_of(event: &EventRow) -> &str {
+    event.raw_type.as_deref().unwrap_or(&event.event_type)
 }
 
 /// Notes on an event that differs from a usual one, shortest first.
@@ -98,16 +102,4 @@ pub(super) fn jobs(event: &EventRow) -> String {
         _ => format!("{jobs} {state}"),
     });
     states.collect::<Vec<_>>().join(", ")
-}
-
-fn secrets(format: &Format, rows: &[SecretUse]) -> Result<Exit, Failure> {
-    let row = |secret: &SecretUse| {
-        vec![
-            Field::from(&secret.source),
-            (&secret.reference).into(),
-            local(secret.last_matched_at).into(),
-        ]
-    };
-    let columns = ["SOURCE", "SECRET", "LAST MATCHED"].map(words_of).into();
-    output::rows(format, rows, columns, row, false, "no secret has matched yet")
 }

@@ -19,7 +19,7 @@ impl From<ConnectError> for Failure {
                 Exit::Unavailable
             }
         };
-        Failure::new(exit, error.to_string())
+        exit.failure(error.to_string())
     }
 }
 
@@ -36,7 +36,7 @@ impl From<CallError> for Failure {
             // Most of these mean a receiver of another version.
             _ => Exit::Unavailable,
         };
-        Failure::new(exit, error.to_string())
+        exit.failure(error.to_string())
     }
 }
 
@@ -44,8 +44,8 @@ impl From<BackupError> for Failure {
     fn from(error: BackupError) -> Self {
         match error {
             BackupError::Failed(error) => error.into(),
-            BackupError::Cut(_) => Failure::new(Exit::Unavailable, error.to_string()),
-            BackupError::Sink(_) => Failure::new(Exit::Io, error.to_string()),
+            BackupError::Cut(_) => Exit::Unavailable.failure(error.to_string()),
+            BackupError::Sink(_) => Exit::Io.failure(error.to_string()),
         }
     }
 }
@@ -57,7 +57,7 @@ impl From<RestoreError> for Failure {
             RestoreError::NoSpace { .. } | RestoreError::NotEnded { .. } => Exit::Io,
             RestoreError::Store(_) => Exit::Unavailable,
         };
-        let failure = Failure::new(exit, error.to_string());
+        let failure = exit.failure(error.to_string());
         match error {
             RestoreError::Store(OpenError::Locked { .. }) => {
                 failure.help("the receiver may not run while its store is replaced")
@@ -78,11 +78,11 @@ impl From<serve::Error> for Failure {
             serve::Error::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 let message = format!("another process listens on {address} already");
                 let port = address.port();
-                Failure::new(exit, message).help(format!(
+                exit.failure(message).help(format!(
                     "see which: ss -ltnp 'sport = :{port}'; end it, or choose another address"
                 ))
             }
-            error => Failure::new(exit, error.to_string()),
+            error => exit.failure(error.to_string()),
         }
     }
 }
@@ -93,7 +93,7 @@ impl From<server::Error> for Failure {
             server::Error::Folder(FolderError::Held(_)) => Exit::Unavailable,
             server::Error::Folder(_) | server::Error::Begin { .. } => Exit::Io,
         };
-        Failure::new(exit, error.to_string())
+        exit.failure(error.to_string())
     }
 }
 
@@ -110,10 +110,10 @@ impl From<&[Problem]> for Failure {
             && message == config::NO_CONFIGURATION
         {
             let message = format!("there is no configuration at {file}");
-            return Failure::new(Exit::Config, message).help(help);
+            return Exit::Config.failure(message).help(help);
         }
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let count = super::output::count(problems.len() as u64, "problem");
-        Failure::new(Exit::Config, format!("the configuration has {count}\n{}", lines.join("\n")))
+        Exit::Config.failure(format!("the configuration has {count}\n{}", lines.join("\n")))
     }
 }

@@ -15,7 +15,7 @@ use crate::cli;
 use crate::exit::{Exit, Failure};
 use crate::model::{Blob, Name, State};
 use crate::runner::message::{Key, Stream};
-use crate::store::{AttemptRow, EventDetail, IdKind, JobDetail, JobRow, OutputExcerpt};
+use crate::store::{AttemptRow, IdKind, JobDetail, JobRow, OutputExcerpt};
 
 use self::output::{Lines, News, Seen};
 use super::output::{escape_lines, json_line, line, note, thousands, verbatim};
@@ -40,12 +40,17 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
     if jobs().next().is_none()
         && let Some(job) = target.job
     {
-        return Err(Failure::new(Exit::NotFound, format!("event {} has no job {job}", args.event)));
+        return Err(Exit::NotFound.failure(format!("event {} has no job {job}", args.event)));
     }
     let running = jobs().filter(|one| one.job.state == State::Running);
     let stopped = matches!(client, StoreClient::Local(..));
     if stopped || running.clone().next().is_none() {
-        print_stored(&found, args)?;
+        if args.options.json() {
+            // The last attempt of each job, in the form of a followed one.
+            jobs().try_for_each(|one| Followed::new(&one.job, String::new(), true).end(one))?;
+        } else {
+            show::people(&found)?;
+        }
         note(match stopped {
             true => {
                 "no receiver runs: what its runner may still run shows once `hooklatch serve` does"
@@ -61,9 +66,8 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
         (true, false) => format!("{} #{}  ", row.handler, row.attempt),
         (true, true) => format!("{} #{} {}  ", row.handler, row.attempt, row.job),
     };
-    let mut all: Vec<Followed> = running
-        .map(|one| Followed::new(&one.job, one.job.attempt, label(&one.job), args.options.json()))
-        .collect();
+    let mut all: Vec<Followed> =
+        running.map(|one| Followed::new(&one.job, label(&one.job), args.options.json())).collect();
     drop(found);
     for Followed { label, key, handler, .. } in all.iter().filter(|_| !args.options.json()) {
         line(format_args!("{label}{key} of handler {handler} is running"))?;
@@ -92,16 +96,6 @@ async fn follow(client: &StoreClient, args: &cli::Show) -> Result<Exit, Failure>
     }
 }
 
-/// Prints the event; for programs the last attempt of each job, in the form of a followed one.
-fn print_stored(found: &[EventDetail], args: &cli::Show) -> Result<(), Failure> {
-    if !args.options.json() {
-        return show::people(found);
-    }
-    found.iter().flat_map(|event| &event.jobs).try_for_each(|detail| {
-        Followed::new(&detail.job, detail.job.attempt, String::new(), true).end(detail)
-    })
-}
-
 /// An attempt whose outputs are printed as they come.
 struct Followed {
     key: Key,
@@ -113,10 +107,10 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(row: &JobRow, attempt: u32, label: String, json: bool) -> Self {
+    fn new(row: &JobRow, label: String, json: bool) -> Self {
         let streams = [Stream::Stdout, Stream::Stderr];
         Followed {
-            key: Key { job: row.job, attempt },
+            key: Key { job: row.job, attempt: row.attempt },
             handler: row.handler.clone(),
             label,
             json,

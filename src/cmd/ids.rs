@@ -27,7 +27,7 @@ pub(super) async fn job(client: &StoreClient, typed: &str) -> Result<JobRow, Fai
     match find(client, IdKind::Job, None, typed).await? {
         IdMatch::Job(row) => Ok(*row),
         IdMatch::Event(event) => {
-            Err(Failure::new(Exit::NotFound, format!("{event} is an event, not a job")))
+            Err(Exit::NotFound.failure(format!("{event} is an event, not a job")))
         }
     }
 }

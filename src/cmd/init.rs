@@ -37,7 +37,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     let scheme = scheme(&main, source, args.provider.as_ref())?;
     if scheme.signs_url() && args.public_url.is_none() {
         let message = format!("provider {} signs the URL: give --public-url", scheme.name());
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(Exit::Usage.failure(message));
     }
     let folder = main.parent().unwrap_or(Path::new("")).to_owned();
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
@@ -64,8 +64,9 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         made.secret(&secret_file, &line)?;
     }
     made.folder(stanza.parent(), 0o755)?;
-    let keeper = Keeper::of(&main);
-    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), keeper.scheme());
+    let by_systemd = is_kept_by_systemd(&main);
+    let folder = if by_systemd { "credential:" } else { "file:secrets/" };
+    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), folder);
     made.file(&stanza, &text, 0o644)?;
     // The loader checks names, paths and URLs as `serve` will.
     let config = config::load(&main).map_err(|problems| {
@@ -74,7 +75,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }
     })?;
-    if secret.is_some() && keeper == Keeper::Receiver {
+    if secret.is_some() && !by_systemd {
         made.give(&config.store().path)?;
     }
     let endpoint = Endpoint {
@@ -86,7 +87,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         secret,
         secret_file,
         stanza,
-        keeper,
+        by_systemd,
     };
     let made = made.keep();
     output::either(&args.options.format, &endpoint.json(&made), || endpoint.print(&made))
@@ -96,7 +97,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
 fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Scheme>, Failure> {
     let named = provider.unwrap_or(source).as_str();
     config::provider(main, named).map_err(|why| {
-        let failure = Failure::new(Exit::Usage, why);
+        let failure = Exit::Usage.failure(why);
         match provider {
             Some(_) => failure,
             None => failure.help(format!(
@@ -119,7 +120,8 @@ fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
 }
 
 fn there(message: String) -> Failure {
-    Failure::new(Exit::WrongState, format!("{message}; nothing was written"))
+    Exit::WrongState
+        .failure(format!("{message}; nothing was written"))
         .help("look at it with `hooklatch config show`, or choose another --source")
 }
 
@@ -129,32 +131,11 @@ const UNITS: [&str; 3] = ["/usr/lib/systemd/system", "/lib/systemd/system", "/et
 /// The receiver's unit. It passes the files in `secrets/` to the receiver as credentials.
 const UNIT: &str = "hooklatch.service";
 
-/// Who owns and reads the files of secrets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeper {
-    /// Root owns them, and systemd passes them on as credentials.
-    Systemd,
-    /// The receiver's user owns and reads them.
-    Receiver,
-}
-
-impl Keeper {
-    /// `Systemd` for the system's configuration if the receiver's unit is installed.
-    fn of(main: &Path) -> Self {
-        let unit = || UNITS.iter().any(|folder| Path::new(folder).join(UNIT).exists());
-        match main == Path::new(DEFAULT_CONFIG) && unit() {
-            true => Keeper::Systemd,
-            false => Keeper::Receiver,
-        }
-    }
-
-    /// The beginning of a reference to the file `secrets/NAME`, before the name.
-    fn scheme(self) -> &'static str {
-        match self {
-            Keeper::Systemd => "credential:",
-            Keeper::Receiver => "file:secrets/",
-        }
-    }
+/// Whether root owns the files of secrets, and systemd passes them on as credentials: for the system's configuration
+/// if the receiver's unit is installed. Otherwise the receiver's user owns and reads them.
+fn is_kept_by_systemd(main: &Path) -> bool {
+    let mut units = UNITS.iter().map(|folder| Path::new(folder).join(UNIT));
+    main == Path::new(DEFAULT_CONFIG) && units.any(|unit| unit.exists())
 }
 
 /// The facts about a new source that are printed.
@@ -167,7 +148,7 @@ struct Endpoint<'a> {
     secret: Option<Zeroizing<String>>,
     secret_file: PathBuf,
     stanza: PathBuf,
-    keeper: Keeper,
+    by_systemd: bool,
 }
 
 impl Endpoint<'_> {
@@ -229,13 +210,13 @@ impl Endpoint<'_> {
         let kind = self.scheme.setup().sample_type.as_deref().unwrap_or("test");
         // A unit reads its credentials when it starts. If there is a store, the unit has run before and
         // needs a restart.
-        let serve = match (self.keeper, self.config.store().path.exists()) {
-            (Keeper::Systemd, false) => {
+        let serve = match self.by_systemd {
+            true if self.config.store().path.exists() => format!("systemctl restart {UNIT}"),
+            true => {
                 "systemctl enable --now hooklatch.socket hooklatch.service hooklatch-runner.socket"
                     .to_owned()
             }
-            (Keeper::Systemd, true) => format!("systemctl restart {UNIT}"),
-            (Keeper::Receiver, _) => format!("hooklatch serve{config}"),
+            false => format!("hooklatch serve{config}"),
         };
         let mut next = vec![format!("hooklatch config check{config}"), serve];
         // `send` has no client certificate.

@@ -17,7 +17,7 @@ pub(super) fn read(file: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     read.map_err(|error| unread(file, &error))?;
     if bytes.len() as u64 > most {
         let message = format!("{} is longer than {}", file.display(), Unit::Bytes.show(most));
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(Exit::Usage.failure(message));
     }
     Ok(bytes)
 }
@@ -25,5 +25,5 @@ pub(super) fn read(file: &Path, most: u64) -> Result<Vec<u8>, Failure> {
 /// The failure to read `path`.
 pub(super) fn unread(path: &Path, error: &io::Error) -> Failure {
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };
-    Failure::new(exit, format!("failed to read {}: {error}", path.display()))
+    exit.failure(format!("failed to read {}: {error}", path.display()))
 }

@@ -22,28 +22,21 @@ pub(super) fn run(args: &cli::Jobs) -> Result<Exit, Failure> {
     let now = Clock::system().now();
     let filter = filter(&args.filter, args.state, Some(args.listing.limit))?;
     let (rows, short) = ask(filter, &args.listing)?;
+    // For a narrow column: how long the job waits, not until when.
+    let waits = |due_at: Timestamp| format!("due in {}", short_span(due_at.since(now)));
     let row = |job: &JobRow| {
         vec![
-            short.of(job.job).into(),
-            (&job.handler).into(),
-            styled(in_short(job, now), state_style(job.state)),
-            job.attempt.into(),
-            (&job.event_type).into(),
-            short.of(&job.event_id).into(),
-            short_span(now.since(job.created_at)).into(),
+            whole("JOB", short.of(job.job)),
+            cut("HANDLER", 7, &job.handler),
+            words_of("STATE", styled(with_reason(job, waits), state_style(job.state))),
+            whole("#", job.attempt),
+            cut("TYPE", 5, &job.event_type),
+            whole("EVENT", short.of(&job.event_id)),
+            whole("AGE", short_span(now.since(job.created_at))),
         ]
     };
-    let columns = [
-        whole("JOB"),
-        cut("HANDLER", 7),
-        words_of("STATE"),
-        whole("#"),
-        cut("TYPE", 5),
-        whole("EVENT"),
-        whole("AGE"),
-    ];
     let Listing { options, wide, .. } = &args.listing;
-    output::rows(&options.format, &rows, columns.into(), row, *wide, "no jobs")
+    output::rows(&options.format, &rows, row, *wide, "no jobs")
 }
 
 /// A job that waits for a person, with the commands that settle it, the likeliest first.
@@ -68,28 +61,20 @@ pub(super) fn stopped(args: &cli::Stopped, state: State) -> Result<Exit, Failure
     let rows: Vec<Stopped> = rows.into_iter().map(with_ways).collect();
     let row = |Stopped { job, .. }: &Stopped| {
         let since = job.stopped_at.unwrap_or(job.created_at);
+        let detail = job.detail.as_deref().or(job.last_detail.as_deref());
         vec![
-            short.of(job.job).into(),
-            (&job.handler).into(),
-            job.reason.as_deref().unwrap_or_default().into(),
-            short_span(now.since(since)).into(),
-            (&job.event_type).into(),
-            short.of(&job.event_id).into(),
-            job.detail.as_deref().or(job.last_detail.as_deref()).unwrap_or_default().into(),
+            whole("JOB", short.of(job.job)),
+            cut("HANDLER", 7, &job.handler),
+            words_of("REASON", job.reason.as_deref().unwrap_or_default()),
+            whole("AGE", short_span(now.since(since))),
+            cut("TYPE", 5, &job.event_type),
+            whole("EVENT", short.of(&job.event_id)),
+            below("DETAIL", detail.unwrap_or_default()),
         ]
     };
-    let columns = [
-        whole("JOB"),
-        cut("HANDLER", 7),
-        words_of("REASON"),
-        whole("AGE"),
-        cut("TYPE", 5),
-        whole("EVENT"),
-        below("DETAIL"),
-    ];
     let empty = if state == State::Held { "nothing is held" } else { "no dead letters" };
     let Listing { options, wide, .. } = &args.listing;
-    output::rows(&options.format, &rows, columns.into(), row, *wide, empty)?;
+    output::rows(&options.format, &rows, row, *wide, empty)?;
     if options.json() {
         return Ok(Exit::Ok);
     }
@@ -138,7 +123,7 @@ pub(super) fn since(typed: Option<cli::Since>) -> Result<Option<Timestamp>, Fail
     let since = typed.map(|typed| typed.seen_from(now));
     match since.filter(|since| *since > now) {
         Some(since) => {
-            Err(Failure::new(Exit::Usage, format!("--since is in the future: {}", local(since))))
+            Err(Exit::Usage.failure(format!("--since is in the future: {}", local(since))))
         }
         None => Ok(since),
     }
@@ -151,11 +136,6 @@ pub(super) fn state(job: &JobRow) -> String {
         Some(detail) => format!("{state}: {}", escape(detail)),
         None => state,
     }
-}
-
-/// The state for a narrow column: how long the job waits, not until when.
-fn in_short(job: &JobRow, now: Timestamp) -> String {
-    with_reason(job, |due_at| format!("due in {}", short_span(due_at.since(now))))
 }
 
 fn with_reason(job: &JobRow, due: impl FnOnce(Timestamp) -> String) -> String {

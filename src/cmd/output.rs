@@ -6,9 +6,9 @@ mod table;
 mod text;
 mod wrap;
 
-pub(super) use print::{answer, either, fact, facts, json_line, line, note, said, verbatim};
+pub(super) use print::{answer, either, fact, facts, json_line, line, list, note, said, verbatim};
 pub(super) use table::{
-    Column, Field, Table, below, cut, listing, painted, rows, styled, table, whole, words_of,
+    Cell, Field, Table, below, cut, listing, painted, rows, styled, whole, words_of,
 };
 pub(super) use text::{
     count, escape, escape_lines, good_or_bad, local, outcome_style, short_span, size, span,

@@ -28,7 +28,8 @@ pub(super) fn assume(database: &Path) -> Result<bool, Failure> {
     let Some((uid, gid)) = of(database)? else { return Ok(false) };
     switch(uid, gid).map(|()| true).map_err(|error| {
         let message = format!("failed to become user {uid}, who owns the store: {error}");
-        Failure::new(Exit::Unavailable, message)
+        Exit::Unavailable
+            .failure(message)
             .help(format!("run this command as that user: {}", database.display()))
     })
 }
@@ -108,7 +109,8 @@ fn refuse_foreign(links: &[(PathBuf, u32)], owner: u32) -> Result<(), Failure> {
         "{} is a link of user {by} to what user {owner} owns: root does not follow it",
         link.display()
     );
-    Err(Failure::new(Exit::Unavailable, message)
+    Err(Exit::Unavailable
+        .failure(message)
         .help("name the file that it leads to, or run this command as that user"))
 }
 

@@ -15,17 +15,17 @@ use super::store;
 pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
     let Some(handler) = &args.handler else {
-        let rows: Vec<PausedRow> = store::ask_of(&config, ListHandlers {})?
-            .handlers
-            .into_iter()
-            .filter_map(|HandlerRow { handler, paused_since, .. }| {
-                Some(PausedRow { handler, since: paused_since? })
-            })
-            .collect();
-        let row = |paused: &PausedRow| vec![(&paused.handler).into(), local(paused.since).into()];
-        let columns = ["HANDLER", "PAUSED SINCE"].map(words_of).into();
+        let handlers = store::ask_of(&config, ListHandlers {})?.handlers.into_iter();
+        let paused = |HandlerRow { handler, paused_since, .. }| {
+            Some(PausedRow { handler, since: paused_since? })
+        };
+        let rows: Vec<PausedRow> = handlers.filter_map(paused).collect();
+        let row = |paused: &PausedRow| {
+            let since = local(paused.since);
+            vec![words_of("HANDLER", &paused.handler), words_of("PAUSED SINCE", since)]
+        };
         let format = &args.options.format;
-        return output::rows(format, &rows, columns, row, false, "nothing is paused");
+        return output::rows(format, &rows, row, false, "nothing is paused");
     };
     // A misspelt name would be paused, and the intended handler would go on. A file with a mistake may define it.
     if config.mistakes().is_empty() && config.handler(handler).is_none() {

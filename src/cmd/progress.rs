@@ -35,7 +35,7 @@ pub(super) async fn walk(
             ended => break ended.map(|_| ()),
         }
         if let Some(signal) = signals.pending().await {
-            break Err(Failure::new(Exit::Unavailable, format!("ended by {signal}")));
+            break Err(Exit::Unavailable.failure(format!("ended by {signal}")));
         }
     };
     bar.finish_and_clear();

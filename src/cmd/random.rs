@@ -9,6 +9,6 @@ pub(super) fn bytes<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(Failure::new(Exit::Io, format!("no random numbers: {error}"))),
+        Err(error) => Err(Exit::Io.failure(format!("no random numbers: {error}"))),
     }
 }

@@ -1,11 +1,11 @@
 //! `hooklatch reload`: makes the running receiver and its runners load the configuration again.
 
-use crate::admin::{Client, Reload, Reloaded, socket_path};
+use crate::admin::{Reload, Reloaded};
 use crate::cli;
 use crate::config;
 use crate::exit::{Exit, Failure};
 
-use super::output;
+use super::output::{self, words_of};
 use super::runtime::block_on;
 use super::store;
 
@@ -13,18 +13,12 @@ use super::store;
 pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     // The receiver reads the configuration itself and reports its problems. This finds only its socket.
     let config = config::load_in_part(args.config())?;
-    let socket = socket_path(&config.store().path);
     let reloaded = block_on(async {
-        match Client::connect(&socket).await {
+        let kept = "a running one keeps its storage.path until it is restarted";
+        match store::receiver(&config, &format!("{} ({kept})", args.suffix())).await {
             Ok(client) => Ok(client.call(&Reload {}).await?),
-            Err(error) => {
-                // Configuration mistakes come first: with them no receiver would start.
-                store::need_whole(&config)?;
-                let suffix = args.suffix();
-                Err(store::no_receiver(&socket, &error).help(format!(
-                    "start it: hooklatch serve{suffix} (a running one keeps its storage.path until it is restarted)"
-                )))
-            }
+            // Configuration mistakes come first: with them no receiver would start.
+            Err(failure) => Err(store::need_whole(&config).err().unwrap_or(failure)),
         }
     })??;
     output::either(&args.format, &reloaded, || show(&reloaded))
@@ -33,7 +27,8 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut row = |what: &str, name: &str, change: &str| {
-        rows.push(vec![what.into(), name.into(), change.into()]);
+        let name = words_of("NAME", name);
+        rows.push(vec![words_of("WHAT", what), name, words_of("CHANGE", change)]);
     };
     for (kind, names) in [("source", &reloaded.sources), ("handler", &reloaded.handlers)] {
         for (name, what) in names.all() {
@@ -60,5 +55,5 @@ fn show(reloaded: &Reloaded) -> Result<(), Failure> {
         row("runner", runner.name.as_str(), "not connected: reads its commands when it comes");
     }
     output::line(format_args!("{} is in force", output::escape(&reloaded.file)))?;
-    output::table(&["WHAT", "NAME", "CHANGE"], rows, "nothing has changed")
+    output::listing(rows, false, "nothing has changed")
 }

@@ -28,7 +28,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
         store::with_client(&config, async |client| replay(client, args).await)?;
     let Replayed { jobs, dropped } = replayed;
     if jobs.is_empty() && dropped.is_empty() {
-        return Err(Failure::new(Exit::WrongState, "no job of this event is held or dead")
+        return Err(Exit::WrongState.failure("no job of this event is held or dead")
             .help("one that succeeded runs again only if it is named: --job JOB (hooklatch jobs lists them); --handler NAME makes one that there was not"));
     }
     let mut json = json!({ "replayed": jobs, "dropped": dropped });
@@ -58,8 +58,7 @@ async fn replay(
         return Ok((new_key.then_some(job), replayed));
     }
     let Some(typed) = &args.event else {
-        return Err(Failure::new(
-            Exit::Usage,
+        return Err(Exit::Usage.failure(
             "name an EVENT, --job JOB, --state STATE, or --handler NAME with --since TIME",
         ));
     };
@@ -95,13 +94,11 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     let since = jobs::since(Some(since))?.unwrap_or_else(|| Clock::system().now());
     let config = config::load(args.options.config())?;
     let source = args.source.as_ref();
-    let wanted = config
-        .wanted_by(handler, source, args.event_type.as_deref())
-        .ok_or_else(|| store::no_handler(&config, handler))?;
-    if let (Some(source), true) = (source, wanted.is_empty()) {
-        let message = format!("handler {handler} takes no events of source '{source}'");
-        return Err(Failure::new(Exit::NotFound, message).help("its `source` key says of which"));
+    let known = config.handler(handler).ok_or_else(|| store::no_handler(&config, handler))?;
+    if let Some(source) = source {
+        store::need_taken(known, source)?;
     }
+    let wanted = config.wanted_by(known, source, args.event_type.as_deref());
     let dry_run = args.dry_run;
     let mut missing = Backfill { handler: handler.clone(), since, wanted, dry_run, from: None };
     let mut total = BackfillResult::default();

@@ -26,23 +26,19 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
     };
     let (job, attempt) = (seen.job, seen.attempt);
     let resolved = store::ask_of(&config, ResolveJob { job, attempt, how });
-    let resolved = resolved.map_err(|failure| match failure.exit {
-        Exit::WrongState => failure.help("those that can be resolved: hooklatch jobs --state held"),
-        _ => failure,
-    })?;
+    let help = "those that can be resolved: hooklatch jobs --state held";
+    let resolved = resolved.map_err(Failure::help_for(Exit::WrongState, help))?;
     let state = resolved.state;
     let json = json!({ "job": job, "state": state });
     output::answer(&args.options.format, json, format_args!("job {job} is {state}"))
 }
 
 fn read(file: &Path, most: u64) -> Result<Answer, Failure> {
-    let bytes = input::read(file, most).map_err(|failure| match failure.exit {
-        Exit::Usage => failure.help("limits.answer_whole_bytes is the limit"),
-        _ => failure,
-    })?;
+    let help = "limits.answer_whole_bytes is the limit";
+    let bytes = input::read(file, most).map_err(Failure::help_for(Exit::Usage, help))?;
     Answer::printed(&bytes.into(), 200).map_err(|wrong| {
         let message = format!("{} is not an answer: {wrong}", file.display());
-        Failure::new(Exit::WrongState, message).help(
+        Exit::WrongState.failure(message).help(
             "an answer is a body, behind header lines where it begins with 'Status: 201' or 'Content-Type: ...'",
         )
     })

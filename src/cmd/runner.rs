@@ -36,7 +36,7 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     let told = std::env::var(reexec::VARIABLE).ok();
     if args.detached && told.is_none() {
         launch::detach().map_err(|error| {
-            Failure::new(Exit::Usage, format!("--detached is for `hooklatch serve`: {error}"))
+            Exit::Usage.failure(format!("--detached is for `hooklatch serve`: {error}"))
         })?;
     }
     start_log(&args.log)?;
@@ -48,13 +48,12 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     }
     // A runner that executed itself again already has its socket; the variables were for its first program.
     let given = match &told {
-        None => sockets::take(&|name| environment.get(name)).and_then(sockets::unix),
+        None => sockets::take_only(&|name| environment.get(name)),
         Some(_) => Ok(None),
     };
-    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    let given = given.map_err(|error| Exit::Unavailable.failure(error.to_string()))?;
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
-    let leave_when_idle = args.leave_when_idle;
     if !commands.is_empty() && rustix::process::geteuid().is_root() {
         tracing::warn!("handlers run as root: start this runner as a user without rights");
     }
@@ -67,16 +66,11 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
             (folder.clone(), folder::socket(&folder))
         }
     };
-    let launched = args.detached;
+    let (environment, name) = (Arc::new(environment), args.name.clone());
     let file = args.file.config.clone();
-    let name = args.name.clone();
-    let environment = Arc::new(environment);
-    let known = Arc::clone(&environment);
-    let started_with = limits.clone();
+    let (known, started_with) = (Arc::clone(&environment), limits.clone());
     let reload: Reload = Arc::new(move || commands_now(&file, &known, &name, &started_with));
     let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
-    let reexec = Reexec { program, arguments: std::env::args_os().skip(1).collect() };
-    let handed_over = told.and_then(|told| told.parse().ok());
     let settings = Settings {
         name: args.name.clone(),
         folder,
@@ -84,11 +78,11 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
         given,
         commands,
         reload,
-        leave_when_idle,
-        launched,
+        leave_when_idle: args.leave_when_idle,
+        launched: args.detached,
         limits,
-        reexec,
-        handed_over,
+        reexec: Reexec { program, arguments: std::env::args_os().skip(1).collect() },
+        handed_over: told.and_then(|told| told.parse().ok()),
     };
     // One thread serves: it only passes messages on between commands and receivers.
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -33,7 +33,7 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let verdict = sent.verdict();
     let json = sent.json(&verdict);
     output::either(&args.options.format, &json, || sent.print(&verdict))?;
-    Ok(if verdict.good { Exit::Ok } else { Exit::No })
+    Ok(Exit::answer(verdict.good))
 }
 
 /// Posts the delivery, and waits for its handlers if it is one that they run for.
@@ -44,12 +44,22 @@ async fn send<'a>(delivery: &'a Delivery<'a>) -> Result<Sent<'a>, Failure> {
     let mut answers = Vec::new();
     for _ in 0..if args.duplicate { 2 } else { 1 } {
         let posted = target.post(&headers, delivery.event.body.clone()).await;
-        answers.push(posted.map_err(|why| no_answer(delivery, &target, &why))?);
+        answers.push(posted.map_err(|why| match target.is_public {
+            true => Exit::Unavailable.failure(format!("{target}: {why}")),
+            false => {
+                let help = format!("start the receiver: hooklatch serve{}", delivery.suffix);
+                Exit::Unavailable.failure(why).help(help)
+            }
+        })?);
     }
     let mut sent = Sent { delivery, target, signed_by, answers, handled: None };
     let waits = !(args.no_wait || delivery.endpoint.replies || args.forge || args.stale);
     if waits && sent.is_good() {
-        sent.handled = Some(sent.wait_for_handlers().await);
+        let unnamed = |_| Exit::Unavailable.failure("the answer does not name the event");
+        sent.handled = Some(match sent.stored().parse().map_err(unnamed) {
+            Ok(event) => handled::wait(delivery, &event).await,
+            Err(failure) => Err(failure),
+        });
     }
     Ok(sent)
 }
@@ -68,13 +78,6 @@ impl Sent<'_> {
     /// Whether the source's handler answers: with any status, and with the same answer the second time.
     fn replies(&self) -> bool {
         self.delivery.endpoint.replies
-    }
-
-    /// Waits for the handlers of the stored event.
-    async fn wait_for_handlers(&self) -> Result<EventDetail, Failure> {
-        let unnamed = |_| Failure::new(Exit::Unavailable, "the answer does not name the event");
-        let event = self.stored().parse().map_err(unnamed)?;
-        handled::wait(self.delivery, &event).await
     }
 
     /// Whether the answers are those of a working receiver.
@@ -101,12 +104,6 @@ impl Sent<'_> {
         first.is_some_and(|first| {
             first.body["status"] == "duplicate" && first.body["replayed"].is_null()
         })
-    }
-
-    /// Whether the last answer came from a server that is not a receiver.
-    fn is_foreign(&self) -> bool {
-        let last = self.answers.last();
-        last.is_some_and(|last| last.result.is_none() && last.body["status"].is_null())
     }
 
     /// An answer's status in a word, or why a request with a key did not get its handler's answer.
@@ -189,13 +186,15 @@ impl Sent<'_> {
         let status = last.map_or(0, |answer| answer.status);
         let answered = last.is_some_and(|answer| answer.result.is_some());
         let is_stored = answered || self.replies() && matches!(status, 409 | 502 | 504);
+        let is_foreign =
+            last.is_some_and(|last| last.result.is_none() && last.body["status"].is_null());
         let source = &args.source;
         match (status, good) {
             _ if is_stored => {
                 let stored = escape(&shell_word(self.stored()));
                 format!("hooklatch show {stored} --source {source}{config}")
             }
-            _ if self.target.is_public && self.is_foreign() => format!(
+            _ if self.target.is_public && is_foreign => format!(
                 "the receiver did not answer this: check that the proxy passes {} on to it",
                 endpoint.path
             ),
@@ -216,13 +215,4 @@ impl Sent<'_> {
             _ => format!("hooklatch events --source {source}{config}"),
         }
     }
-}
-
-fn no_answer(delivery: &Delivery<'_>, target: &Target, why: &str) -> Failure {
-    if target.is_public {
-        return Failure::new(Exit::Unavailable, format!("{target}: {why}"));
-    }
-    let suffix = &delivery.suffix;
-    Failure::new(Exit::Unavailable, why)
-        .help(format!("start the receiver: hooklatch serve{suffix}"))
 }

@@ -6,8 +6,9 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
+use crate::admin::ReloadAsked;
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::{self, Config, Environment};
@@ -39,8 +40,8 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if owner::assume(&config.store().path)? {
         return Err(owner::execute_again());
     }
-    let given = sockets::take(&|name| environment.get(name)).and_then(sockets::tcp);
-    let given = given.map_err(|error| Failure::new(Exit::Unavailable, error.to_string()))?;
+    let given = sockets::take(&|name| environment.get(name));
+    let given = given.map_err(|error| Exit::Unavailable.failure(error.to_string()))?;
     // Not before: whose process it is must be settled while there is one thread.
     let _log = log::in_background();
     let inside_a_unit = environment.get(UNIT).is_some();
@@ -64,7 +65,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
 pub(super) fn start_log(filter: &str) -> Result<(), Failure> {
     let journal = std::env::var_os(JOURNAL);
     log::start(filter, journal.as_deref())
-        .map_err(|error| Failure::new(Exit::Usage, format!("--log {error}")))
+        .map_err(|error| Exit::Usage.failure(format!("--log {error}")))
 }
 
 /// How to launch a runner for the store at `store`. This process must not have raised its file limit yet.
@@ -89,9 +90,9 @@ async fn until_signal(
     mut signals: Signals,
 ) -> Result<Exit, Failure> {
     let service = Service { sockets, manager: manager(files.environment) };
-    let mut serving =
+    let (mut serving, reloads) =
         serve::start(config, files.environment, Clock::system(), runners, service).await?;
-    let name = until_stop(&mut serving, &files, &mut signals).await;
+    let name = until_stop(&mut serving, reloads, &files, &mut signals).await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let (hurry, hurried) = watch::channel(false);
     let stop = serving.stop(hurried);
@@ -119,10 +120,10 @@ pub(super) fn manager(environment: &Environment) -> Manager {
 /// because the next start reads the configuration anyway.
 async fn until_stop(
     serving: &mut Serving,
+    mut reloads: mpsc::Receiver<ReloadAsked>,
     files: &Files<'_>,
     signals: &mut Signals,
 ) -> &'static str {
-    let mut reloads = serving.reloads();
     loop {
         let asked = tokio::select! {
             name = signals.stop.next() => return name,

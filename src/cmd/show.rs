@@ -55,14 +55,16 @@ pub(super) fn only<'f>(
 ) -> Result<&'f EventDetail, Failure> {
     match found {
         [only] => Ok(only),
-        _ => Err(Failure::new(Exit::WrongState, format!("{} events have this id", found.len()))
+        _ => Err(Exit::WrongState
+            .failure(format!("{} events have this id", found.len()))
             .help(format!("hooklatch show {typed} lists them; --source names one"))),
     }
 }
 
 /// The event is there, and its payload is not.
 pub(super) fn payload_gone() -> Failure {
-    Failure::new(Exit::NotFound, "the payload of this event has been deleted")
+    Exit::NotFound
+        .failure("the payload of this event has been deleted")
         .help("storage.keep_payloads says how long payloads are kept")
 }
 
@@ -78,18 +80,12 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     let event = &detail.event;
     output::fact("event", escape(event.event_id.as_str()))?;
     output::fact("source", &event.source)?;
-    let event_type = event.raw_type.as_deref().unwrap_or(&event.event_type);
-    output::fact("type", escape(event_type))?;
+    output::fact("type", escape(events::type_of(event)))?;
     output::fact("received", local(event.received_at))?;
-    if let Some(last) = event.last_duplicate_at {
-        output::fact("again", local(last))?;
-    }
+    output::list("again", event.last_duplicate_at.map(local))?;
     output::fact("body", size(event.body_bytes))?;
     output::fact("digest", &detail.digest)?;
-    let notes = events::notes(event);
-    if !notes.is_empty() {
-        output::fact("notes", notes)?;
-    }
+    output::list("notes", Some(events::notes(event)).filter(|notes| !notes.is_empty()))?;
     for restored in &detail.restores {
         let (at, made) = (local(restored.restored_at), local(restored.made_at));
         let lost = "what its jobs did in between is not known";
@@ -126,11 +122,14 @@ fn key(row: &KeyRow) -> Result<(), Failure> {
     let forgotten = row.error_until.map(|until| format!(", forgotten {}", local(until)));
     let forgotten = forgotten.unwrap_or_default();
     output::fact("answer", format_args!("{status}, {}, {bytes}{forgotten}", local(at)))?;
-    for (name, value) in &row.headers {
-        output::fact("", format_args!("{}: {}", escape(name), escape(value)))?;
-    }
-    let text = escape_lines(&String::from_utf8_lossy(body));
-    text.lines().try_for_each(|line| output::verbatim(format_args!("          | {line}")))
+    output::list("", row.headers.iter().map(|(name, value)| format!("{name}: {value}")))?;
+    printed("          | ", body)
+}
+
+/// Prints bytes from outside, each line behind `begin`.
+fn printed(begin: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let text = escape_lines(&String::from_utf8_lossy(bytes));
+    text.lines().try_for_each(|line| output::verbatim(format_args!("{begin}{line}")))
 }
 
 fn job(detail: &JobDetail) -> Result<(), Failure> {
@@ -174,16 +173,12 @@ pub(super) fn summary(row: &AttemptRow) -> String {
 }
 
 fn stream(name: &str, captured: &OutputExcerpt) -> Result<(), Failure> {
-    let head = &captured.head;
-    let tail = &captured.tail;
-    let missing = captured.total.saturating_sub((head.len() + tail.len()) as u64);
-    let print = |bytes: &[u8]| -> Result<(), Failure> {
-        let text = escape_lines(&String::from_utf8_lossy(bytes));
-        text.lines().try_for_each(|line| output::verbatim(format_args!("    {name} | {line}")))
-    };
-    print(head)?;
+    let OutputExcerpt { head, tail, total } = captured;
+    let missing = total.saturating_sub((head.len() + tail.len()) as u64);
+    let begin = format!("    {name} | ");
+    printed(&begin, head)?;
     if missing > 0 {
-        output::line(format_args!("    {name} | … {} not kept …", size(missing)))?;
+        output::line(format_args!("{begin}… {} not kept …", size(missing)))?;
     }
-    print(tail)
+    printed(&begin, tail)
 }

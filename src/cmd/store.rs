@@ -1,12 +1,9 @@
 //! How the commands reach the store.
 
-use std::io;
-use std::path::Path;
-
-use crate::admin::{Operation, ShowJob, StoreClient};
+use crate::admin::{Client, Operation, ShowJob, StoreClient, socket_path};
 use crate::cli::Options;
 use crate::clock::Clock;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name};
@@ -101,15 +98,33 @@ pub(super) async fn job(client: &StoreClient, job: JobId) -> Result<JobRow, Fail
 
 /// A handler that the configuration has not got, with the one that may be meant.
 pub(super) fn no_handler(config: &Config, handler: &Name) -> Failure {
-    let failure = Failure::new(Exit::NotFound, format!("no such handler: {handler}"));
-    match nearest(handler.as_str(), config.handlers.iter().map(|handler| handler.name.as_str())) {
-        Some(meant) => failure.help(format!("did you mean {meant}?")),
-        None => failure.help("hooklatch.toml and conf.d/*.toml name the handlers"),
-    }
+    let names = config.handlers.iter().map(|handler| handler.name.as_str());
+    let help = did_you_mean(handler, names)
+        .unwrap_or_else(|| "hooklatch.toml and conf.d/*.toml name the handlers".to_owned());
+    Exit::NotFound.failure(format!("no such handler: {handler}")).help(help)
 }
 
-/// No receiver listens at `socket`.
-pub(super) fn no_receiver(socket: &Path, error: &io::Error) -> Failure {
-    let message = format!("no receiver answers at {}: {error}", socket.display());
-    Failure::new(Exit::Unavailable, message)
+pub(super) fn did_you_mean<'n>(
+    name: &Name,
+    known: impl Iterator<Item = &'n str>,
+) -> Option<String> {
+    nearest(name.as_str(), known).map(|meant| format!("did you mean {meant}?"))
+}
+
+/// Fails if the handler does not take events of this source.
+pub(super) fn need_taken(handler: &Handler, source: &Name) -> Result<(), Failure> {
+    if handler.takes(source) {
+        return Ok(());
+    }
+    let message = format!("handler {} takes no events of source '{source}'", handler.name);
+    Err(Exit::NotFound.failure(message).help("its `source` key says of which"))
+}
+
+/// The running receiver of the configured store. `serve` follows the command that starts one.
+pub(super) async fn receiver(config: &Config, serve: &str) -> Result<Client, Failure> {
+    let socket = socket_path(&config.store().path);
+    Client::connect(&socket).await.map_err(|error| {
+        let message = format!("no receiver answers at {}: {error}", socket.display());
+        Exit::Unavailable.failure(message).help(format!("start it: hooklatch serve{serve}"))
+    })
 }

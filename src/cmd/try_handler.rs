@@ -1,5 +1,7 @@
 //! `hooklatch try`: shows what a handler would do with an event. Nothing is run, stored or sent.
 
+use std::iter;
+
 use serde::Serialize;
 
 use crate::cli;
@@ -42,6 +44,7 @@ pub(super) fn run(args: &cli::Try) -> Result<Exit, Failure> {
         Some(event) => stored(args, &config, event)?,
         None => named(args, &config, handler)?,
     };
+    store::need_taken(handler, &delivered.source)?;
     let trial = Trial::of(&config, handler, &delivered);
     output::either(&args.options.format, &trial, || trial.print())?;
     Ok(match trial.would_run {
@@ -62,42 +65,36 @@ fn stored(args: &cli::Try, config: &Config, typed: &EventId) -> Result<Delivered
 
 /// The delivery that the command line describes.
 fn named(args: &cli::Try, config: &Config, handler: &Handler) -> Result<Delivered, Failure> {
-    let wrong = |message: String| Failure::new(Exit::Usage, message);
     let takes: Vec<&Name> = config.source_names().filter(|source| handler.takes(source)).collect();
     let source = match (&args.source, &takes[..]) {
-        (Some(source), _) if takes.contains(&source) => source,
-        (Some(source), _) => {
-            let message = format!("handler {} takes no events of source '{source}'", handler.name);
-            return Err(
-                Failure::new(Exit::NotFound, message).help("its `source` key says of which")
-            );
-        }
-        (None, [only]) => only,
+        (Some(source), _) => source.clone(),
+        (None, [only]) => (*only).clone(),
         (None, _) => {
-            let message =
-                format!("handler {} takes events of {} sources", handler.name, takes.len());
-            return Err(wrong(message).help("name one: --source NAME"));
+            let sources = takes.len();
+            let message = format!("handler {} takes events of {sources} sources", handler.name);
+            return Err(Exit::Usage.failure(message).help("name one: --source NAME"));
         }
     };
+    store::need_taken(handler, &source)?;
     let body = match &args.body {
         Some(file) => input::read(file, config.limits().bodies_in_flight_bytes)?.into(),
         None => bytes::Bytes::new(),
     };
     let headers = super::verify::headers(&args.headers)?;
-    let scheme = config.scheme_of(source);
+    let scheme = config.scheme_of(&source);
     let of_body = || verify::claimed_type(scheme?, &headers, &body).map(|found| found.to_string());
     let event_type = args.event_type.clone().or_else(of_body).ok_or_else(|| {
-        wrong("neither the body nor a header says the event's type".to_owned())
+        Exit::Usage
+            .failure("neither the body nor a header says the event's type")
             .help("name it: --type TYPE")
     })?;
     let id = scheme.and_then(|scheme| verify::claimed_id(scheme, &headers, &body));
-    let Some(id) = id.or_else(|| "new".parse().ok()) else {
-        return Err(wrong("the event has no id".to_owned()));
-    };
+    let id = id.or_else(|| "new".parse().ok());
+    let id = id.ok_or_else(|| Exit::Usage.failure("the event has no id"))?;
     let event_type = EventType::from_raw(&event_type).as_str().to_owned();
     // The receiver keeps no others.
     let headers = scheme.map(|scheme| verify::kept(scheme, &headers)).unwrap_or_default();
-    Ok(Delivered { source: source.clone(), id, event_type, headers, body })
+    Ok(Delivered { source, id, event_type, headers, body })
 }
 
 impl Trial {
@@ -134,54 +131,37 @@ impl Trial {
             Some(pattern) => output::fact("events", format!("include \"{pattern}\""))?,
             None => output::fact("events", escape(&format!("none matches {event_type}")))?,
         }
-        for (nth, line) in judgement.lines().iter().enumerate() {
-            output::fact(if nth == 0 { "when" } else { "" }, escape(line))?;
-        }
-        if let Some(group) = &judgement.group {
-            output::fact("group", escape(group))?;
-        }
+        output::list("when", judgement.lines())?;
+        output::list("group", &judgement.group)?;
         if let Some(plan) = &self.plan {
             print_plan(plan)?;
         }
-        let verdict = match (self.would_run, &judgement.undecided, &self.refused) {
-            (Some(true), ..) => "would run".to_owned(),
-            (Some(false), ..) => "would not run".to_owned(),
-            (None, Some(why), _) => format!("cannot be decided: {why}; its job would be held"),
-            (None, None, why) => {
-                format!(
-                    "would not start: {}; its job would be held",
-                    why.as_deref().unwrap_or_default()
-                )
-            }
+        let undecided = judgement.undecided.as_ref().map(|why| format!("cannot be decided: {why}"));
+        let refused = self.refused.as_ref().map(|why| format!("would not start: {why}"));
+        let verdict = match self.would_run {
+            Some(true) => "would run".to_owned(),
+            Some(false) => "would not run".to_owned(),
+            None => format!("{}; its job would be held", undecided.or(refused).unwrap_or_default()),
         };
         output::fact("handler", escape(&format!("{handler} {verdict}")))
     }
 }
 
 fn print_plan(Plan { values, start }: &Plan) -> Result<(), Failure> {
-    for (nth, (name, text)) in values.iter().enumerate() {
-        let text = format!("{name}={}", shell_word(text));
-        output::fact(if nth == 0 { "values" } else { "" }, escape(&text))?;
-    }
+    let values = values.iter();
+    output::list("values", values.map(|(name, text)| format!("{name}={}", shell_word(text))))?;
     match start {
         Start::Command { command, env } => {
             let words: Vec<_> = command.iter().map(|word| shell_word(word)).collect();
             output::fact("command", escape(&words.join(" ")))?;
-            for (nth, (name, text)) in env.iter().enumerate() {
-                output::fact(if nth == 0 { "env" } else { "" }, format!("{name}={text}"))?;
-            }
+            output::list("env", env.iter().map(|(name, text)| format!("{name}={text}")))
         }
         Start::Forward { forward, headers, part } => {
-            output::fact("forward", escape(forward))?;
-            for (name, text) in headers {
-                output::fact("", escape(&format!("{name}: {text}")))?;
-            }
-            if *part {
-                output::fact("", "a part of the body in place of all of it")?;
-            }
+            let headers = headers.iter().map(|(name, text)| format!("{name}: {text}"));
+            let part = part.then(|| "a part of the body in place of all of it".to_owned());
+            output::list("forward", iter::once(forward.clone()).chain(headers).chain(part))
         }
     }
-    Ok(())
 }
 
 /// What the values look at; the rest is that of a first attempt now.

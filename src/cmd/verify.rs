@@ -73,7 +73,7 @@ enum Verdict<'a> {
 }
 
 fn wrong(message: impl Into<String>) -> Failure {
-    Failure::new(Exit::Usage, message)
+    Exit::Usage.failure(message)
 }
 
 fn scheme(provider: &str) -> Result<Scheme> {

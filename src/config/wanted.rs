@@ -48,13 +48,13 @@ impl Config {
         handler.patterns().find(|text| Pattern::new(*text, two_levels).matches(event_type))
     }
 
-    /// How much of one event is kept for all conditions.
-    pub(crate) fn condition_kept_bytes(&self) -> usize {
-        usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX)
+    /// The handlers that take events of this source.
+    pub(crate) fn takers<'a>(&'a self, source: &'a Name) -> impl Iterator<Item = &'a Handler> {
+        self.handlers.iter().filter(move |handler| handler.takes(source))
     }
 
     /// Which handlers want which events of a source.
-    pub(super) fn routes(&self, source: &Source) -> Routes {
+    pub(crate) fn routes(&self, source: &Source) -> Routes {
         let two_levels = source.scheme.two_levels();
         let route = |handler: &Handler| Route {
             handler: handler.name.clone(),
@@ -63,12 +63,11 @@ impl Config {
             key: handler.key(),
             delay: handler.pace.delay(),
         };
-        let takes = |handler: &&Handler| handler.takes(&source.name);
         Routes {
             source: source.name.clone(),
             form_field: source.scheme.form_field().map(str::to_owned),
-            kept_bytes: self.condition_kept_bytes(),
-            routes: self.handlers.iter().filter(takes).map(route).collect(),
+            kept_bytes: usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX),
+            routes: self.takers(&source.name).map(route).collect(),
         }
     }
 
@@ -93,14 +92,13 @@ impl Config {
 
     /// The events that `handler` takes from its sources, or from `source` alone; of these only the types that
     /// match `only`, which has the form of an entry of `events`. Empty if the handler does not take events
-    /// of `source`; `None` if the handler is unknown.
-    pub fn wanted_by(
+    /// of `source`.
+    pub(crate) fn wanted_by(
         &self,
-        handler: &Name,
+        handler: &Handler,
         source: Option<&Name>,
         only: Option<&str>,
-    ) -> Option<Vec<EventMatcher>> {
-        let handler = self.handler(handler)?;
+    ) -> Vec<EventMatcher> {
         // One item for all sources with one-level types and one for those with two levels: one item for
         // each source would repeat the patterns and could exceed a request's limit.
         let of_sort = |two_levels| {
@@ -121,6 +119,6 @@ impl Config {
             }
         };
         let wanted = [false, true].map(of_sort);
-        Some(wanted.into_iter().filter(|wanted| !wanted.sources.is_empty()).collect())
+        wanted.into_iter().filter(|wanted| !wanted.sources.is_empty()).collect()
     }
 }

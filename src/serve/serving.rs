@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::admin;
@@ -32,12 +31,4 @@ pub struct Serving {
     pub(super) receiver: admin::ReceiverState,
     /// How long a stop waits for forwards in flight.
     pub(super) wait: Duration,
-}
-
-impl Serving {
-    /// Where the admin API asks for reloads; called once. Until then, and once it is dropped, the admin API
-    /// refuses them.
-    pub fn reloads(&self) -> mpsc::Receiver<admin::ReloadAsked> {
-        self.receiver.reloads()
-    }
 }

@@ -22,12 +22,19 @@ const FIRST: RawFd = 3;
 /// The most sockets: more than an appliance has addresses, and few enough to check each.
 const MOST: RawFd = 1024;
 
-/// A listening socket that the manager opened.
-#[derive(Debug)]
-pub enum Socket {
-    Tcp(TcpListener),
-    /// A Unix stream socket.
-    Unix(UnixListener),
+/// A kind of listening socket that a process needs.
+pub trait Listener: From<OwnedFd> {
+    const KIND: &'static str;
+    const WANTED: &'static str = Self::KIND;
+}
+
+impl Listener for TcpListener {
+    const KIND: &'static str = "a TCP socket";
+}
+
+impl Listener for UnixListener {
+    const KIND: &'static str = "a Unix socket";
+    const WANTED: &'static str = "one Unix socket";
 }
 
 /// The reason why no socket was taken over.
@@ -58,8 +65,8 @@ pub enum SocketError {
 /// close-on-exec.
 ///
 /// # Errors
-/// A descriptor is not a listening socket: the author of the socket unit must correct it.
-pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
+/// A descriptor is not a listening socket of this kind: the author of the socket unit must correct it.
+pub fn take<L: Listener>(variable: Variable<'_>) -> Result<Vec<L>, SocketError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| variable(name).and_then(|value| value.to_str());
     let ours = text(PROCESS).and_then(|pid| pid.parse().ok()) == Some(getpid().as_raw_pid());
@@ -72,38 +79,20 @@ pub fn take(variable: Variable<'_>) -> Result<Vec<Socket>, SocketError> {
     (FIRST..FIRST + count).map(|number| take_one(number, count)).collect()
 }
 
-/// The TCP listeners, for a receiver.
+/// The one socket of a runner; `None` without any socket.
 ///
 /// # Errors
-/// A socket is a Unix socket: the HTTP server accepts TCP connections only.
-pub fn tcp(sockets: Vec<Socket>) -> Result<Vec<TcpListener>, SocketError> {
-    let listener = |(number, socket)| match socket {
-        Socket::Tcp(listener) => Ok(listener),
-        Socket::Unix(_) => Err(wrong(number, "a Unix socket", "a TCP socket")),
-    };
-    (FIRST..).zip(sockets).map(listener).collect()
-}
-
-/// The one Unix socket of a runner; `None` without any socket.
-///
-/// # Errors
-/// The socket is for TCP, or there is more than one.
-pub fn unix(sockets: Vec<Socket>) -> Result<Option<UnixListener>, SocketError> {
-    let wanted = "one Unix socket";
-    let mut sockets = (FIRST..).zip(sockets);
-    let listener = match sockets.next() {
-        None => None,
-        Some((_, Socket::Unix(listener))) => Some(listener),
-        Some((number, Socket::Tcp(_))) => return Err(wrong(number, "a TCP socket", wanted)),
-    };
-    match sockets.next() {
-        None => Ok(listener),
-        Some((number, _)) => Err(wrong(number, "a second socket", wanted)),
+/// As of [`take`], or there is more than one socket.
+pub fn take_only<L: Listener>(variable: Variable<'_>) -> Result<Option<L>, SocketError> {
+    let mut sockets = take(variable)?;
+    match sockets.len() {
+        0 | 1 => Ok(sockets.pop()),
+        _ => Err(wrong(FIRST + 1, "a second socket", L::WANTED)),
     }
 }
 
 /// Checks an inherited descriptor, makes it close-on-exec, and becomes its owner.
-fn take_one(number: RawFd, count: RawFd) -> Result<Socket, SocketError> {
+fn take_one<L: Listener>(number: RawFd, count: RawFd) -> Result<L, SocketError> {
     // SAFETY: the borrow is not used to read, write or close. If the number is not open, each call fails
     // with EBADF. Other code of this process does not close it meanwhile, because it did not open it.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
@@ -122,19 +111,22 @@ fn take_one(number: RawFd, count: RawFd) -> Result<Socket, SocketError> {
         return Err(is("a connection (is it Accept=yes?)"));
     }
     let protocol = sockopt::socket_protocol(socket).map_err(unusable)?;
-    // SAFETY: the manager opened this descriptor for this process, as its variables say, and a listening socket
-    // is there. This process did not open it, because the kernel gives new descriptors other numbers. `TAKEN`
-    // ensures that each number gets one owner.
-    let owned = || unsafe { OwnedFd::from_raw_fd(number) };
-    match family {
-        AddressFamily::UNIX => Ok(Socket::Unix(owned().into())),
+    let kind = match family {
+        AddressFamily::UNIX => UnixListener::KIND,
         AddressFamily::INET | AddressFamily::INET6
             if matches!(protocol, Some(ipproto::TCP | ipproto::MPTCP)) =>
         {
-            Ok(Socket::Tcp(owned().into()))
+            TcpListener::KIND
         }
-        _ => Err(is("a socket of another family")),
+        _ => return Err(is("a socket of another family")),
+    };
+    if kind != L::KIND {
+        return Err(wrong(number, kind, L::WANTED));
     }
+    // SAFETY: the manager opened this descriptor for this process, as its variables say, and a listening socket
+    // is there. This process did not open it, because the kernel gives new descriptors other numbers. `TAKEN`
+    // ensures that each number gets one owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) }.into())
 }
 
 fn wrong(number: RawFd, what: &'static str, wanted: &'static str) -> SocketError {

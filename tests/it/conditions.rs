@@ -237,3 +237,69 @@ fn send_says_which_condition_does_not_hold() {
     let tried = site.run(&typed.split_whitespace().collect::<Vec<_>>());
     assert_eq!(tried.status.code(), Some(1), "{typed}: {}", String::from_utf8_lossy(&tried.stderr));
 }
+
+/// A handler whose value is fetched first, and one whose value then no longer fits.
+const LARGE: &str = r#"
+[handlers.first]
+source = "github"
+events = ["push"]
+command = ["./note"]
+when = { "/message" = { starts_with = "m" } }
+
+[handlers.second]
+source = "github"
+events = ["push"]
+command = ["./note"]
+when = { "/ref" = { starts_with = "r" } }
+"#;
+
+#[test]
+fn a_preview_and_a_replay_decide_with_the_places_of_all_handlers_as_the_accept_does() {
+    let limits = |kept: &str| format!("[limits]\ncondition_kept_bytes = \"{kept}\"\n");
+    let site = Site::with(&limits("1 KiB"), LARGE);
+    site.script("note", "true");
+    let receiver = site.start();
+    let body = format!(r#"{{"message":"{}","ref":"{}"}}"#, "m".repeat(800), "r".repeat(300));
+    let file = site.path("push.json");
+    std::fs::write(&file, &body).unwrap();
+    assert_eq!(delivered(&receiver, "one", "push", &body), [Some(2), None, Some(1)]);
+    let why = "/ref: there is too much of it";
+    let jobs = site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "held"));
+    let held = jobs.iter().find(|job| job["state"] == "held").unwrap();
+    assert_eq!((&held["handler"], &held["detail"]), (&"second".into(), &why.into()));
+
+    let said = |arguments: &[&str], exit: i32| {
+        let output = site.run(arguments);
+        assert_eq!(output.status.code(), Some(exit), "{arguments:?}: {output:?}");
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let from_file = ["--type", "push", "--body", file.to_str().unwrap()];
+    for event in [&from_file[..], &["--event", "one"]] {
+        assert!(said(&[&["try", "second"], event].concat(), 65).contains(why));
+        assert!(said(&[&["try", "first"], event].concat(), 0).contains("first would run"));
+    }
+    assert!(said(&["explain", "one"], 0).contains(&format!("cannot be decided: {why}")));
+    assert!(said(&["replay", "one"], 65).contains(why));
+
+    site.configure(&limits("2 KiB"), LARGE);
+    site.json(&["reload"]);
+    assert!(said(&["try", "second", "--event", "one"], 0).contains("second would run"));
+    said(&["replay", "one"], 0);
+    site.all_jobs(2, "succeeded");
+}
+
+#[test]
+fn try_refuses_an_event_of_a_source_that_the_handler_does_not_take() {
+    let site = Site::new(
+        "[handlers.pay]\nsource = \"stripe\"\nevents = [\"*\"]\ncommand = [\"./note\"]\n",
+    );
+    site.script("note", "true");
+    let receiver = site.start();
+    assert_eq!(receiver.github("one", "push", "{}").0, 200);
+    for arguments in [&["--event", "one"][..], &["--source", "github", "--body", "-"]] {
+        let output = site.run(&[&["try", "pay"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(66), "{arguments:?}: {said}");
+        assert!(said.contains("handler pay takes no events of source 'github'"), "{said}");
+    }
+}

@@ -39,7 +39,7 @@ fn open(settings: &Settings) -> Store {
 fn receiver(settings: &Settings, store: &Store) -> ReceiverState {
     let (runners, database) = (Runners::BesideStore(None), settings.path.clone());
     let links = RunnerPool::new(PoolSettings { runners, database, store: store.admin.id() });
-    ReceiverState::new(links, Traffic::default(), Clock::system())
+    ReceiverState::new(links, Traffic::default(), Clock::system()).0
 }
 
 fn serve(settings: &Settings, store: &Store) -> Listener {

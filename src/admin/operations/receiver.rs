@@ -8,7 +8,7 @@ use super::super::failure::Failure;
 use super::super::listener_info::{SignDelivery, Signed};
 use super::super::operation::{Context, operation};
 use super::super::receiver::{ReceiverState, Status, look};
-use super::super::reload::Reloaded;
+use super::super::reload::{self, Reloaded};
 use crate::model::Name;
 use crate::store::SecretUse;
 
@@ -103,7 +103,7 @@ operation! {
     Reload {} -> Reloaded,
     |Reload {}, context| {
         let why = "no receiver runs: it reads the configuration when it starts";
-        context.receiver(why)?.reload().await
+        reload::ask(&context.receiver(why)?.reloads).await
     }
 }
 

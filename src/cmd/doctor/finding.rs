@@ -21,6 +21,8 @@ pub(super) enum Verdict {
 /// The result of a check.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
+    /// The name of the check, which `run` sets.
+    pub(super) check: &'static str,
     pub(super) verdict: Verdict,
     /// What the check found, as a lower-case fragment.
     pub(super) seen: String,
@@ -31,7 +33,7 @@ pub(super) struct Finding {
 impl Finding {
     pub(super) fn new(verdict: Verdict, seen: impl Into<String>, fix: Option<String>) -> Self {
         let seen = seen.into();
-        Finding { verdict, seen, fix }
+        Finding { check: "", verdict, seen, fix }
     }
 
     pub(super) fn ok(seen: impl Into<String>) -> Self {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,17 +19,38 @@ use super::super::runtime::block_on;
 /// The parent of the runtime folders of the packaged runner units, one folder for each runner.
 const UNIT_RUNNERS: &str = "/run/hooklatch-runner";
 
-/// The input of the checks.
+/// The input of the checks: the configuration and the processes of its store.
 pub(super) struct Machine<'a> {
     /// The path of the configuration.
     pub(super) path: &'a Path,
     pub(super) config: &'a Config,
-    pub(super) running: Running,
+    pub(super) receiver: Option<Process>,
+    pub(super) runners: BTreeMap<RunnerName, Process>,
+    /// The addresses at which the receiver accepts deliveries; empty if it does not answer this user.
+    pub(super) listening: Vec<SocketAddr>,
+    /// The receiver's own report; `None` if it does not answer this user.
+    pub(super) status: Option<ReceiverStatus>,
 }
 
 impl<'a> Machine<'a> {
     pub(super) fn new(path: &'a Path, config: &'a Config) -> Self {
-        Machine { path, config, running: find(config) }
+        let store = config.store();
+        let receiver = holder(&store.path.with_added_extension("lock"));
+        let of_units = fs::read_dir(UNIT_RUNNERS).into_iter().flatten().flatten();
+        let of_units = of_units.filter_map(|entry| {
+            let name = entry.file_name().to_str()?.parse().ok()?;
+            Some((name, entry.path()))
+        });
+        let own = (RunnerName::default(), folder::of(&store.path));
+        let runners = iter::once(own)
+            .chain(of_units)
+            .filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?)))
+            .collect();
+        let status = ask(&store, GetStatus { sources: Vec::new() });
+        let status = status.and_then(|status| status.receiver);
+        let listening = ask(&store, ListListeners {}).map(|list| list.addresses);
+        let listening = listening.unwrap_or_default();
+        Machine { path, config, receiver, runners, listening, status }
     }
 }
 
@@ -48,34 +70,6 @@ impl Process {
         let last = self.group.as_deref()?.rsplit('/').next()?;
         last.ends_with(".service").then_some(last)
     }
-}
-
-/// The processes of the configured store.
-#[derive(Debug, Default)]
-pub(super) struct Running {
-    pub(super) receiver: Option<Process>,
-    pub(super) runners: BTreeMap<RunnerName, Process>,
-    /// The addresses at which the receiver accepts deliveries; empty if it does not answer this user.
-    pub(super) listening: Vec<SocketAddr>,
-    /// The receiver's own report; `None` if it does not answer this user.
-    pub(super) status: Option<ReceiverStatus>,
-}
-
-/// Finds the processes of the configured store.
-fn find(config: &Config) -> Running {
-    let store = config.store();
-    let receiver = holder(&store.path.with_added_extension("lock"));
-    let of_units = fs::read_dir(UNIT_RUNNERS).into_iter().flatten().flatten();
-    let of_units = of_units.filter_map(|entry| {
-        let name = entry.file_name().to_str()?.parse().ok()?;
-        Some((name, entry.path()))
-    });
-    let folders = [(RunnerName::default(), folder::of(&store.path))].into_iter().chain(of_units);
-    let runners =
-        folders.filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?))).collect();
-    let status = ask(&store, GetStatus { sources: Vec::new() }).and_then(|status| status.receiver);
-    let listening = ask(&store, ListListeners {}).map(|list| list.addresses).unwrap_or_default();
-    Running { receiver, runners, listening, status }
 }
 
 /// The reply of the receiver; `None` where none runs, or it does not answer this user.

@@ -15,7 +15,6 @@ mod tls;
 mod units;
 
 use anstyle::AnsiColor;
-use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
@@ -48,47 +47,35 @@ const CHECKS: [(&str, Check); 14] = [
     ("proxy", tls::proxy),
 ];
 
-/// A finding with the name of its check.
-#[derive(Serialize)]
-struct Checked {
-    check: &'static str,
-    #[serde(flatten)]
-    finding: Finding,
-}
-
-impl Checked {
-    fn new(check: &'static str, finding: Finding) -> Self {
-        Checked { check, finding }
-    }
-}
-
 /// Runs every check and prints the findings.
 pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     let path = args.config();
-    let findings: Vec<Checked> = match config::load_in_part(path) {
+    let findings: Vec<Finding> = match config::load_in_part(path) {
         Ok(config) => {
             let machine = Machine::new(path, &config);
-            let mut findings = Vec::new();
-            for (name, check) in CHECKS {
-                findings.extend(check(&machine).into_iter().map(|found| Checked::new(name, found)));
-            }
-            findings
+            let found = CHECKS.iter().flat_map(|(name, check)| {
+                check(&machine).into_iter().map(|found| Finding { check: name, ..found })
+            });
+            found.collect()
         }
         Err(problems) => {
-            let bad = |problem| Checked::new("configuration", Finding::of(problem, Verdict::Bad));
-            let clock = Checked::new("clock", clock::judge(clock::status(), ""));
-            problems.iter().map(bad).chain([clock]).collect()
+            let bad = problems.iter().map(|problem| Finding {
+                check: "configuration",
+                ..Finding::of(problem, Verdict::Bad)
+            });
+            let clock = Finding { check: "clock", ..clock::judge(clock::status(), "") };
+            bad.chain([clock]).collect()
         }
     };
-    let worst = findings.iter().map(|one| one.finding.verdict).max().unwrap_or(Verdict::Ok);
+    let worst = findings.iter().map(|one| one.verdict).max().unwrap_or(Verdict::Ok);
     output::either(&args.format, &json!({ "verdict": worst, "findings": findings }), || {
         print(&findings)
     })?;
-    Ok(if worst == Verdict::Bad { Exit::No } else { Exit::Ok })
+    Ok(Exit::answer(worst != Verdict::Bad))
 }
 
-fn print(findings: &[Checked]) -> Result<(), Failure> {
-    let row = |Checked { check, finding }: &Checked| {
+fn print(findings: &[Finding]) -> Result<(), Failure> {
+    let row = |finding: &Finding| {
         let (word, colour) = match finding.verdict {
             Verdict::Ok => ("ok", AnsiColor::Green),
             Verdict::Unknown => ("unknown", AnsiColor::BrightBlack),
@@ -96,11 +83,15 @@ fn print(findings: &[Checked]) -> Result<(), Failure> {
             Verdict::Bad => ("BAD", AnsiColor::Red),
         };
         let fix = finding.fix.as_ref().map(|fix| format!("fix: {fix}")).unwrap_or_default();
-        vec![check.into(), output::painted(word, colour), (&finding.seen).into(), fix.into()]
+        vec![
+            whole("CHECK", finding.check),
+            whole("VERDICT", output::painted(word, colour)),
+            words_of("SEEN", &finding.seen),
+            below("FIX", fix),
+        ]
     };
-    let columns = vec![whole("CHECK"), whole("VERDICT"), words_of("SEEN"), below("FIX")];
-    output::listing(columns, findings.iter().map(row).collect(), false, "nothing was checked")?;
-    let number = |verdict| findings.iter().filter(|one| one.finding.verdict == verdict).count();
+    output::listing(findings.iter().map(row).collect(), false, "nothing was checked")?;
+    let number = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
     output::line("")?;
     output::line(match (number(Verdict::Bad), number(Verdict::Unwise)) {
         (0, 0) => "nothing to fix".to_owned(),
@@ -125,7 +116,7 @@ fn configuration(machine: &Machine<'_>) -> Vec<Finding> {
 }
 
 fn handlers(machine: &Machine<'_>) -> Vec<Finding> {
-    let runners = &machine.running.runners;
+    let runners = &machine.runners;
     let as_root = runners.values().any(|runner| runner.uid == 0)
         || owner::is_root_alone(&machine.config.store().path);
     if machine.config.runners().is_empty() || !as_root {

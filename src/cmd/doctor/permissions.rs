@@ -50,7 +50,7 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
         need: "read every secret".to_owned(),
         user: "hooklatch",
         secrets: "secrets".to_owned(),
-        process: machine.running.receiver.as_ref(),
+        process: machine.receiver.as_ref(),
     }];
     let mut names = machine.config.runners();
     names.insert(RunnerName::default());
@@ -63,7 +63,7 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
             need: own("run every command", format!("run every command of runner {name}")),
             user: if default { "hooklatch-runner" } else { name.as_str() },
             secrets: own("runner-secrets", format!("runner-secrets.{name}")),
-            process: machine.running.runners.get(name),
+            process: machine.runners.get(name),
         }
     }));
     parts.iter().flat_map(|part| part.check(machine)).collect()

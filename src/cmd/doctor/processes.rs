@@ -5,19 +5,18 @@ use std::fs;
 use crate::handler::runner_client::RunnerStatus;
 
 use super::finding::Finding;
-use super::machine::{Machine, Process, Running};
+use super::machine::{Machine, Process};
 
 /// The hard limit on open files in the packaged unit; the receiver raises its soft limit to it. Each
 /// connection takes one, and a flood of slow connections takes thousands.
 const OPEN_FILES: u64 = 65_536;
 
 pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
-    let Running { receiver, status, .. } = &machine.running;
-    let Some(Process { pid, .. }) = receiver else {
+    let Some(Process { pid, .. }) = &machine.receiver else {
         return vec![Finding::unknown("none runs: what only a running one shows was not checked")];
     };
     let ours = env!("CARGO_PKG_VERSION");
-    vec![match status.as_ref().map(|status| &status.version) {
+    vec![match machine.status.as_ref().map(|status| &status.version) {
         None => {
             Finding::unknown(format!("pid {pid}, which does not answer this user (run as root)"))
         }
@@ -30,7 +29,7 @@ pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn runners(machine: &Machine<'_>) -> Vec<Finding> {
-    let views = machine.running.status.iter().flat_map(|status| &status.runners);
+    let views = machine.status.iter().flat_map(|status| &status.runners);
     views.map(runner).collect()
 }
 
@@ -46,8 +45,8 @@ fn runner(view: &RunnerStatus) -> Finding {
 }
 
 pub(super) fn control_groups(machine: &Machine<'_>) -> Vec<Finding> {
-    let Running { receiver, runners, .. } = &machine.running;
-    let Some(receiver) = receiver else { return Vec::new() };
+    let Some(receiver) = &machine.receiver else { return Vec::new() };
+    let runners = &machine.runners;
     let together = runners.values().filter_map(|runner| together(receiver, runner));
     let mut findings: Vec<_> = together.collect();
     if findings.is_empty() && !runners.is_empty() {
@@ -66,7 +65,7 @@ fn together(receiver: &Process, runner: &Process) -> Option<Finding> {
 }
 
 pub(super) fn open_files(machine: &Machine<'_>) -> Vec<Finding> {
-    let Some(receiver) = &machine.running.receiver else { return Vec::new() };
+    let Some(receiver) = &machine.receiver else { return Vec::new() };
     let limits = fs::read_to_string(format!("/proc/{}/limits", receiver.pid));
     let soft = limits.ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;

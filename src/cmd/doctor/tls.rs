@@ -21,7 +21,7 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
         }
     }
     // The socket unit may name another address than the configuration.
-    let mut listening = machine.running.listening.clone();
+    let mut listening = machine.listening.clone();
     if listening.is_empty() {
         listening.push(config.server().listen);
     }

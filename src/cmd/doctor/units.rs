@@ -33,10 +33,10 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     if !Path::new(SYSTEMD).exists() {
         return vec![Finding::unknown("no systemd runs here: nothing starts it again")];
     }
-    let receiver = machine.running.receiver.as_ref();
+    let receiver = machine.receiver.as_ref();
     let drain = Limits::duration(machine.config.limits().runner_drain_millis);
     let mut findings = Vec::new();
-    for runner in machine.running.runners.values() {
+    for runner in machine.runners.values() {
         match runner.unit() {
             Some(unit) => findings.extend(judge(unit, properties(unit).as_deref(), Some(drain))),
             None if receiver.is_some_and(|receiver| receiver.unit().is_some()) => {
@@ -107,8 +107,9 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
                 findings.push(finding(true, seen, "[Unit] without it"));
             }
         }
-        // A service of type notify extends its stop timeout while it stops.
-        if value("Type") != "notify" && span(value("TimeoutStopUSec")).is_some_and(|s| s <= drain) {
+        // A service of type notify extends its stop timeout while it stops. No timeout, or `infinity`, does not parse.
+        let timeout = humantime::parse_duration(value("TimeoutStopUSec"));
+        if value("Type") != "notify" && timeout.is_ok_and(|timeout| timeout <= drain) {
             let text = Unit::Millis.show(u64::try_from(drain.as_millis()).unwrap_or(u64::MAX));
             let seen = format!("TimeoutStopSec is not longer than runner_drain_millis ({text})");
             let line = format!("[Service] TimeoutStopSec={}", drain.as_secs() + 60);
@@ -117,14 +118,6 @@ fn judge(unit: &str, properties: Option<&str>, drain: Option<Duration>) -> Vec<F
     }
     findings.extend(broken(false, RESTARTS));
     findings
-}
-
-/// A time as `systemctl show` prints it: `1min 30s`; `None` for `infinity`.
-fn span(text: &str) -> Option<Duration> {
-    match text {
-        "" | "infinity" => None,
-        text => humantime::parse_duration(text).ok(),
-    }
 }
 
 #[cfg(test)]

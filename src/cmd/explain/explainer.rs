@@ -5,12 +5,12 @@
 //! configuration only, so a sentence must not claim what the configuration was when the event arrived.
 
 use crate::config::{Config, Handler};
-use crate::model::{HeldReason, INTERNAL_SOURCE, OnRedelivery, ReplayGuard, Timestamp};
+use crate::model::{HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, ReplayGuard, Timestamp};
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
 use super::explanation::{Explanation, HandlerPart, JobPart, Next};
-use crate::cmd::delivered::{Delivered, Judgement};
-use crate::cmd::events::jobs;
+use crate::cmd::delivered::Delivered;
+use crate::cmd::events::{jobs, type_of};
 use crate::cmd::output::count;
 
 /// What the operator can do if no handler wants the event.
@@ -69,12 +69,8 @@ impl Explainer<'_> {
         }
         if !event.payload_kept {
             lines.push("its payload has been deleted by retention: it cannot run again".to_owned());
-            if were_removed(detail) {
-                let jobs = jobs(event);
-                lines.push(format!(
-                    "its jobs were removed with the payload, as they had ended: {jobs}"
-                ));
-            }
+            let removed = "its jobs were removed with the payload, as they had ended";
+            lines.extend(were_removed(detail).then(|| format!("{removed}: {}", jobs(event))));
         }
         lines.extend(detail.restores.iter().map(|restored| {
             let (at, made) = ((self.time)(restored.restored_at), (self.time)(restored.made_at));
@@ -100,11 +96,12 @@ impl Explainer<'_> {
             Some(key) if !key.caller.is_empty() => format!(" of caller {}", key.caller),
             _ => String::new(),
         };
+        let replies = self.config.source(source).is_some_and(|own| own.replies.is_some());
         match event.variant {
             _ if detail.key.is_some() => {
                 format!("accepted {at}: {proof}, and the key{caller} was new to source {source}")
             }
-            _ if self.config.source(source).is_some_and(|own| own.replies.is_some()) => format!(
+            _ if replies => format!(
                 "accepted {at}: {proof}, and its key was new; the key has been given up since: a \
                  request with it would be a new one"
             ),
@@ -188,84 +185,78 @@ impl Explainer<'_> {
 
     /// The handlers of the event's source, followed by other handlers that have a job for it.
     fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
-        let source = &detail.event.source;
         let delivered = Delivered::of(detail);
-        let own = self.config.handlers.iter().filter(|handler| handler.takes(source));
-        let mut parts: Vec<_> =
-            own.map(|handler| self.handler(detail, delivered.as_ref(), handler)).collect();
-        for job in &detail.jobs {
-            let name = &job.job.handler;
-            if parts.iter().any(|part| part.handler == *name) {
-                continue;
+        let own = self.config.takers(&detail.event.source).map(|handler| &handler.name);
+        let mut names: Vec<&Name> = own.collect();
+        for JobDetail { job, .. } in &detail.jobs {
+            if !names.contains(&&job.handler) {
+                names.push(&job.handler);
             }
-            let handler = self.config.handler(name);
-            let why = match handler {
-                Some(_) => {
-                    "it takes no events of this source any more, but the job was made".to_owned()
-                }
-                None => format!("{} it", self.lacks()),
-            };
-            let job = Some(self.job(detail, job, handler));
-            let conditions = Judgement::default();
-            let handler = name.clone();
-            parts.push(HandlerPart { handler, wants: false, why, conditions, job, next: None });
         }
-        parts
+        names.into_iter().map(|name| self.handler(detail, delivered.as_ref(), name)).collect()
     }
 
     fn handler(
         &self,
         detail: &EventDetail,
         delivered: Option<&Delivered>,
-        handler: &Handler,
+        name: &Name,
     ) -> HandlerPart {
         let (event, event_type) = (&detail.event, type_of(&detail.event));
-        let matching = self.config.matching(handler, &event.source, &event.event_type);
-        let job = detail.jobs.iter().find(|job| job.job.handler == handler.name);
-        let events: Vec<_> = handler.patterns().map(|event| format!("\"{event}\"")).collect();
-        let events = events.join(", ");
-        let judged = delivered.filter(|_| matching.is_some());
-        let conditions = judged.map(|own| own.judged_by(handler, self.config)).unwrap_or_default();
+        let handler = self.config.handler(name);
+        let taker = handler.filter(|handler| handler.takes(&event.source));
+        let matching =
+            taker.and_then(|taker| self.config.matching(taker, &event.source, &event.event_type));
+        let judged = delivered.zip(taker).filter(|_| matching.is_some());
+        let conditions = judged.map(|(own, taker)| own.judged_by(taker, self.config));
+        let conditions = conditions.unwrap_or_default();
         let refuses = conditions.holds == Some(false);
-        let why = match (matching, job) {
-            (Some(_), None) if refuses => "its condition does not hold".to_owned(),
-            (Some(_), Some(_)) if refuses => {
-                "its condition does not hold now, but the job was made".to_owned()
-            }
-            (Some(pattern), _) if pattern == event_type => {
+        let job = detail.jobs.iter().find(|job| job.job.handler == *name);
+        let (now, made) = match job {
+            Some(_) => (" now", ", but the job was made"),
+            None => ("", ""),
+        };
+        let why = match (taker, matching) {
+            (None, _) if handler.is_none() => format!("{} it", self.lacks()),
+            (None, _) => format!("it takes no events of this source any more{made}"),
+            (_, Some(_)) if refuses => format!("its condition does not hold{now}{made}"),
+            (_, Some(pattern)) if pattern == event_type => {
                 format!("its events include \"{pattern}\"")
             }
-            (Some(pattern), _) => {
+            (_, Some(pattern)) => {
                 format!("its events include \"{pattern}\", which matches {event_type}")
             }
-            (None, None) => format!("none of its events matches {event_type}: {events}"),
-            (None, Some(_)) => {
-                format!(
-                    "none of its events matches {event_type} now ({events}), but the job was made"
-                )
+            (Some(taker), None) => {
+                let events: Vec<_> = taker.patterns().map(|event| format!("\"{event}\"")).collect();
+                let events = events.join(", ");
+                let events = match job {
+                    Some(_) => format!(" now ({events})"),
+                    None => format!(": {events}"),
+                };
+                format!("none of its events matches {event_type}{events}{made}")
             }
         };
         let wants = matching.is_some() && !refuses;
         let missing = wants && job.is_none();
         HandlerPart {
-            handler: handler.name.clone(),
+            handler: name.clone(),
             wants,
             why,
             conditions,
-            job: job.map(|job| self.job(detail, job, Some(handler))),
-            next: missing.then(|| self.missing(detail, handler)),
+            job: job.map(|job| self.job(detail, job, handler)),
+            next: missing.then(|| self.missing(detail, name)),
         }
     }
 
     /// What to do where a handler wants the event and has no job of it.
-    fn missing(&self, detail: &EventDetail, handler: &Handler) -> Next {
+    fn missing(&self, detail: &EventDetail, handler: &Name) -> Next {
         let event = &detail.event;
         let what = match were_removed(detail) {
             true => "no job any more: where it had one, that has ended, and was removed",
             false => "no job: the handler came, or was changed, after the event",
         };
         // Without its payload it cannot run.
-        self.next(what, event.payload_kept.then(|| make_job(event, handler.name.as_str())))
+        self.next(what, event.payload_kept.then(|| make_job(event, handler.as_str())))
     }
 
     fn job(&self, event: &EventDetail, detail: &JobDetail, handler: Option<&Handler>) -> JobPart {
@@ -299,11 +290,6 @@ impl Explainer<'_> {
 /// Whether retention has removed the event's jobs, which had succeeded or been dropped.
 fn were_removed(detail: &EventDetail) -> bool {
     detail.jobs.is_empty() && !detail.event.jobs.is_empty()
-}
-
-/// The type exactly as the provider sent it.
-fn type_of(event: &EventRow) -> &str {
-    event.raw_type.as_deref().unwrap_or(&event.event_type)
 }
 
 /// The command that creates a job for `handler`.

@@ -59,8 +59,8 @@ pub(super) type Fact = (&'static str, String);
 
 /// The explanation as text: one paragraph for the event, then one for each handler.
 pub(super) fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
-    let Explanation { event, event_type, source, .. } = all;
-    let mut facts = vec![("event", format!("{event} of type {event_type}, source {source}"))];
+    let (event, source) = (&all.event, &all.source);
+    let mut facts = vec![("event", format!("{event} of type {}, source {source}", all.event_type))];
     let about = std::iter::once("arrival").chain(std::iter::repeat(""));
     facts.extend(about.zip(all.arrival.iter().cloned()));
     facts.push(("", format!("replay guard: {}", all.replay_guard)));
@@ -75,11 +75,8 @@ impl HandlerPart {
         let mut facts = vec![("handler", format!("{} {wants}: {}", self.handler, self.why))];
         facts.extend(self.conditions.lines().into_iter().map(|line| ("", line)));
         let undecided = self.conditions.undecided.iter();
-        facts.extend(
-            undecided.map(|why| {
-                ("", format!("by the configuration of now it cannot be decided: {why}"))
-            }),
-        );
+        let open = "by the configuration of now it cannot be decided";
+        facts.extend(undecided.map(|why| ("", format!("{open}: {why}"))));
         if let Some(JobPart { job, state, reason, attempts, next }) = &self.job {
             let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             facts.push(("job", format!("{job} is {state}{reason}")));

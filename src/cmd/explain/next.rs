@@ -66,7 +66,13 @@ impl Explainer<'_> {
                 );
                 self.next(what, Some(show))
             }
-            State::Held => self.held(row, show),
+            State::Held => {
+                let reason = row.reason.as_deref().unwrap_or_default();
+                let ways = ways(reason, Some(row.job), self.suffix);
+                let ways: Vec<String> = ways.iter().map(|way| format!("`{way}`")).collect();
+                let (advice, ways) = (advice(reason), ways.join(", "));
+                self.next(format!("nothing until you decide: {advice}: {ways}"), Some(show))
+            }
             State::Dead => {
                 let resolved = row.reason.as_deref() == Some(DeadReason::Resolved.as_str());
                 let what = match resolved {
@@ -103,15 +109,5 @@ impl Explainer<'_> {
         };
         let what = format!("attempt {}{bound}, {when}", row.attempt + 1);
         Next { what, at: row.due_at, command: None }
-    }
-
-    /// A job that waits for the operator.
-    fn held(&self, row: &JobRow, show: String) -> Next {
-        let reason = row.reason.as_deref().unwrap_or_default();
-        let ways = ways(reason, Some(row.job), self.suffix);
-        let ways: Vec<String> = ways.iter().map(|way| format!("`{way}`")).collect();
-        let advice = advice(reason);
-        let what = format!("nothing until you decide: {advice}: {}", ways.join(", "));
-        self.next(what, Some(show))
     }
 }

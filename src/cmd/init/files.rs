@@ -112,7 +112,7 @@ impl Drop for Made {
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {
-    let failure = Failure::new(Exit::Io, format!("failed to make {}: {error}", path.display()));
+    let failure = Exit::Io.failure(format!("failed to make {}: {error}", path.display()));
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             failure.help("run it as root, or choose another folder: --dir DIR")

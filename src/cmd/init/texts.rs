@@ -11,29 +11,12 @@ const MIB: u64 = 1024 * 1024;
 
 /// A main configuration. If it is not the system's, its store is in the same folder.
 pub(super) fn main(path: &Path) -> String {
-    let store = match path == Path::new(DEFAULT_CONFIG) {
-        true => "# path = \"/var/lib/hooklatch/hooklatch.db\"",
-        false => "path = \"hooklatch.db\"",
-    };
-    format!(
-        "\
-# The configuration of Hooklatch, a webhook receiver. What holds for all sources stands here; sources and
-# handlers stand in conf.d/*.toml beside this file. Every key is described in docs/configuration.md, and
-# `hooklatch config show` prints what is in force. A key that is commented out has its default.
-
-[server]
-# Where deliveries come in: behind a proxy on this machine that speaks TLS.
-listen = \"127.0.0.1:8080\"
-
-[storage]
-# The database. Its lock and its socket lie beside it.
-{store}
-
-# How long bodies and headers of settled events are kept, and how long event ids are remembered.
-# keep_payloads = \"30d\"
-# keep_ids = \"90d\"
-"
-    )
+    let text = include_str!("hooklatch.toml");
+    let own = "path = \"hooklatch.db\"";
+    match path == Path::new(DEFAULT_CONFIG) {
+        true => text.replace(own, "# path = \"/var/lib/hooklatch/hooklatch.db\""),
+        false => text.to_owned(),
+    }
 }
 
 /// The steps before using a source whose proxy names the caller.

@@ -254,14 +254,7 @@ fn forbidden(
         match outcome {
             Some(Outcome::Failed | Outcome::NotStarted) if over => None,
             Some(Outcome::Failed) => Some(format!("attempt {earlier} still ran")),
-            Some(
-                outcome @ (Outcome::Succeeded
-                | Outcome::Rejected
-                | Outcome::TimedOut
-                | Outcome::Unknown
-                | Outcome::Cancelled
-                | Outcome::NotStarted),
-            ) => Some(format!("attempt {earlier} was {outcome}")),
+            Some(outcome) => Some(format!("attempt {earlier} was {outcome}")),
             None => Some(format!("attempt {earlier} runs")),
         }
     })

@@ -119,7 +119,7 @@ impl Load {
         }
         let wait = PATIENCE.as_secs();
         let why = format!("the drill could not go on: no delivery was answered 2xx for {wait} s");
-        Err(Failure::new(Exit::Unavailable, why))
+        Err(Exit::Unavailable.failure(why))
     }
 }
 

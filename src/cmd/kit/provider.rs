@@ -31,7 +31,7 @@ pub struct Provider {
 impl Provider {
     /// The built-in provider `name`. Whitespace at the end of `secret` is ignored.
     pub fn new(name: &'static str, secret: &str) -> Result<Self, Failure> {
-        let unusable = |why| Failure::new(Exit::Config, format!("cannot sign as {name}: {why}"));
+        let unusable = |why| Exit::Config.failure(format!("cannot sign as {name}: {why}"));
         let scheme = Scheme::embedded(name).ok_or_else(|| unusable("no such provider".into()))?;
         let key = verify::key(&scheme, "kit", secret.trim_end()).map_err(unusable)?;
         Ok(Provider { name, scheme, key })
@@ -49,7 +49,7 @@ impl Provider {
             Draft { method: "POST", id, event_type, body: body.clone(), ..Draft::default() };
         let mut headers =
             verify::sign(&self.scheme, Some(&self.key), &draft, at).map_err(|why| {
-                Failure::new(Exit::Config, format!("failed to sign as {}: {why}", self.name))
+                Exit::Config.failure(format!("failed to sign as {}: {why}", self.name))
             })?;
         headers.push("Content-Type", "application/json");
         Ok(headers)

@@ -53,8 +53,10 @@ impl Receiver {
             }
             // A separate process group: Ctrl-C reaches only this process, which then stops the receiver.
             command.process_group(0).stdin(Stdio::null()).stderr(log);
+            // The kernel sends it SIGTERM when this process ends, even by SIGKILL.
+            let with_parent = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
             // SAFETY: prctl is safe to call between fork and exec.
-            unsafe { command.pre_exec(end_with_parent) };
+            unsafe { command.pre_exec(with_parent) };
             Ok((command.spawn()?, logged))
         };
         let spawned: io::Result<_> = spawn();
@@ -73,7 +75,8 @@ impl Receiver {
             receiver.address = address;
             return Ok(receiver);
         }
-        Err(Failure::new(Exit::Unavailable, "the receiver does not serve")
+        Err(Exit::Unavailable
+            .failure("the receiver does not serve")
             .help(format!("its last words are in {}", log_path.display())))
     }
 
@@ -94,13 +97,8 @@ impl Receiver {
             Err(error) => format!("cannot be waited for ({error})"),
         };
         let message = format!("the receiver {why} when stopped");
-        Err(Failure::new(Exit::Unavailable, message))
+        Err(Exit::Unavailable.failure(message))
     }
-}
-
-/// Makes the kernel send SIGTERM to this process when its parent ends, even by SIGKILL.
-fn end_with_parent() -> io::Result<()> {
-    Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
 
 impl Drop for Receiver {
@@ -143,7 +141,7 @@ impl Runner {
         if self.ends_after(Signal::KILL, PATIENCE).await {
             return Ok(());
         }
-        Err(Failure::new(Exit::Unavailable, "the runner does not die"))
+        Err(Exit::Unavailable.failure("the runner does not die"))
     }
 
     /// Sends SIGTERM, which ends an idle runner. If it does not end within a second, sends a second
@@ -154,7 +152,7 @@ impl Runner {
                 return Ok(());
             }
         }
-        Err(Failure::new(Exit::Unavailable, "the runner does not end"))
+        Err(Exit::Unavailable.failure("the runner does not end"))
     }
 
     async fn ends_after(&self, signal: Signal, wait: Duration) -> bool {

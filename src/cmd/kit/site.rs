@@ -15,13 +15,13 @@ use super::PATIENCE;
 use super::account::Stored;
 use super::ledger::Ledger;
 use super::receiver::{Receiver, Runner};
-use crate::admin::{ShowEvent, StoreClient};
+use crate::admin::{ListHandlers, ShowEvent, StoreClient};
 use crate::clock::Clock;
 use crate::cmd::store;
 use crate::config;
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, State};
-use crate::store::{EventFilter, JobFilter};
+use crate::model::EventId;
+use crate::store::EventFilter;
 
 /// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ impl Site {
         let (is_empty, full) = open().map_err(|error| failed(&root, error))?;
         if !is_empty {
             let message = format!("{} is not empty", root.display());
-            let failure = Failure::new(Exit::Usage, message);
+            let failure = Exit::Usage.failure(message);
             return Err(failure.help("name a folder that is not there yet"));
         }
         let site = Site { root: full, temporary };
@@ -169,11 +169,6 @@ impl Site {
 }
 
 async fn has_open_jobs(client: &StoreClient) -> Result<bool, Failure> {
-    for state in [State::Ready, State::Running, State::Waiting] {
-        let filter = JobFilter { state: Some(state), limit: Some(1), ..JobFilter::default() };
-        if !store::jobs(client, filter).await?.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let handlers = client.call(ListHandlers {}).await?.handlers;
+    Ok(handlers.iter().any(|handler| handler.unfinished_jobs > 0))
 }

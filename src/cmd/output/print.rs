@@ -1,6 +1,7 @@
 //! Prints lines for people and JSON for programs: the only place that writes to standard output and error.
 
 use std::io::Write;
+use std::iter;
 
 use anstyle::Style;
 use serde::Serialize;
@@ -9,7 +10,11 @@ use serde_json::Value;
 use crate::cli::Format;
 use crate::exit::{Exit, Failure};
 
+use super::text::escape;
 use super::wrap::{chars, width_of, wrap};
+
+/// The indent of what stands beside a label or below that.
+const BESIDE_LABEL: &str = "          ";
 
 /// Prints one indented JSON document and a newline.
 fn json(value: &impl Serialize) -> Result<(), Failure> {
@@ -32,15 +37,23 @@ pub(crate) fn line(text: impl std::fmt::Display) -> Result<(), Failure> {
 /// Prints a text after its label.
 pub(crate) fn fact(about: &str, text: impl std::fmt::Display) -> Result<(), Failure> {
     let text = format!("{about:<10}{text}");
-    lines(&wrap(&text, chars(), &" ".repeat(10)))
+    lines(&wrap(&text, chars(), BESIDE_LABEL))
+}
+
+/// Prints texts from outside below each other, after one label.
+pub(crate) fn list(
+    about: &str,
+    texts: impl IntoIterator<Item = impl AsRef<str>>,
+) -> Result<(), Failure> {
+    let labels = iter::once(about).chain(iter::repeat(""));
+    labels.zip(texts).try_for_each(|(about, text)| fact(about, escape(text.as_ref())))
 }
 
 /// Prints texts after a styled label, wrapped at the screen's width but at most 100 characters; at 80
 /// without a screen.
 pub(crate) fn facts(about: &str, style: Style, texts: &[String]) -> Result<(), Failure> {
     let most = Some(chars().map_or(80, |chars| chars.min(100)));
-    let indent = " ".repeat(10);
-    let wrapped = |text: &String| wrap(&format!("{indent}{text}"), most, &indent);
+    let wrapped = |text: &String| wrap(&format!("{BESIDE_LABEL}{text}"), most, BESIDE_LABEL);
     let text = texts.iter().flat_map(wrapped).collect::<Vec<_>>().join("\n");
     let rest = text.get(about.len()..).unwrap_or_default();
     verbatim(format_args!("{style}{about}{style:#}{rest}"))

@@ -17,9 +17,13 @@ const GAP: &str = "  ";
 /// The indent of a text on its own line below a row.
 const BELOW: &str = "    ";
 
-/// A column of a table: its head, and how its texts are shortened if a line is too long.
-pub(crate) struct Column(&'static str, Fit);
+/// A cell of a table, with the head of its column and how texts are shortened there if a line is too long.
+pub(crate) struct Cell(Column, Field);
 
+#[derive(Clone, Copy)]
+struct Column(&'static str, Fit);
+
+#[derive(Clone, Copy)]
 enum Fit {
     Whole,
     Cut { shortest: usize },
@@ -27,24 +31,24 @@ enum Fit {
     Below,
 }
 
-/// A column whose texts are not cut or wrapped.
-pub(crate) const fn whole(head: &'static str) -> Column {
-    Column(head, Fit::Whole)
+/// In a column whose texts are not cut or wrapped.
+pub(crate) fn whole(head: &'static str, text: impl Into<Field>) -> Cell {
+    Cell(Column(head, Fit::Whole), text.into())
 }
 
-/// A column whose texts may be cut, but not to fewer than `shortest` characters.
-pub(crate) const fn cut(head: &'static str, shortest: usize) -> Column {
-    Column(head, Fit::Cut { shortest })
+/// In a column whose texts may be cut, but not to fewer than `shortest` characters.
+pub(crate) fn cut(head: &'static str, shortest: usize, text: impl Into<Field>) -> Cell {
+    Cell(Column(head, Fit::Cut { shortest }), text.into())
 }
 
-/// A column whose texts are wrapped at words.
-pub(crate) const fn words_of(head: &'static str) -> Column {
-    Column(head, Fit::Words)
+/// In a column whose texts are wrapped at words.
+pub(crate) fn words_of(head: &'static str, text: impl Into<Field>) -> Cell {
+    Cell(Column(head, Fit::Words), text.into())
 }
 
-/// A column whose texts are on separate lines below the row on a screen. Only the last column may be one.
-pub(crate) const fn below(head: &'static str) -> Column {
-    Column(head, Fit::Below)
+/// In a column whose texts are on separate lines below the row on a screen. Only the last column may be one.
+pub(crate) fn below(head: &'static str, text: impl Into<Field>) -> Cell {
+    Cell(Column(head, Fit::Below), text.into())
 }
 
 /// One cell's text, safe for a terminal, and its style.
@@ -73,8 +77,9 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// `chars` is the width of a line; `None` without a limit.
-    pub(crate) fn new(columns: Vec<Column>, chars: Option<usize>) -> Self {
+    /// With the columns of `cells`. `chars` is the width of a line; `None` without a limit.
+    pub(crate) fn new(cells: &[Cell], chars: Option<usize>) -> Self {
+        let columns: Vec<Column> = cells.iter().map(|Cell(column, _)| *column).collect();
         let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);
         let mut table = Table { columns, longest, least, chars, begun: false };
         table.measure(&table.heads());
@@ -87,7 +92,9 @@ impl Table {
     }
 
     /// Prints rows with common column widths. The first call prints the head too.
-    pub(crate) fn print(&mut self, rows: &[Vec<Field>]) -> Result<(), Failure> {
+    pub(crate) fn print(&mut self, rows: Vec<Vec<Cell>>) -> Result<(), Failure> {
+        let fields = |row: Vec<Cell>| row.into_iter().map(|Cell(_, field)| field).collect();
+        let rows: Vec<Vec<Field>> = rows.into_iter().map(fields).collect();
         rows.iter().for_each(|row| self.measure(row));
         if !self.begun {
             print::lines(&self.head())?;
@@ -166,41 +173,24 @@ impl Table {
     }
 }
 
-/// Prints a table whose texts are wrapped at words; prints `empty` if there are no rows.
-pub(crate) fn table(
-    head: &[&'static str],
-    rows: Vec<Vec<Field>>,
-    empty: &str,
-) -> Result<(), Failure> {
-    listing(head.iter().map(|head| words_of(head)).collect(), rows, false, empty)
-}
-
 /// Prints a table that fits the screen; with `wide`, texts are not cut or wrapped. Prints `empty` if there
 /// are no rows.
-pub(crate) fn listing(
-    columns: Vec<Column>,
-    rows: Vec<Vec<Field>>,
-    wide: bool,
-    empty: &str,
-) -> Result<(), Failure> {
-    if rows.is_empty() {
-        return print::line(empty);
+pub(crate) fn listing(rows: Vec<Vec<Cell>>, wide: bool, empty: &str) -> Result<(), Failure> {
+    match rows.first() {
+        Some(first) => Table::new(first, chars().filter(|_| !wide)).print(rows),
+        None => print::line(empty),
     }
-    Table::new(columns, chars().filter(|_| !wide)).print(&rows)
 }
 
 /// Prints values: all of them as JSON, or a table with a row for each.
 pub(crate) fn rows<T: Serialize>(
     format: &Format,
     values: &[T],
-    columns: Vec<Column>,
-    row: impl FnMut(&T) -> Vec<Field>,
+    row: impl FnMut(&T) -> Vec<Cell>,
     wide: bool,
     empty: &str,
 ) -> Result<Exit, Failure> {
-    print::either(format, &values, || {
-        listing(columns, values.iter().map(row).collect(), wide, empty)
-    })
+    print::either(format, &values, || listing(values.iter().map(row).collect(), wide, empty))
 }
 
 pub(crate) fn painted(text: impl std::fmt::Display, colour: AnsiColor) -> Field {
@@ -232,7 +222,7 @@ fn short(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn shown(columns: Vec<Column>, rows: &[&[&str]], chars: Option<usize>) -> Vec<String> {
+    fn shown(columns: &[Cell], rows: &[&[&str]], chars: Option<usize>) -> Vec<String> {
         let mut table = Table::new(columns, chars);
         let fields = |row: &&[&str]| row.iter().map(Field::from).collect::<Vec<_>>();
         let rows: Vec<Vec<Field>> = rows.iter().map(fields).collect();
@@ -243,17 +233,18 @@ mod tests {
 
     #[test]
     fn a_table_fits_the_screen_and_keeps_ids_whole() {
-        let columns = || vec![whole("JOB"), cut("TYPE", 6), words_of("WHY"), below("DETAIL")];
+        let columns =
+            [whole("JOB", ""), cut("TYPE", 6, ""), words_of("WHY", ""), below("DETAIL", "")];
         let row: &[&str] = &["0123456789", "pull_request", "ab cd ef", "it said that all is lost"];
         assert_eq!(
-            shown(columns(), &[row], None),
+            shown(&columns, &[row], None),
             [
                 "JOB         TYPE          WHY       DETAIL",
                 "0123456789  pull_request  ab cd ef  it said that all is lost",
             ]
         );
         assert_eq!(
-            shown(columns(), &[row], Some(27)),
+            shown(&columns, &[row], Some(27)),
             [
                 "JOB         TYPE     WHY",
                 "0123456789  pull_r…  ab cd",
@@ -263,7 +254,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            shown(columns(), &[row], Some(8))[..2],
+            shown(&columns, &[row], Some(8))[..2],
             ["JOB         TYPE    WHY", "0123456789  pull_…  ab"]
         );
     }

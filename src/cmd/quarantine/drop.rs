@@ -8,7 +8,7 @@ use crate::exit::{Exit, Failure};
 
 use crate::cmd::{confirm, output, store};
 
-use super::select::{self, deliveries, meant};
+use super::select::{deliveries, meant};
 
 /// Counts, asks, forgets.
 pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
@@ -17,9 +17,8 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
     if asks {
         confirm::need_terminal()?;
     }
-    let filter = select::filter(&args.which)?;
     let (filter, matching) =
-        store::with_client(&config, async |client| meant(client, filter).await)?;
+        store::with_client(&config, async |client| meant(client, &args.which).await)?;
     let all = deliveries(matching);
     if asks && matching > 0 && !confirm::confirmed(&format!("forget {all}"))? {
         return Ok(confirm::declined());

@@ -14,19 +14,27 @@ use crate::http;
 use crate::model::Name;
 use crate::store::{QuarantineFilter, Reverifier, ReverifyCounts};
 
-use crate::cmd::output::{self, Field, thousands};
+use crate::cmd::output::{self, thousands, words_of};
 use crate::cmd::{confirm, progress, store};
 
-use super::select::{self, deliveries, meant};
+use super::select::{deliveries, meant};
 
-/// The results so far.
+/// The deliveries that are meant, and the results so far.
 #[derive(Default)]
 struct Found {
+    filter: QuarantineFilter,
+    matching: u64,
     looked_at: u64,
     sources: BTreeMap<Name, ReverifyCounts>,
 }
 
 impl Found {
+    /// The deliveries that match now, and none that arrives later.
+    async fn meant(client: &StoreClient, which: &cli::Kept) -> Result<Self, Failure> {
+        let (filter, matching) = meant(client, which).await?;
+        Ok(Found { filter, matching, ..Found::default() })
+    }
+
     fn sum(&self, of: impl Fn(&ReverifyCounts) -> u64) -> u64 {
         self.sources.values().map(of).sum()
     }
@@ -35,8 +43,7 @@ impl Found {
 /// Says how many would be accepted now.
 pub(super) fn verify(args: &cli::VerifyAgain) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
-    let (found, ..) = verified(&config, args)?;
-    report(&found, false, &args.options)
+    report(&verified(&config, args)?, false, &args.options)
 }
 
 pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
@@ -45,24 +52,21 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
         return verify(&args.verify);
     }
     let config = store::load(options)?;
-    let (filter, matching) = if args.yes {
-        let filter = select::filter(&args.verify.which)?;
-        open(&config, async |client| meant(client, filter).await)?
+    let meant = if args.yes {
+        open(&config, async |client| Found::meant(client, &args.verify.which).await)?
     } else {
         confirm::need_terminal()?;
-        let (found, filter, matching) = verified(&config, &args.verify)?;
+        let found = verified(&config, &args.verify)?;
         if found.sum(|one| one.good) == 0 {
             return report(&found, false, options);
         }
         if !confirm::confirmed(&question(&found))? {
             return Ok(confirm::declined());
         }
-        (filter, matching)
+        found
     };
-    let mut found = Found::default();
-    let accepted = open(&config, async |client| {
-        go(client, &filter, true, matching, options.json(), &mut found).await
-    });
+    let mut found = Found { looked_at: 0, sources: BTreeMap::new(), ..meant };
+    let accepted = open(&config, async |client| go(client, true, options.json(), &mut found).await);
     accepted.map_err(|failure| {
         let settled = deliveries(found.sum(|one| one.accepted + one.duplicates));
         failure.help(format!("{settled} were accepted before; the same command goes on"))
@@ -70,19 +74,13 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     report(&found, true, options)
 }
 
-/// What would be accepted now, the filter without deliveries that arrived since, and how many match it.
-fn verified(
-    config: &Config,
-    args: &cli::VerifyAgain,
-) -> Result<(Found, QuarantineFilter, u64), Failure> {
-    let filter = select::filter(&args.which)?;
-    let mut found = Found::default();
-    let (filter, matching) = open(config, async |client| {
-        let (filter, matching) = meant(client, filter).await?;
-        go(client, &filter, false, matching, args.options.json(), &mut found).await?;
-        Ok((filter, matching))
-    })?;
-    Ok((found, filter, matching))
+/// What would be accepted now.
+fn verified(config: &Config, args: &cli::VerifyAgain) -> Result<Found, Failure> {
+    open(config, async |client| {
+        let mut found = Found::meant(client, &args.which).await?;
+        go(client, false, args.options.json(), &mut found).await?;
+        Ok(found)
+    })
 }
 
 fn question(found: &Found) -> String {
@@ -114,25 +112,23 @@ fn judge(config: &Config) -> Result<Reverifier, Failure> {
             .help("a running receiver judges with the secrets it has: hooklatch serve")
     })?;
     let sources = http::Sources::new(parts.sources);
-    let sources = sources.map_err(|error| Failure::new(Exit::Config, error.to_string()))?;
+    let sources = sources.map_err(|error| Exit::Config.failure(error.to_string()))?;
     Ok(sources.judge())
 }
 
 /// Judges every delivery that matches, until a signal comes.
 async fn go(
     client: &StoreClient,
-    filter: &QuarantineFilter,
     accept: bool,
-    matching: u64,
     json: bool,
     found: &mut Found,
 ) -> Result<(), Failure> {
-    let mut after = Some(0);
-    progress::walk(matching, "deliveries", json, async || {
-        let (Some(after_now), filter) = (after, filter.clone()) else { return Ok(None) };
+    let mut next = Some(0);
+    progress::walk(found.matching, "deliveries", json, async || {
+        let (Some(after), filter) = (next, found.filter.clone()) else { return Ok(None) };
         let judged = match accept {
-            true => client.call(AcceptQuarantine { filter, after: after_now }).await?,
-            false => client.call(VerifyQuarantine { filter, after: after_now }).await?,
+            true => client.call(AcceptQuarantine { filter, after }).await?,
+            false => client.call(VerifyQuarantine { filter, after }).await?,
         };
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {
@@ -140,9 +136,9 @@ async fn go(
         }
         if let Some(why) = judged.refused {
             let message = format!("the store accepts nothing now: {why}");
-            return Err(Failure::new(Exit::Unavailable, message));
+            return Err(Exit::Unavailable.failure(message));
         }
-        after = judged.next;
+        next = judged.next;
         Ok(Some(judged.looked_at))
     })
     .await
@@ -177,23 +173,22 @@ fn print(found: &Found, accepted: bool, suffix: &str) -> Result<(), Failure> {
         if one.bodiless > 0 {
             bad.push(format!("{} without a body", thousands(one.bodiless)));
         }
-        let good: Vec<String> = match (accepted, one.held) {
-            (false, _) => vec![thousands(one.good)],
-            (true, 0) => vec![thousands(one.accepted), thousands(one.duplicates)],
-            (true, held) => vec![
-                format!("{} ({} held)", thousands(one.accepted), thousands(held)),
-                thousands(one.duplicates),
-            ],
-        };
-        let texts = [source.to_string()].into_iter().chain(good).chain([bad.join(", ")]);
-        texts.map(Field::from).collect()
+        let mut row = vec![words_of("SOURCE", source)];
+        if accepted {
+            let held = match one.held {
+                0 => String::new(),
+                held => format!(" ({} held)", thousands(held)),
+            };
+            row.push(words_of("ACCEPTED", format!("{}{held}", thousands(one.accepted))));
+            row.push(words_of("DUPLICATE", thousands(one.duplicates)));
+        } else {
+            row.push(words_of("VERIFY NOW", thousands(one.good)));
+        }
+        row.push(words_of("STILL BAD", bad.join(", ")));
+        row
     };
-    let head: &[&'static str] = match accepted {
-        true => &["SOURCE", "ACCEPTED", "DUPLICATE", "STILL BAD"],
-        false => &["SOURCE", "VERIFY NOW", "STILL BAD"],
-    };
-    let empty = "no failed delivery matches";
-    output::table(head, found.sources.iter().map(row).collect(), empty)?;
+    let rows = found.sources.iter().map(row).collect();
+    output::listing(rows, false, "no failed delivery matches")?;
     let good = found.sum(|one| one.good);
     if !accepted && good > 0 {
         output::line(format_args!(

@@ -10,12 +10,12 @@ use crate::store::{DiscardReason, Quarantine, QuarantineFilter, QuarantinedRow};
 
 use super::output::{self, below, cut, local, size, thousands, whole};
 use super::store;
-use select::deliveries;
+use select::{deliveries, filter};
 
 /// Lists failed deliveries, or runs the subcommand.
 pub(super) fn run(args: &cli::Quarantine) -> Result<Exit, Failure> {
     match &args.command {
-        None => list(select::filter(&args.which)?, &args.listing),
+        None => list(filter(&args.which)?, &args.listing),
         Some(QuarantineCommand::Verify(args)) => judge::verify(args),
         Some(QuarantineCommand::Accept(args)) => judge::accept(args),
         Some(QuarantineCommand::Drop(args)) => drop::run(args),
@@ -30,33 +30,24 @@ pub(super) fn list(filter: QuarantineFilter, listing: &cli::Listing) -> Result<E
 }
 
 fn print(kept: &Quarantine, listing: &cli::Listing) -> Result<(), Failure> {
-    let columns = [
-        whole("RECEIVED"),
-        cut("SOURCE", 8),
-        cut("ADDRESS", 15),
-        whole("REASON"),
-        whole("BODY"),
-        cut("CLAIMED ID", 10),
-        below("DETAIL"),
-    ];
     let rows = kept.deliveries.iter().map(row).collect();
-    output::listing(columns.into(), rows, listing.wide, "no failed deliveries")?;
+    output::listing(rows, listing.wide, "no failed deliveries")?;
     notes(kept, &listing.options.suffix()).iter().try_for_each(output::line)
 }
 
-fn row(failed: &QuarantinedRow) -> Vec<output::Field> {
+fn row(failed: &QuarantinedRow) -> Vec<output::Cell> {
     let body = match failed.body_kept {
         true => size(failed.body_bytes),
         false => "not kept".to_owned(),
     };
     vec![
-        local(failed.received_at).into(),
-        (&failed.source).into(),
-        failed.address.as_deref().unwrap_or("unknown").into(),
-        (&failed.reason).into(),
-        body.into(),
-        failed.unproven_event_id.as_deref().unwrap_or("").into(),
-        (&failed.detail).into(),
+        whole("RECEIVED", local(failed.received_at)),
+        cut("SOURCE", 8, &failed.source),
+        cut("ADDRESS", 15, failed.address.as_deref().unwrap_or("unknown")),
+        whole("REASON", &failed.reason),
+        whole("BODY", body),
+        cut("CLAIMED ID", 10, failed.unproven_event_id.as_deref().unwrap_or("")),
+        below("DETAIL", &failed.detail),
     ]
 }
 

@@ -21,8 +21,9 @@ pub(super) fn filter(which: &cli::Kept) -> Result<QuarantineFilter, Failure> {
 /// The filter without deliveries that arrive later, and how many match it.
 pub(super) async fn meant(
     client: &StoreClient,
-    filter: QuarantineFilter,
+    which: &cli::Kept,
 ) -> Result<(QuarantineFilter, u64), Failure> {
+    let filter = filter(which)?;
     let newest = QuarantineFilter { limit: Some(1), ..filter.clone() };
     let kept = client.call(newest).await?;
     let upto = Some(kept.deliveries.first().map_or(0, |newest| newest.id));

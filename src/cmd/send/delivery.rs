@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::admin::{Client, ListListeners, Operation, SignDelivery, socket_path};
+use crate::admin::{Client, ListListeners, Operation, SignDelivery};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::{CannotSign, Config, Endpoint, Environment};
-use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventType, Headers, Name, Timestamp};
 use crate::provider::Scheme;
@@ -34,7 +33,11 @@ pub(super) struct Delivery<'a> {
 impl<'a> Delivery<'a> {
     pub(super) fn new(args: &'a cli::Send, config: &'a Config) -> Result<Self, Failure> {
         let source = &args.source;
-        let endpoint = config.endpoint(source).ok_or_else(|| no_source(config, source))?;
+        let endpoint = config.endpoint(source).ok_or_else(|| {
+            let meant = store::did_you_mean(source, config.source_names().map(Name::as_str));
+            let help = meant.unwrap_or_else(|| format!("add it: hooklatch init --source {source}"));
+            Exit::NotFound.failure(format!("no such source: {source}")).help(help)
+        })?;
         let event = event(args, config, endpoint.scheme)?;
         if endpoint.certified {
             let message = format!(
@@ -100,14 +103,14 @@ impl<'a> Delivery<'a> {
             }
             Err(CannotSign::Empty(help)) => {
                 let message = format!("the secret of source {} is empty", self.args.source);
-                return Err(Failure::new(Exit::Config, message).help(help));
+                return Err(Exit::Config.failure(message).help(help));
             }
             Err(CannotSign::Unreadable(unreadable)) => {
                 self.sign_by_receiver(&draft).await.map_err(|failure| {
                     let why = &failure.message;
                     let message = format!("{unreadable}; the receiver cannot sign either: {why}");
                     let help = "run it as a user that can read the secret, or start the receiver";
-                    Failure::new(failure.exit, message).help(help)
+                    failure.exit.failure(message).help(help)
                 })?
             }
         };
@@ -140,11 +143,7 @@ impl<'a> Delivery<'a> {
     }
 
     pub(super) async fn connect(&self) -> Result<Client, Failure> {
-        let path = socket_path(&self.config.store().path);
-        Client::connect(&path).await.map_err(|error| {
-            let suffix = &self.suffix;
-            store::no_receiver(&path, &error).help(format!("start it: hooklatch serve{suffix}"))
-        })
+        store::receiver(self.config, &self.suffix).await
     }
 }
 
@@ -207,14 +206,6 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
     }
 }
 
-fn no_source(config: &Config, source: &Name) -> Failure {
-    let failure = Failure::new(Exit::NotFound, format!("no such source: {source}"));
-    match nearest(source.as_str(), config.source_names().map(Name::as_str)) {
-        Some(meant) => failure.help(format!("did you mean {meant}?")),
-        None => failure.help(format!("add it: hooklatch init --source {source}")),
-    }
-}
-
 fn wrong(message: String) -> Failure {
-    Failure::new(Exit::Usage, message)
+    Exit::Usage.failure(message)
 }

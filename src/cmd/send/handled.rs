@@ -1,5 +1,6 @@
 //! Waits for the handlers of a test delivery, and prints and judges what they did.
 
+use std::iter;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -9,7 +10,6 @@ use crate::config::{Config, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, HeldReason, State};
-use crate::pattern::Pattern;
 use crate::store::{EventDetail, JobDetail};
 
 use super::super::output::{self, escape};
@@ -34,7 +34,7 @@ pub(super) async fn wait(delivery: &Delivery<'_>, event: &EventId) -> Result<Eve
         let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == body[..]);
         let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));
         let Some(detail) = found.into_iter().nth(nth) else {
-            return Err(Failure::new(Exit::NotFound, format!("no such event: {event}")));
+            return Err(Exit::NotFound.failure(format!("no such event: {event}")));
         };
         let unsettled = |one: &JobDetail| match one.job.state {
             State::Ready => !one.job.paused,
@@ -51,24 +51,27 @@ pub(super) async fn wait(delivery: &Delivery<'_>, event: &EventId) -> Result<Eve
 pub(super) fn print(detail: &EventDetail, config: &Config) -> Result<(), Failure> {
     let source = &detail.event.source;
     if detail.jobs.is_empty() {
-        let kind = escape(&detail.event.event_type);
-        output::fact("handler", format!("none: no handler of source {source} wants {kind}"))?;
-        for handler in config.handlers.iter().filter(|handler| handler.takes(source)) {
+        let kind = &detail.event.event_type;
+        let none = format!("none: no handler of source {source} wants {kind}");
+        let others = config.takers(source).map(|handler| {
             let wants: Vec<_> = handler.patterns().collect();
-            output::fact("", format!("{} wants {}", handler.name, escape(&wants.join(", "))))?;
-        }
+            format!("{} wants {}", handler.name, wants.join(", "))
+        });
+        output::list("handler", iter::once(none).chain(others))?;
     }
     for one in &detail.jobs {
-        let state = match one.attempts.last().and_then(|last| Some((last, last.outcome?))) {
+        let last = one.attempts.last().and_then(|last| Some((last, last.outcome?)));
+        let job_state = jobs::state(&one.job);
+        let state = match last {
+            None => job_state,
             Some((last, outcome)) => {
                 let details = escape(&last.record.detail);
                 let state = match one.job.state {
                     State::Succeeded => String::new(),
-                    _ => format!("; the job is {}", jobs::state(&one.job)),
+                    _ => format!("; the job is {job_state}"),
                 };
                 format!("{}, {details}{state}", outcome.as_str())
             }
-            None => jobs::state(&one.job),
         };
         output::fact("handler", format!("{}: {state}", one.job.handler))?;
         one.attempts.last().map_or(Ok(()), show::outputs)?;
@@ -97,73 +100,67 @@ pub(super) fn verdict(detail: &EventDetail, delivery: &Delivery<'_>) -> Verdict 
         return Verdict::new(true, "as expected", look("show"));
     };
     let (handler, state) = (&job.handler, jobs::state(job));
-    let not = |text: String, next: String| Verdict::new(false, format!("NOT {text}"), next);
-    match job.state {
-        State::Held => {
-            let why = match job.reason.as_deref() {
-                Some(reason) if reason == HeldReason::SuspectedReplay.as_str() => {
+    let (text, next) = match job.state {
+        State::Held | State::Dead | State::Dropped => {
+            let why = match job.reason.as_deref().and_then(|reason| reason.parse().ok()) {
+                Some(HeldReason::SuspectedReplay) => {
                     ", since the same body came before under another id"
                 }
-                Some(reason) if reason == HeldReason::IdReused.as_str() => {
-                    ", since another body came before under this id"
-                }
+                Some(HeldReason::IdReused) => ", since another body came before under this id",
                 _ => "",
             };
-            not(format!("as expected: handler {handler} is {state}{why}"), look("explain"))
-        }
-        State::Dead | State::Dropped => {
-            not(format!("as expected: handler {handler} is {state}"), look("explain"))
+            (format!("as expected: handler {handler} is {state}{why}"), look("explain"))
         }
         State::Waiting => {
             let text = format!("as expected: handler {handler} failed, and is tried again");
-            not(text, look("explain"))
+            (text, look("explain"))
         }
         _ if job.paused => {
             let resume = format!("hooklatch resume {handler}{suffix}");
-            not(format!("as expected: handler {handler} is paused"), resume)
+            (format!("as expected: handler {handler} is paused"), resume)
         }
         _ => {
             let seconds = delivery.args.wait.as_secs_f64();
             let text = format!("known yet: handler {handler} is {state} after {seconds} s");
-            not(text, format!("{} --follow", look("show")))
+            (text, format!("{} --follow", look("show")))
         }
-    }
+    };
+    Verdict::new(false, format!("NOT {text}"), next)
 }
 
 /// The verdict for an event without jobs.
 fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     let (source, kind) = (&detail.event.source, detail.event.event_type.as_str());
-    let two_levels = config.two_levels(source);
-    let handlers = || config.handlers.iter().filter(|handler| handler.takes(source));
-    let patterns = || handlers().flat_map(Handler::patterns);
-    let (kind_shown, not) = (escape(kind), "NOT as expected: no handler");
-    let matches = |text: &str| Pattern::new(text, two_levels).matches(kind);
+    let (kind_shown, not) = (escape(kind), "NOT as expected:");
     let delivered = Delivered::of(detail);
-    let refuses = |handler: &&Handler| {
+    let matching = config.takers(source);
+    let matching: Vec<&Handler> =
+        matching.filter(|handler| config.matching(handler, source, kind).is_some()).collect();
+    let refuses = |handler: &&&Handler| {
         let judged = delivered.as_ref().map(|own| own.judged_by(handler, config));
-        handler.patterns().any(matches) && judged.is_some_and(|judged| judged.holds == Some(false))
+        judged.is_some_and(|judged| judged.holds == Some(false))
     };
-    if let Some(Handler { name, .. }) = handlers().find(refuses) {
+    let (text, next) = if let Some(Handler { name, .. }) = matching.iter().find(refuses) {
         let event = detail.event.event_id.shell_word();
-        return Verdict::new(
-            false,
-            format!("NOT as expected: the condition of handler {name} does not hold"),
+        (
+            format!("the condition of handler {name} does not hold"),
             format!("hooklatch try {name} --event {event} --source {source}{suffix}"),
-        );
-    }
-    if patterns().any(matches) {
-        let text = format!("{not} wanted {kind_shown} by the configuration that the receiver has");
-        return Verdict::new(false, text, format!("hooklatch reload{suffix}"));
-    }
-    let near = nearest(kind, patterns().filter(|text| !text.contains('*'))).map(str::to_owned);
-    let near = near.or_else(|| config.scheme_of(source)?.nearest_type(kind));
-    let near = near.filter(|near| near != kind && !near.contains('*'));
-    Verdict::new(
-        false,
-        format!("{not} wants {kind_shown}"),
-        match near {
+        )
+    } else if !matching.is_empty() {
+        (
+            format!("no handler wanted {kind_shown} by the configuration that the receiver has"),
+            format!("hooklatch reload{suffix}"),
+        )
+    } else {
+        let exact = config.takers(source).flat_map(Handler::patterns);
+        let near = nearest(kind, exact.filter(|text| !text.contains('*'))).map(str::to_owned);
+        let near = near.or_else(|| config.scheme_of(source)?.nearest_type(kind));
+        let near = near.filter(|near| near != kind && !near.contains('*'));
+        let next = match near {
             Some(near) => format!("hooklatch send {source} {near}{suffix}: did you mean that?"),
             None => format!("name the type in a handler's events, then hooklatch reload{suffix}"),
-        },
-    )
+        };
+        (format!("no handler wants {kind_shown}"), next)
+    };
+    Verdict::new(false, format!("{not} {text}"), next)
 }

@@ -9,10 +9,10 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
-use crate::model::{Broken, State, Timestamp};
+use crate::model::{Broken, Timestamp};
 use crate::store::Backlog;
 
-use super::output::{self, count, escape, local, size, thousands};
+use super::output::{self, count, escape, local, size, state_style, thousands};
 use super::store;
 use screen::{Screen, Site, SourceLine, Verdict, screen};
 
@@ -29,10 +29,8 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     let site = Site { sources, store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());
     output::either(&args.format, &screen, || {
-        facts(&screen).iter().try_for_each(|(about, colour, lines)| {
-            let style = colour.map_or(Style::new(), |colour| colour.on_default().bold());
-            output::facts(about, style, lines)
-        })
+        let facts = facts(&screen);
+        facts.iter().try_for_each(|(about, style, lines)| output::facts(about, *style, lines))
     })?;
     Ok(match screen.verdict {
         Verdict::Well => Exit::Ok,
@@ -41,18 +39,23 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     })
 }
 
-/// A label, its colour, and the lines after it.
-type Fact = (&'static str, Option<AnsiColor>, Vec<String>);
+/// A label, its style, and the lines after it.
+type Fact = (&'static str, Style, Vec<String>);
+
+const PLAIN: Style = Style::new();
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// The screen for people.
 fn facts(screen: &Screen) -> Vec<Fact> {
     let mut facts = Vec::new();
-    let mut say = |about, colour, lines| facts.push((about, colour, lines));
-    let (verdict, colour) = match screen.verdict {
-        Verdict::Well if screen.notes.is_empty() => ("all is well", AnsiColor::Green),
-        Verdict::Well => ("serving", AnsiColor::Yellow),
-        Verdict::NeedsAPerson => ("needs a person", AnsiColor::Yellow),
-        Verdict::NotServing => ("NOT SERVING", AnsiColor::Red),
+    let mut say = |about, style, lines| facts.push((about, style, lines));
+    let (verdict, style) = match screen.verdict {
+        Verdict::Well if screen.notes.is_empty() => ("all is well", GOOD),
+        Verdict::Well => ("serving", WARNING),
+        Verdict::NeedsAPerson => ("needs a person", WARNING),
+        Verdict::NotServing => ("NOT SERVING", BAD),
     };
     // Without a reason for a person the first note is the sentence.
     let (why, notes) = match (screen.why.is_empty(), screen.notes.split_first()) {
@@ -64,53 +67,52 @@ fn facts(screen: &Screen) -> Vec<Fact> {
         (Verdict::Well, false) => "; ",
         (_, false) => ": ",
     };
-    say("status", Some(colour), vec![format!("{verdict}{separator}{}", escape(&why))]);
+    say("status", style, vec![format!("{verdict}{separator}{}", escape(&why))]);
     for broken in &screen.broken {
-        say("broken", Some(AnsiColor::Red), self::broken(broken, screen.now));
+        say("broken", BAD, self::broken(broken, screen.now));
     }
     for stuck in &screen.stuck {
         let (jobs, oldest) = (thousands(stuck.jobs), ago(stuck.oldest_at, screen.now));
         let (handler, reason) = (&stuck.handler, &stuck.reason);
-        let colour = if stuck.state == State::Dead { AnsiColor::Red } else { AnsiColor::Yellow };
         let line = format!("{jobs} of {handler}: {reason}; the oldest came {oldest}");
-        say(stuck.state.as_str(), Some(colour), vec![line]);
+        say(stuck.state.as_str(), state_style(stuck.state).bold(), vec![line]);
     }
     for blocked in &screen.blocked {
         let (groups, handler) = (count(blocked.groups, "group"), &blocked.handler);
         let line =
             format!("{groups} of {handler} behind a held or dead job, such as {}", blocked.job);
-        say("blocked", Some(AnsiColor::Yellow), vec![line]);
+        say("blocked", WARNING, vec![line]);
     }
     for note in notes {
-        say("note", None, vec![escape(note)]);
+        say("note", PLAIN, vec![escape(note)]);
     }
     for paused in &screen.paused {
         let line = format!("{} since {}", paused.handler, local(paused.since));
-        say("paused", Some(AnsiColor::Yellow), vec![line]);
+        say("paused", WARNING, vec![line]);
     }
     for line in &screen.sources {
-        say("source", None, source(line, screen));
+        say("source", PLAIN, source(line, screen));
     }
     for unknown in &screen.unknown_paths {
         let requests = count(unknown.requests, "request");
         let (path, last) = (escape(&unknown.path), when(unknown.last_at, screen.now));
         let meant = unknown.nearest.as_ref().map(|path| format!("did you mean {path}?"));
         let lines = [Some(format!("{requests} to {path}, the last {last}")), meant];
-        say("unknown", None, lines.into_iter().flatten().collect());
+        say("unknown", PLAIN, lines.into_iter().flatten().collect());
     }
-    say("jobs", None, jobs(screen));
+    say("jobs", PLAIN, jobs(screen));
     for restored in &screen.restores {
         let (at, made) = (when(restored.restored_at, screen.now), local(restored.made_at));
         let line = format!("{at} from a backup of {made}: what came in between is not known");
-        say("restored", None, vec![line]);
+        say("restored", PLAIN, vec![line]);
     }
     if let Some(serving) = &screen.receiver {
         let (pid, version) = (serving.pid, escape(&serving.version));
         let since = local(serving.started_at);
-        say("receiver", None, vec![format!("pid {pid}, version {version}, since {since}")]);
+        say("receiver", PLAIN, vec![format!("pid {pid}, version {version}, since {since}")]);
     }
     if let Some(views) = &screen.runners {
-        say("runner", None, runners(views));
+        say("runner", PLAIN, runners(views));
     }
     if let Some(disk) = &screen.disk {
         let free = disk.free_bytes.map_or("an unknown amount".to_owned(), size);
@@ -118,15 +120,15 @@ fn facts(screen: &Screen) -> Vec<Fact> {
         let log = size(disk.log_bytes);
         let lines =
             [format!("{free} free, {floor} needed"), format!("database {database}, log {log}")];
-        say("disk", None, lines.into());
+        say("disk", PLAIN, lines.into());
     }
     let mut clock = vec![local(screen.now)];
     if screen.receiver.is_some() {
         let write = screen.last_commit_at.map(|at| when(at, screen.now));
         clock.push(format!("last write {}", write.unwrap_or("none since the start".to_owned())));
     }
-    say("clock", None, clock);
-    say("next", None, vec![screen.next.clone()]);
+    say("clock", PLAIN, clock);
+    say("next", PLAIN, vec![screen.next.clone()]);
     facts
 }
 

@@ -139,7 +139,10 @@ impl Site<'_> {
 /// Makes the screen of an answer. `now` is this machine's wall clock.
 pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen {
     let Status { receiver, refused, store } = status;
-    let (receiver, store) = (receiver.as_ref(), store.as_ref());
+    let receiver = receiver.as_ref();
+    let disk = store.as_ref().map(|store| store.disk.clone());
+    // An answer without the store has nothing of it.
+    let store = store.unwrap_or_default();
     let mut findings = Findings { site, why: Vec::new(), notes: Vec::new(), commands: Vec::new() };
     if receiver.is_none() {
         findings.problem("no receiver runs: the store is stopped".to_owned(), "serve");
@@ -151,23 +154,21 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     if let Some(receiver) = receiver {
         findings.of_receiver(receiver);
     }
-    let stuck = list(store, |store| &store.stuck);
-    findings.of_stuck_jobs(&stuck);
-    let sources = sources(receiver, store.map(|store| &store.sources[..]), site);
+    findings.of_stuck_jobs(&store.stuck);
+    let sources = sources(receiver, &store.sources, site);
     findings.of_sources(&sources, receiver.is_some());
-    let paused = list(store, |store| &store.paused);
-    for row in &paused {
+    for row in &store.paused {
         let resume = format!("resume {}", row.handler);
         findings.note(format!("handler {} is paused", row.handler), &resume);
     }
-    findings.of_clocks(receiver, store.and_then(|store| store.newest_event_at), now);
+    findings.of_clocks(receiver, store.newest_event_at, now);
     let Findings { why, notes, commands, .. } = findings;
     let verdict = match (serving, why.is_empty()) {
         (false, _) => Verdict::NotServing,
         (true, false) => Verdict::NeedsAPerson,
         (true, true) => Verdict::Well,
     };
-    let ready = list(store, |store| &store.ready);
+    let traffic = receiver.map(|receiver| receiver.traffic.clone()).unwrap_or_default();
     Screen {
         verdict,
         why,
@@ -180,27 +181,22 @@ pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
             clock_moved_millis: receiver.clock_moved_millis,
         }),
         refused: refused.map(|refused| refused.reason),
-        oldest_ready: ready.iter().min_by_key(|backlog| backlog.since).cloned(),
-        ready,
-        running: list(store, |store| &store.running),
-        waiting: list(store, |store| &store.waiting),
-        stuck,
-        blocked: list(store, |store| &store.blocked),
-        paused,
-        broken: list(receiver, |receiver| &receiver.traffic.broken),
-        restores: list(store, |store| &store.restores),
+        oldest_ready: store.ready.iter().min_by_key(|backlog| backlog.since).cloned(),
+        ready: store.ready,
+        running: store.running,
+        waiting: store.waiting,
+        stuck: store.stuck,
+        blocked: store.blocked,
+        paused: store.paused,
+        broken: traffic.broken,
+        restores: store.restores,
         sources,
-        unknown_paths: list(receiver, |receiver| &receiver.traffic.unknown_paths),
+        unknown_paths: traffic.unknown_paths,
         runners: receiver.map(|receiver| receiver.runners.clone()),
-        last_commit_at: store.and_then(|store| store.last_commit_at),
-        disk: store.map(|store| store.disk.clone()),
+        last_commit_at: store.last_commit_at,
+        disk,
         now,
     }
-}
-
-/// A list of the receiver's or the store's answer; empty without an answer.
-fn list<A, T: Clone>(answer: Option<&A>, of: fn(&A) -> &Vec<T>) -> Vec<T> {
-    answer.map(of).cloned().unwrap_or_default()
 }
 
 /// The sentences for people and the commands to run, most important first.
@@ -245,8 +241,13 @@ impl Findings<'_> {
             }
         }
         for runner in &receiver.runners {
-            let Some(reason) = no_commands(runner) else { continue };
-            self.why.push(reason);
+            // A link that has not failed yet is only young.
+            let Some(why) = runner.why.as_ref().filter(|_| !runner.connected) else { continue };
+            let whose = match runner.name.is_default() {
+                true => String::new(),
+                false => format!(" of runner {}", runner.name),
+            };
+            self.why.push(format!("no command{whose} can run: {why}"));
             self.commands.push(match &runner.unit {
                 Some(unit) => format!("systemctl status {}", shell_word(unit)),
                 None => self.site.command("runner"),
@@ -261,13 +262,15 @@ impl Findings<'_> {
 
     fn of_stuck_jobs(&mut self, stuck: &[StoppedJobs]) {
         for state in [State::Held, State::Dead] {
-            let of_state: Vec<&StoppedJobs> =
-                stuck.iter().filter(|stuck| stuck.state == state).collect();
-            let jobs: u64 = of_state.iter().map(|stuck| stuck.jobs).sum();
-            if jobs > 0 {
-                let listing = format!("{state}{}", only(&of_state));
-                self.problem(format!("{} {state}", count(jobs, "job")), &listing);
-            }
+            let of_state = || stuck.iter().filter(|stuck| stuck.state == state);
+            let Some(first) = of_state().next() else { continue };
+            // The filter that shows these jobs alone, where they are one handler's.
+            let only = match of_state().all(|other| other.handler == first.handler) {
+                true => format!(" --handler {}", first.handler),
+                false => String::new(),
+            };
+            let jobs = count(of_state().map(|stuck| stuck.jobs).sum(), "job");
+            self.problem(format!("{jobs} {state}"), &format!("{state}{only}"));
         }
     }
 
@@ -307,41 +310,21 @@ impl Findings<'_> {
     }
 }
 
-/// Why no command of a runner can run. A link that has not failed yet is only young.
-fn no_commands(view: &RunnerStatus) -> Option<String> {
-    let why = view.why.as_ref().filter(|_| !view.connected)?;
-    let whose = match view.name.is_default() {
-        true => String::new(),
-        false => format!(" of runner {}", view.name),
-    };
-    Some(format!("no command{whose} can run: {why}"))
-}
-
-/// The filter that shows these jobs alone, where they are one handler's.
-fn only(stuck: &[&StoppedJobs]) -> String {
-    match stuck {
-        [first, rest @ ..] if rest.iter().all(|other| other.handler == first.handler) => {
-            format!(" --handler {}", first.handler)
-        }
-        _ => String::new(),
-    }
-}
-
 /// Every source that is configured, served or has failed deliveries, by name.
 fn sources(
     receiver: Option<&ReceiverStatus>,
-    words: Option<&[SourceActivity]>,
+    words: &[SourceActivity],
     site: &Site<'_>,
 ) -> Vec<SourceLine> {
-    let (served, words) = (receiver.map(|receiver| &receiver.traffic.sources), words);
+    let served = receiver.map(|receiver| &receiver.traffic.sources);
     let mut names: Vec<&Name> = site.sources.iter().map(|(name, _)| name).collect();
     names.extend(served.iter().flat_map(|served| served.keys()));
-    names.extend(words.iter().flat_map(|words| words.iter().map(|word| &word.source)));
+    names.extend(words.iter().map(|word| &word.source));
     names.sort();
     names.dedup();
     let line = |name: &Name| {
         let seen = served.and_then(|served| served.get(name)).cloned();
-        let word = words.and_then(|words| words.iter().find(|word| word.source == *name));
+        let word = words.iter().find(|word| word.source == *name);
         let configured = site.sources.iter().find(|(own, _)| own == name);
         let stored = word.and_then(|word| word.event.as_ref()).map(|(_, at)| *at);
         let matched = word.and_then(|word| word.secret_matched_at);
@@ -353,11 +336,7 @@ fn sources(
         let seen = seen.unwrap_or_default();
         let refused = seen.last_refused.map(|(at, reason)| Failed { at, reason });
         // Of the same moment the quarantined one says more.
-        let later = |a: Failed, b: Failed| if a.at > b.at { a } else { b };
-        let last_failure = match (refused, quarantined) {
-            (Some(refused), Some(kept)) => Some(later(refused, kept)),
-            (refused, kept) => refused.or(kept),
-        };
+        let last_failure = [refused, quarantined].into_iter().flatten().max_by_key(|one| one.at);
         SourceLine {
             source: name.clone(),
             path: configured

@@ -23,7 +23,7 @@ use super::counts::{
 use super::handle::Admin;
 
 /// How a store stands.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StoreStatus {
     /// Jobs that may be claimed, by handler.
     pub ready: Vec<Backlog>,
@@ -65,7 +65,7 @@ pub struct SourceActivity {
 }
 
 /// Where the store lies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
     /// Free for this user; none where the file system does not say.
     pub free_bytes: Option<u64>,
