@@ -8,11 +8,10 @@ mod problem;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::time::Duration;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 
 pub use problem::{At, Fault, Problem, Problems};
 
@@ -20,14 +19,14 @@ pub use problem::{At, Fault, Problem, Problems};
 pub struct Document<'t> {
     file: &'t str,
     text: &'t str,
-    root: Spanned<DeTable<'t>>,
+    root: Spanned<DeValue<'t>>,
 }
 
 impl<'t> Document<'t> {
     /// Parses `text`; adds a syntax error to `problems` and then returns `None`.
     pub fn parse(file: &'t str, text: &'t str, problems: &Problems) -> Option<Self> {
         match DeTable::parse(text) {
-            Ok(root) => Some(Document { file, text, root }),
+            Ok(root) => Some(Document::new(file, text, root)),
             Err(error) => {
                 problems.push(match error.span() {
                     Some(span) => At::byte(file, text, span.start, "").problem(error.message()),
@@ -41,20 +40,19 @@ impl<'t> Document<'t> {
     /// The part of `text` that parses; syntax errors are ignored.
     pub fn in_part(file: &'t str, text: &'t str) -> Self {
         let (root, _errors) = DeTable::parse_recoverable(text);
+        Document::new(file, text, root)
+    }
+
+    fn new(file: &'t str, text: &'t str, root: Spanned<DeTable<'t>>) -> Self {
+        // The table of the whole file begins where the file does.
+        let root = Spanned::new(0..text.len(), DeValue::Table(root.into_inner()));
         Document { file, text, root }
     }
 
     /// The document's top-level table; its problems go to `problems`.
     pub fn root<'d>(&'d self, problems: &'d Problems) -> Section<'d> {
-        Section {
-            file: self.file,
-            text: self.text,
-            path: String::new(),
-            table: self.root.get_ref(),
-            span: 0..0,
-            asked: RefCell::default(),
-            problems,
-        }
+        let Document { file, text, root } = self;
+        Section::new(Raw { file, text, problems, key: String::new(), value: root })
     }
 }
 
@@ -68,47 +66,68 @@ pub struct Value<T> {
     pub at: At,
 }
 
+impl<T> Value<T> {
+    pub fn new(value: T, at: At) -> Self {
+        Value { value, at }
+    }
+
+    /// Converts the value. An error becomes a problem at its position.
+    pub fn convert<U, F: Into<Fault>>(
+        self,
+        problems: &Problems,
+        convert: impl FnOnce(T) -> Result<U, F>,
+    ) -> Option<Value<U>> {
+        let Value { value, at } = self;
+        match convert(value) {
+            Ok(value) => Some(Value { value, at }),
+            Err(fault) => {
+                problems.report(&at, fault);
+                None
+            }
+        }
+    }
+}
+
 /// A type that a TOML value can be converted to.
 pub trait FromToml: Sized {
     /// The type's name in messages, with an example if its form is not obvious.
     const EXPECTED: &'static str;
-    /// Converts a value. `Err(None)` means another TOML type; `Err(Some(message))` says what is wrong
-    /// with a value of the right type.
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>>;
+    /// Converts a value; `None` if it has another TOML type. An `Err` says what is wrong with a value of the right type.
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>>;
 }
 
 impl FromToml for String {
     const EXPECTED: &'static str = "a string";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        value.as_str().map(str::to_owned).ok_or(None)
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        Some(Ok(value.as_str()?.to_owned()))
     }
 }
 
 impl FromToml for bool {
     const EXPECTED: &'static str = "true or false";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        value.as_bool().ok_or(None)
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        Some(Ok(value.as_bool()?))
     }
 }
 
 impl FromToml for u64 {
     const EXPECTED: &'static str = "a whole number";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        let integer = value.as_integer().ok_or(None)?;
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        let integer = value.as_integer()?;
         let text = integer.as_str();
-        u64::from_str_radix(text, integer.radix()).map_err(|_| {
-            Some(
-                if text.starts_with('-') { "must be 0 or more" } else { "is too large" }.to_owned(),
-            )
-        })
+        let wrong = match text.starts_with('-') {
+            true => "must be 0 or more",
+            false => "is too large",
+        };
+        Some(u64::from_str_radix(text, integer.radix()).map_err(|_| wrong.to_owned()))
     }
 }
 
 impl FromToml for Duration {
     const EXPECTED: &'static str = "a duration such as \"30s\", \"5min\" or \"3d\"";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        let text = value.as_str().ok_or(None)?;
-        humantime::parse_duration(text).map_err(|error| Some(format!("'{text}': {error}")))
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        let text = value.as_str()?;
+        Some(humantime::parse_duration(text).map_err(|error| format!("'{text}': {error}")))
     }
 }
 
@@ -118,11 +137,11 @@ pub struct Size(pub u64);
 
 impl FromToml for Size {
     const EXPECTED: &'static str = "a size such as \"5 MiB\"";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        let text = value.as_str().ok_or(None)?;
-        text.parse::<bytesize::ByteSize>()
-            .map(|size| Size(size.as_u64()))
-            .map_err(|_| Some(format!("'{text}' is not a size, such as \"512 KiB\" or \"5 MiB\"")))
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        let text = value.as_str()?;
+        let size = text.parse::<bytesize::ByteSize>().map(|size| Size(size.as_u64()));
+        let wrong = || format!("'{text}' is not a size, such as \"512 KiB\" or \"5 MiB\"");
+        Some(size.map_err(|_| wrong()))
     }
 }
 
@@ -132,33 +151,31 @@ pub struct OneOrMany(pub Vec<String>);
 
 impl FromToml for OneOrMany {
     const EXPECTED: &'static str = "a string or a list of strings";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
         match value.as_str() {
-            Some(text) => Ok(OneOrMany(vec![text.to_owned()])),
-            None => Vec::<String>::from_toml(value).map(OneOrMany),
+            Some(text) => Some(Ok(OneOrMany(vec![text.to_owned()]))),
+            None => Some(Vec::from_toml(value)?.map(OneOrMany)),
         }
     }
 }
 
 impl FromToml for Vec<String> {
     const EXPECTED: &'static str = "a list of strings";
-    fn from_toml(value: &DeValue<'_>) -> Result<Self, Option<String>> {
-        let array = value.as_array().ok_or(None)?;
-        let text = |item: &Spanned<DeValue<'_>>| {
-            let item = item.get_ref();
-            item.as_str().map(str::to_owned).ok_or_else(|| {
-                Some(format!("expected a list of strings, found {} in it", item.type_str()))
-            })
+    fn from_toml(value: &DeValue<'_>) -> Option<Result<Self, String>> {
+        let text = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+            DeValue::String(text) => Ok(text.to_string()),
+            other => Err(mismatch("a list of strings", other) + " in it"),
         };
-        array.iter().map(text).collect()
+        Some(value.as_array()?.iter().map(text).collect())
     }
 }
 
-/// A value of any type with its position, for a reader of tables whose keys are not fixed.
+/// A value of any type with its position. Its problems go to those of its document.
 #[derive(Clone)]
 pub struct Raw<'d> {
     file: &'d str,
     text: &'d str,
+    problems: &'d Problems,
     key: String,
     value: &'d Spanned<DeValue<'d>>,
 }
@@ -169,12 +186,39 @@ impl<'d> Raw<'d> {
     }
 
     pub fn at(&self) -> At {
-        let first = self.members().and_then(|mut members| members.next());
+        // The span of a `[header]` table is its header. A table made by dotted keys has an empty span, so its
+        // position is that of its first key.
+        let first = self.get().as_table().and_then(|table| table.iter().next());
         match first {
-            // A table made by dotted keys has an empty span.
-            Some((name, _)) if self.value.span().is_empty() => name.at,
-            _ => self.at_byte(self.value.span().start, self.key.clone()),
+            Some((name, _)) if self.value.span().is_empty() => self.at_byte(name.span().start),
+            _ => self.at_byte(self.value.span().start),
         }
+    }
+
+    /// Converts the value; `None` if it is wrong, which is reported as a problem.
+    pub fn read<T: FromToml>(&self) -> Option<Value<T>> {
+        Value::new(self.get(), self.at()).convert(self.problems, |value| {
+            T::from_toml(value).unwrap_or_else(|| Err(mismatch(T::EXPECTED, value)))
+        })
+    }
+
+    /// The same, and converts the result.
+    pub fn parse<T: FromToml, U, F: Into<Fault>>(
+        &self,
+        convert: impl FnOnce(T) -> Result<U, F>,
+    ) -> Option<Value<U>> {
+        self.read()?.convert(self.problems, convert)
+    }
+
+    /// The strings of a string or a list of strings, each with its position.
+    pub fn texts(&self) -> Option<Vec<Value<String>>> {
+        let Value { value: OneOrMany(texts), at } = self.read()?;
+        let places = match self.items() {
+            Some(items) => items.map(|item| item.at()).collect(),
+            None => vec![at],
+        };
+        let texts = texts.into_iter().zip(places);
+        Some(texts.map(|(value, at)| Value { value, at }).collect())
     }
 
     /// The elements of a list.
@@ -185,13 +229,25 @@ impl<'d> Raw<'d> {
 
     /// The keys and values of a table, in its order.
     pub fn members(&self) -> Option<impl Iterator<Item = (Value<String>, Raw<'d>)>> {
-        let all = self.get().as_table()?.iter();
-        Some(all.map(|(name, value)| {
-            let text: &str = AsRef::<str>::as_ref(name.get_ref());
-            let key = format!("{}.{text}", self.key);
-            let at = self.at_byte(name.span().start, key.clone());
-            (Value { value: text.to_owned(), at }, Raw { key, value, ..self.clone() })
-        }))
+        let with_place = |(name, member): (&Spanned<DeString<'_>>, Raw<'d>)| {
+            let at = member.at_byte(name.span().start);
+            (Value::new(name.get_ref().to_string(), at), member)
+        };
+        self.get().is_table().then(|| self.entries().map(with_place))
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&'d Spanned<DeString<'d>>, Raw<'d>)> {
+        let all = self.get().as_table().into_iter().flatten();
+        all.map(|(name, value)| (name, self.member(name.get_ref(), value)))
+    }
+
+    /// The value as a table; `None` if it is not one, which is reported as a problem.
+    pub fn section(self) -> Option<Section<'d>> {
+        if self.get().is_table() {
+            return Some(Section::new(self));
+        }
+        self.problems.report(&self.at(), mismatch("a table", self.get()));
+        None
     }
 
     /// What serde makes of the value.
@@ -203,109 +259,108 @@ impl<'d> Raw<'d> {
         T::deserialize(reader).map_err(|error| error.message().to_owned())
     }
 
-    fn at_byte(&self, offset: usize, key: String) -> At {
-        At::byte(self.file, self.text, offset, key)
+    /// Where problems with it go.
+    pub fn problems(&self) -> &'d Problems {
+        self.problems
+    }
+
+    /// Adds a problem at the value's position, with its help.
+    pub fn reject(&self, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.reject(&self.at(), message, help);
+    }
+
+    fn member(&self, name: &str, value: &'d Spanned<DeValue<'d>>) -> Raw<'d> {
+        let key = match self.key.as_str() {
+            "" => name.to_owned(),
+            parent => format!("{parent}.{name}"),
+        };
+        Raw { key, value, ..*self }
+    }
+
+    fn at_byte(&self, offset: usize) -> At {
+        At::byte(self.file, self.text, offset, &*self.key)
     }
 }
 
 /// One table of a document. It remembers which keys the caller asked for.
 pub struct Section<'d> {
-    file: &'d str,
-    text: &'d str,
-    path: String,
-    table: &'d DeTable<'d>,
-    span: Range<usize>,
+    table: Raw<'d>,
     asked: RefCell<BTreeSet<&'static str>>,
-    problems: &'d Problems,
-}
-
-/// A value that may be written as a string, or as a table for more.
-pub enum TextOrSection<'d> {
-    Text(Value<String>),
-    Section(Section<'d>),
 }
 
 impl<'d> Section<'d> {
+    fn new(table: Raw<'d>) -> Self {
+        Section { table, asked: RefCell::default() }
+    }
+
+    /// The key's value, of any type. The key counts as asked for.
+    pub fn raw(&self, key: &'static str) -> Option<Raw<'d>> {
+        self.asked.borrow_mut().insert(key);
+        let value = self.table.get().as_table()?.get(key)?;
+        Some(self.table.member(key, value))
+    }
+
     /// The key's value; `None` if the key is absent, or wrong, which is reported as a problem.
     pub fn get<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
-        self.read(key, self.value(key)?)
+        self.raw(key)?.read()
+    }
+
+    /// The same without the position.
+    pub fn value<T: FromToml>(&self, key: &'static str) -> Option<T> {
+        Some(self.get(key)?.value)
+    }
+
+    /// The key's value, converted. An error becomes a problem at the value's position.
+    pub fn parse<T: FromToml, U, F: Into<Fault>>(
+        &self,
+        key: &'static str,
+        convert: impl FnOnce(T) -> Result<U, F>,
+    ) -> Option<Value<U>> {
+        self.raw(key)?.parse(convert)
+    }
+
+    /// The strings of a string or a list of strings, converted. Leaves out those that are wrong, which are reported as
+    /// problems.
+    pub fn list<U, F: Into<Fault>>(
+        &self,
+        key: &'static str,
+        convert: impl Fn(String) -> Result<U, F>,
+    ) -> Vec<Value<U>> {
+        let texts = self.texts(key).unwrap_or_default().into_iter();
+        texts.filter_map(|text| text.convert(self.problems(), &convert)).collect()
     }
 
     /// The key's value. A missing key is reported as a problem.
     pub fn required<T: FromToml>(&self, key: &'static str) -> Option<Value<T>> {
-        self.lacks(key, format!("add {key} = {}", T::EXPECTED));
+        self.demand(key, format!("add {key} = {}", T::EXPECTED));
         self.get(key)
     }
 
-    /// Whether the key is missing, which is reported with this help.
-    pub fn lacks(&self, key: &'static str, help: impl Into<String>) -> bool {
-        let missing = !self.has(key);
-        if missing {
+    /// Reports the key with this help if it is missing.
+    pub fn demand(&self, key: &'static str, help: impl Into<String>) {
+        if !self.has(key) {
             self.problem(Fault::new(format!("'{key}' is missing"), help));
-        }
-        missing
-    }
-
-    /// Converts a value that was read. An error becomes a problem at the value's position.
-    pub fn convert<T, U, F: Into<Fault>>(
-        &self,
-        read: Option<Value<T>>,
-        convert: impl FnOnce(T) -> Result<U, F>,
-    ) -> Option<Value<U>> {
-        let Value { value, at } = read?;
-        match convert(value) {
-            Ok(value) => Some(Value { value, at }),
-            Err(fault) => {
-                self.report(&at, fault);
-                None
-            }
         }
     }
 
     /// The strings of a string or a list of strings, each with its position.
     pub fn texts(&self, key: &'static str) -> Option<Vec<Value<String>>> {
-        self.texts_of(key, self.value(key)?)
-    }
-
-    /// Every key of this table with its strings. A value that is not a string or a list of strings is
-    /// reported as a problem.
-    pub fn named_texts(&self) -> Vec<(String, Vec<Value<String>>)> {
-        let texts = |(name, value)| Some((str::to_owned(name), self.texts_of(name, value)?));
-        self.members().filter_map(texts).collect()
-    }
-
-    /// The key's value if it is a string. Does not report other values, and does not count as asking
-    /// for the key, because another caller reads it.
-    pub fn text(&self, key: &'static str) -> Option<Value<String>> {
-        let value = self.table.get(key)?;
-        let text = value.get_ref().as_str()?.to_owned();
-        Some(Value { value: text, at: self.at(key, value.span()) })
+        self.raw(key)?.texts()
     }
 
     /// The position of the key's value, if the key is present. Its type does not matter.
     pub fn place_of(&self, key: &'static str) -> Option<At> {
-        self.value(key).map(|value| self.at(key, value.span()))
-    }
-
-    /// The key's value, of any type.
-    pub fn raw(&self, key: &'static str) -> Option<Raw<'d>> {
-        let value = self.value(key)?;
-        Some(Raw { file: self.file, text: self.text, key: self.join(key), value })
-    }
-
-    /// Converts a value; `None` if it is wrong, which is reported as a problem.
-    pub fn convert_raw<T: FromToml>(&self, raw: &Raw<'_>) -> Option<Value<T>> {
-        self.convert(Some(Value { value: raw.get(), at: raw.at() }), convert)
+        Some(self.raw(key)?.at())
     }
 
     /// Whether the key is present. Its type does not matter.
     pub fn has(&self, key: &'static str) -> bool {
-        self.value(key).is_some()
+        self.raw(key).is_some()
     }
 
     /// The table `[key]`; `None` if it is absent, or is not a table, which is reported as a problem.
     pub fn section(&self, key: &'static str) -> Option<Section<'d>> {
-        self.child(key, self.value(key)?)
+        self.raw(key)?.section()
     }
 
     /// The table `[key]`. A missing table is reported with this help.
@@ -318,32 +373,29 @@ impl<'d> Section<'d> {
 
     /// The tables `[key.NAME]`, with their names.
     pub fn sections(&self, key: &'static str) -> Vec<(String, Section<'d>)> {
-        let Some(parent) = self.section(key) else { return Vec::new() };
-        let child = |(name, value)| Some((str::to_owned(name), parent.child(name, value)?));
-        parent.members().filter_map(child).collect()
+        let parent = self.section(key);
+        let members = parent.iter().flat_map(Section::members);
+        members.filter_map(|(name, member)| Some((name, member.section()?))).collect()
     }
 
     /// The strings in this table, with their keys. A value that is not a string is reported as a problem.
     pub fn strings(&self) -> Vec<(String, Value<String>)> {
-        let string = |(name, value)| Some((str::to_owned(name), self.read(name, value)?));
-        self.members().filter_map(string).collect()
+        self.members().filter_map(|(name, member)| Some((name, member.read()?))).collect()
     }
 
-    /// Every key of this table, whose values are strings or tables. Another value is reported as a problem.
-    pub fn texts_or_sections(&self) -> Vec<(String, TextOrSection<'d>)> {
-        let read = |(name, value): (&'d str, &'d Spanned<DeValue<'d>>)| {
-            let read = match value.get_ref() {
-                DeValue::String(_) => TextOrSection::Text(self.read(name, value)?),
-                _ => TextOrSection::Section(self.child(name, value)?),
-            };
-            Some((name.to_owned(), read))
-        };
-        self.members().filter_map(read).collect()
+    /// Every key of this table with its value.
+    pub fn members(&self) -> impl Iterator<Item = (String, Raw<'d>)> {
+        self.table.entries().map(|(name, member)| (name.get_ref().to_string(), member))
+    }
+
+    /// Where problems with it go.
+    pub fn problems(&self) -> &'d Problems {
+        self.table.problems
     }
 
     /// The position of this table.
     pub fn here(&self) -> At {
-        At::byte(self.file, self.text, self.span.start, &*self.path)
+        self.table.at()
     }
 
     /// Adds a problem at this table's position.
@@ -353,97 +405,41 @@ impl<'d> Section<'d> {
 
     /// Adds a problem at the position of one of its values.
     pub fn report(&self, at: &At, fault: impl Into<Fault>) {
-        self.problems.report(at, fault);
+        self.table.problems.report(at, fault);
     }
 
     /// Adds a problem at the position of one of its values, with its help.
     pub fn reject(&self, at: &At, message: impl Into<String>, help: impl Into<String>) {
-        self.problems.reject(at, message, help);
+        self.table.problems.reject(at, message, help);
+    }
+
+    /// Reports the key if it is present.
+    pub fn refuse(&self, key: &'static str, message: &str, help: &str) {
+        if let Some(value) = self.raw(key) {
+            value.reject(message, help);
+        }
     }
 
     /// Reports as unknown every key that the caller did not ask for. Call it last.
     pub fn finish(self) {
         let asked = self.asked.borrow();
-        for (key, _) in self.table {
-            let name: &str = AsRef::<str>::as_ref(key.get_ref());
-            if asked.contains(name) {
-                continue;
-            }
+        let is_unknown =
+            |(name, _): &(&Spanned<DeString<'_>>, _)| !asked.contains(&**name.get_ref());
+        for (name, member) in self.table.entries().filter(is_unknown) {
+            let at = member.at_byte(name.span().start);
+            let name: &str = name.get_ref();
             // The operator may have left out the unit at the end of a key.
             let with_unit =
                 |key: &&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-            let near = nearest(name, asked.iter().copied())
-                .or_else(|| asked.iter().copied().find(with_unit));
-            let help = match near {
-                Some(near) => format!("did you mean '{near}'?"),
-                None => {
-                    let known: Vec<_> = asked.iter().copied().collect();
-                    format!("the keys here are: {}", known.join(", "))
+            let help = match asked.iter().copied().find(with_unit) {
+                Some(near) if nearest(name, asked.iter().copied()).is_none() => {
+                    format!("did you mean '{near}'?")
                 }
+                _ => did_you_mean(name, asked.iter().copied(), "the keys here"),
             };
-            self.report(&self.at(name, key.span()), Fault::new("unknown key", help));
+            self.reject(&at, "unknown key", help);
         }
     }
-
-    /// The key's value. The key counts as asked for.
-    fn value(&self, key: &'static str) -> Option<&'d Spanned<DeValue<'d>>> {
-        self.asked.borrow_mut().insert(key);
-        self.table.get(key)
-    }
-
-    fn members(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'d>>)> {
-        self.table.iter().map(|(name, value)| (AsRef::<str>::as_ref(name.get_ref()), value))
-    }
-
-    fn read<T: FromToml>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Value<T>> {
-        let at = self.at(key, value.span());
-        self.convert(Some(Value { value: value.get_ref(), at }), convert)
-    }
-
-    fn texts_of(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Value<String>>> {
-        let Value { value: OneOrMany(texts), at } = self.read(key, value)?;
-        let places = match value.get_ref().as_array() {
-            Some(items) => items.iter().map(|item| self.at(key, item.span())).collect(),
-            None => vec![at],
-        };
-        let texts = texts.into_iter().zip(places);
-        Some(texts.map(|(value, at)| Value { value, at }).collect())
-    }
-
-    fn child(&self, key: &str, value: &'d Spanned<DeValue<'d>>) -> Option<Section<'d>> {
-        let Some(table) = value.get_ref().as_table() else {
-            self.report(&self.at(key, value.span()), mismatch("a table", value.get_ref()));
-            return None;
-        };
-        // The span of a `[header]` table is its header. A table made by dotted keys has an empty span,
-        // so its position is that of its first key.
-        let span = if value.span().is_empty() {
-            table.iter().next().map_or(0..0, |(key, _)| key.span())
-        } else {
-            value.span()
-        };
-        Some(Section {
-            file: self.file,
-            text: self.text,
-            path: self.join(key),
-            table,
-            span,
-            asked: RefCell::default(),
-            problems: self.problems,
-        })
-    }
-
-    fn join(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
-    }
-
-    fn at(&self, key: &str, span: Range<usize>) -> At {
-        At::byte(self.file, self.text, span.start, self.join(key))
-    }
-}
-
-fn convert<T: FromToml>(value: &DeValue<'_>) -> Result<T, String> {
-    T::from_toml(value).map_err(|wrong| wrong.unwrap_or_else(|| mismatch(T::EXPECTED, value)))
 }
 
 fn mismatch(expected: &str, found: &DeValue<'_>) -> String {
@@ -459,6 +455,18 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// A help for an unknown word: the nearest known one, or else all of them.
+pub fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+    all: &str,
+) -> String {
+    match nearest(word, known.clone()) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("{all} are: {}", known.into_iter().collect::<Vec<_>>().join(", ")),
+    }
 }
 
 #[cfg(test)]

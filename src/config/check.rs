@@ -33,37 +33,30 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
         && settings.metrics == Some(listen)
         && listen.port() != 0
     {
-        problems.reject(
-            at,
-            format!("{listen} is where deliveries come in"),
-            "metrics have a port of their own, which no proxy passes on",
-        );
+        let help = "give metrics their own port, which no proxy passes on";
+        problems.reject(at, format!("{listen} is where deliveries come in"), help);
     }
     for source in sources {
-        if let Some(resends) = source.scheme.resends_for()
+        let provider = source.scheme.name();
+        if let Some(resends) = source.scheme.delivery.resends_for
             && millis(resends) > limits.keep_ids_millis
         {
-            problems.reject(
-                settings.places.get(KEEP_IDS).unwrap_or(&source.at),
-                format!(
-                    "keep_ids ({}) is shorter than provider '{}' re-sends events ({})",
-                    Unit::Millis.show(limits.keep_ids_millis),
-                    source.scheme.name(),
-                    duration_text(resends)
-                ),
-                "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids",
+            let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
+            let (kept, resends) =
+                (Unit::Millis.show(limits.keep_ids_millis), duration_text(resends));
+            let message = format!(
+                "keep_ids ({kept}) is shorter than provider '{provider}' re-sends events ({resends})"
             );
+            let help = "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids";
+            problems.reject(at, message, help);
         }
-        if source.body_limit_bytes > limits.bodies_in_flight_bytes {
-            problems.reject(
-                &source.at,
-                format!(
-                    "bodies of up to {} do not fit limits.bodies_in_flight_bytes ({})",
-                    Unit::Bytes.show(source.body_limit_bytes),
-                    Unit::Bytes.show(limits.bodies_in_flight_bytes)
-                ),
-                "raise that limit, or lower max_body of this source",
-            );
+        let bodies = [source.body_limit_bytes, limits.bodies_in_flight_bytes];
+        if bodies[0] > bodies[1] {
+            let [one, all] = bodies.map(|bytes| Unit::Bytes.show(bytes));
+            let message =
+                format!("bodies of up to {one} do not fit limits.bodies_in_flight_bytes ({all})");
+            let help = "raise that limit, or lower max_body of this source";
+            problems.reject(&source.at, message, help);
         }
         if source.takes_anybody() && !listen.ip().is_loopback() {
             let name = &source.name;
@@ -120,11 +113,8 @@ pub(super) fn signing(sources: &[Source], handlers: &[Handler], problems: &Probl
             };
             let has_own = !source.secrets.is_empty() || source.scheme.is_unsigned();
             if sign.value == Sign::Source && !has_own {
-                problems.reject(
-                    &sign.at,
-                    format!("source '{}' has secrets of its callers only", source.name),
-                    "name the endpoint's: sign = \"file:/path\"",
-                );
+                let message = format!("source '{}' has secrets of its callers only", source.name);
+                problems.reject(&sign.at, message, "name the endpoint's: sign = \"file:/path\"");
             } else if let Err((message, help)) = verify::can_resign(&source.scheme) {
                 problems.reject(&sign.at, message, help);
             }
@@ -144,42 +134,34 @@ pub(super) fn replies(
         let takes = |handler: &&Handler| handler.takes(&source.name);
         match handlers.iter().filter(takes).collect::<Vec<_>>()[..] {
             [_] => {}
-            [] => problems.reject(
-                &replies.at,
-                "no handler answers",
-                "add the one handler with this source that does",
-            ),
-            [first, second, ..] => problems.reject(
-                &replies.at,
-                format!("handlers '{}' and '{}' would both answer", first.name, second.name),
-                "give this source one handler; what else is to happen can be done by that",
-            ),
+            [] => {
+                let help = "add the one handler with this source that does";
+                problems.reject(&replies.at, "no handler answers", help);
+            }
+            [Handler { name: first, .. }, Handler { name: second, .. }, ..] => {
+                let message = format!("handlers '{first}' and '{second}' would both answer");
+                let help =
+                    "give this source one handler; what else is to happen can be done by that";
+                problems.reject(&replies.at, message, help);
+            }
         }
         if let Some(deadline) = source.scheme.deadline()
             && replies.wait.value >= deadline
         {
-            problems.reject(
-                &replies.wait.at,
-                format!(
-                    "reply_wait ({}) is not shorter than provider '{}' waits for an answer ({})",
-                    duration_text(replies.wait.value),
-                    source.scheme.name(),
-                    duration_text(deadline)
-                ),
-                "a repeat that waits so long is never told anything; lower it",
+            let [wait, deadline] = [replies.wait.value, deadline].map(duration_text);
+            let provider = source.scheme.name();
+            let message = format!(
+                "reply_wait ({wait}) is not shorter than provider '{provider}' waits for an answer ({deadline})"
             );
+            let help = "a repeat that waits so long gets no answer; lower it";
+            problems.reject(&replies.wait.at, message, help);
         }
         let payloads = Limits::duration(settings.limits.keep_payloads_millis);
         if replies.keep.value > payloads {
-            problems.reject(
-                &replies.keep.at,
-                format!(
-                    "keep_answers ({}) is longer than storage.keep_payloads ({})",
-                    duration_text(replies.keep.value),
-                    duration_text(payloads)
-                ),
-                "lower it, or raise storage.keep_payloads",
-            );
+            let [keep, payloads] = [replies.keep.value, payloads].map(duration_text);
+            let message =
+                format!("keep_answers ({keep}) is longer than storage.keep_payloads ({payloads})");
+            problems.reject(&replies.keep.at, message, "lower it, or raise storage.keep_payloads");
         }
         if let Some(header) = &replies.certificate_header
             && settings.server.trusted_proxies.is_empty()

@@ -13,27 +13,20 @@ pub struct Environment(BTreeMap<OsString, OsString>);
 impl Environment {
     /// The process's own, with `HOME` from the user database where it is not set.
     pub fn capture() -> Self {
-        let mut environment = Environment(std::env::vars_os().collect());
-        if environment.get("HOME").is_none()
-            && let Some(home) = std::env::home_dir()
-        {
-            environment.set("HOME", home);
+        let environment = Environment(std::env::vars_os().collect());
+        match std::env::home_dir() {
+            Some(home) if environment.get("HOME").is_none() => environment.with("HOME", home),
+            _ => environment,
         }
-        environment
     }
 
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Sets one, in this copy only.
-    fn set(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
-        self.0.insert(name.into(), value.into());
-    }
-
     /// This environment with one more variable.
     pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.set(name, value);
+        self.0.insert(name.into(), value.into());
         self
     }
 

@@ -22,14 +22,6 @@ pub(super) struct Text {
     pub(super) text: String,
 }
 
-/// The folder of the configuration file.
-pub(super) struct Folder {
-    /// As the operator wrote it, for messages.
-    pub(super) written: PathBuf,
-    /// What relative paths in the configuration are relative to.
-    pub(super) absolute: PathBuf,
-}
-
 /// The files of `conf.d` or `providers`.
 #[derive(Default)]
 pub(super) struct Texts {
@@ -39,36 +31,24 @@ pub(super) struct Texts {
     pub(super) complete: bool,
 }
 
-/// Where the configuration file lies.
-pub(super) fn folder_of(path: &Path, problems: &Problems) -> Option<Folder> {
-    let written = path.parent().unwrap_or(Path::new("")).to_owned();
+/// The folder with the configuration file, where relative paths in it begin.
+pub(super) fn absolute(folder: &Path, problems: &Problems) -> Option<PathBuf> {
     // An empty path means the current folder, which `absolute` alone would refuse.
-    match std::path::absolute(Path::new(".").join(&written)) {
-        Ok(absolute) => Some(Folder { written, absolute }),
-        Err(error) => {
-            let message = format!("failed to find the current folder: {}", reason(&error));
-            problems.push(Problem::of_file(path.display().to_string(), message));
-            None
-        }
-    }
+    let found = std::path::absolute(Path::new(".").join(folder));
+    let fault = |error| format!("failed to find the current folder: {}", reason(&error));
+    let name = folder.display().to_string();
+    found.map_err(|error| problems.push(Problem::of_file(name, fault(error)))).ok()
 }
 
 /// Reads one file. An error is added to `problems`.
 pub(super) fn read(path: &Path, problems: &Problems) -> Option<Text> {
     let name = path.display().to_string();
-    let bytes = match read_regular(path, CONFIG_BYTES) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            let fault = match error {
-                ReadError::TooLarge(_) => {
-                    Fault::new(error.to_string(), "split it into files in conf.d")
-                }
-                ReadError::Io(_) | ReadError::Kind(_) => error.to_string().into(),
-            };
-            problems.push(Problem::of_file(name, fault));
-            return None;
-        }
+    let fault = |error: ReadError| match error {
+        ReadError::TooLarge(_) => Fault::new(error.to_string(), "split it into files in conf.d"),
+        ReadError::Io(_) | ReadError::Kind(_) => error.to_string().into(),
     };
+    let bytes = read_regular(path, CONFIG_BYTES);
+    let bytes = bytes.map_err(|error| problems.push(Problem::of_file(&name, fault(error)))).ok()?;
     match String::from_utf8(bytes) {
         Ok(text) => Some(Text { name, text }),
         Err(error) => {
@@ -105,7 +85,8 @@ pub(super) fn read_main(path: &Path, problems: &Problems) -> Option<Text> {
 /// Reads every `*.toml` of a folder, sorted by name, except hidden files, which are copies that editors
 /// keep. The folder may be missing.
 pub(super) fn read_folder(folder: &Path, problems: &Problems) -> Texts {
-    let mut paths = match list(folder) {
+    let paths = |entries: fs::ReadDir| entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths: Vec<PathBuf> = match fs::read_dir(folder).and_then(paths) {
         Ok(paths) => paths,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Texts { texts: Vec::new(), complete: true };
@@ -116,6 +97,10 @@ pub(super) fn read_folder(folder: &Path, problems: &Problems) -> Texts {
             return Texts::default();
         }
     };
+    paths.retain(|path| {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && path.extension().is_some_and(|extension| extension == "toml")
+    });
     paths.sort();
     if paths.len() > CONFIG_FILES {
         let message = format!("has {} files; {CONFIG_FILES} is the limit", paths.len());
@@ -125,18 +110,6 @@ pub(super) fn read_folder(folder: &Path, problems: &Problems) -> Texts {
     }
     let texts: Vec<_> = paths.iter().filter_map(|path| read(path, problems)).collect();
     Texts { complete: texts.len() == paths.len(), texts }
-}
-
-fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && path.extension().is_some_and(|extension| extension == "toml") {
-            paths.push(path);
-        }
-    }
-    Ok(paths)
 }
 
 /// Why a file cannot be read.
@@ -158,7 +131,7 @@ pub(super) fn read_regular(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Rea
         return Err(ReadError::Kind("a folder"));
     }
     if !kind.is_file() {
-        return Err(ReadError::Kind("no regular file"));
+        return Err(ReadError::Kind("not a regular file"));
     }
     let mut bytes = Vec::new();
     File::open(path)?.take(limit_bytes + 1).read_to_end(&mut bytes)?;

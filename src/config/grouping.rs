@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::condition::Key;
-use crate::document::{Section, Value};
+use crate::document::{OneOrMany, Section, Value};
 use crate::limits::KEY_PLACES;
 use crate::model::GroupRule;
 use crate::payload::Place;
@@ -35,7 +35,7 @@ impl Serialize for Grouping {
 
 /// Reads the keys. Problems go to the section's.
 pub(super) fn read(section: &Section<'_>) -> Option<Grouping> {
-    let on_dead = section.convert(section.get::<String>("on_dead"), |text| match text.parse() {
+    let on_dead = section.parse("on_dead", |text: String| match text.parse() {
         Ok(rule @ (GroupRule::Block | GroupRule::StepOver)) => Ok(rule),
         _ => Err(format!("must be 'block' or 'step-over', not '{text}'")),
     });
@@ -54,19 +54,15 @@ pub(super) fn read(section: &Section<'_>) -> Option<Grouping> {
 }
 
 fn read_places(section: &Section<'_>, key: &'static str) -> Option<Vec<Value<Place>>> {
-    let texts = section.texts(key)?;
-    if !(1..=KEY_PLACES).contains(&texts.len()) {
-        let message = format!("{} places; it may be 1 to {KEY_PLACES}", texts.len());
+    let count = section.value::<OneOrMany>(key)?.0.len();
+    if !(1..=KEY_PLACES).contains(&count) {
+        let message = format!("{count} places; it may be 1 to {KEY_PLACES}");
         section.report(&section.place_of(key)?, message);
     }
-    let place = |text: Value<String>| {
-        section.convert(Some(text), |text| match Place::parse(&text)? {
-            place if place.wildcards() > 0 => {
-                Err(format!("'{text}' may be several values, and a key has one: write no '*'"))
-            }
-            place => Ok(place),
-        })
-    };
-    let places: Vec<Option<_>> = texts.into_iter().map(place).collect();
-    places.into_iter().collect()
+    Some(section.list(key, |text| match Place::parse(&text)? {
+        place if place.wildcards() > 0 => {
+            Err(format!("'{text}' may be several values, and a key has one: write no '*'"))
+        }
+        place => Ok(place),
+    }))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::condition::{Condition, Key};
-use crate::document::{At, Fault, FromToml, Section, Value, nearest};
+use crate::document::{At, Fault, FromToml, Section, Value, did_you_mean};
 use crate::handler::Target;
 use crate::model::{EVENT_TYPE_MAX_BYTES, INTERNAL_SOURCE, Name, OnUnknown, RunnerName};
 use crate::payload::Place;
@@ -16,11 +16,11 @@ use crate::values::Template;
 use super::condition::{self, When};
 use super::grouping::{self, Grouping};
 use super::pace::{self, Pace};
-use super::read::{Context, Declared, bad_text, normal, parsed, path};
+use super::read::{Context, bad_text, normal, parsed, path, size};
 use super::requests::{self, Request};
 use super::secrets::{Reference, STARS};
 use super::shown;
-use super::values::{self, Fixed, Rules};
+use super::values::{self, Rules};
 use super::variables::{self, Variable};
 
 /// One handler, as `config show` prints it. Secrets are references.
@@ -116,7 +116,6 @@ pub(crate) struct Forward {
     #[serde(rename = "forward", serialize_with = "shown::text")]
     pub(crate) target: Target,
     /// Whether and how its requests are signed anew; `None` if the key is missing.
-    #[serde(serialize_with = "serialize_sign")]
     pub(crate) sign: Option<Value<Sign>>,
     #[serde(flatten)]
     pub(crate) request: Request,
@@ -131,6 +130,16 @@ pub(crate) enum Sign {
     Source,
     /// With this secret.
     With(Reference),
+}
+
+impl Serialize for Sign {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Sign::No => serializer.serialize_str("no"),
+            Sign::Source => serializer.serialize_str("yes"),
+            Sign::With(secret) => serializer.collect_str(&format_args!("{secret} {STARS}")),
+        }
+    }
 }
 
 #[derive(PartialEq, Serialize)]
@@ -185,24 +194,25 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let events = read_events(&section);
     let when = condition::read_when(&section);
     let grouping = grouping::read(&section);
-    let on_unknown = parsed::<OnUnknown>(&section, "on_unknown");
+    let on_unknown = parsed::<OnUnknown>(&section, "on_unknown").map(|written| written.value);
     let values = values::read(&section);
     let work = read_work(&section, context, &values);
     let replies = |source: &&Value<String>| context.replying.contains(&source.value);
     let answers = sources.iter().flatten().any(|source| replies(&source));
     if answers {
         let other = sources.iter().flatten().find(|source| !replies(source));
-        check_answers(&section, other, events.as_deref(), on_unknown.as_ref());
+        check_answers(&section, other, events.as_deref(), on_unknown);
     }
     let is_internal = |source: &Value<String>| source.value == INTERNAL_SOURCE;
-    if answers {
-        let help = "remove it: its caller waits for an answer";
-        let keys = CHOOSING_KEYS.map(|key| (key, help));
-        refuse(&section, &keys, "a handler that answers runs once for each key");
-    } else if sources.iter().flatten().any(is_internal) {
-        let keys = CHOOSING_KEYS.map(|key| (key, "remove it, and name the types in events"));
-        let message = "the receiver's own events are few, and are not chosen by their values";
-        refuse(&section, &keys, message);
+    let is_internal = sources.iter().flatten().any(is_internal);
+    for key in CHOOSING_KEYS {
+        if answers {
+            let help = "remove it: its caller waits for an answer";
+            section.refuse(key, "a handler that answers runs once for each key", help);
+        } else if is_internal {
+            let message = "the receiver's own events are few, and are not chosen by their values";
+            section.refuse(key, message, "remove it, and name the types in events");
+        }
     }
     let pace = pace::read(&section, answers);
     section.finish();
@@ -214,7 +224,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         when,
         grouping,
         on_unknown: match (on_unknown, &action) {
-            (Some(written), _) => written.value,
+            (Some(written), _) => written,
             (None, Action::Forward(_)) if !answers => OnUnknown::Rerun,
             (None, _) => OnUnknown::Hold,
         },
@@ -236,38 +246,26 @@ fn check_answers(
     section: &Section<'_>,
     other: Option<&Value<String>>,
     events: Option<&[Value<String>]>,
-    on_unknown: Option<&Value<OnUnknown>>,
+    on_unknown: Option<OnUnknown>,
 ) {
     if let Some(Value { value: other, at }) = other {
-        section.reject(
-            at,
-            format!("source '{other}' waits for no answer, and another of this handler does"),
-            "make two handlers: one that answers, and one that does not",
-        );
+        let message =
+            format!("source '{other}' waits for no answer, and another of this handler does");
+        let help = "make two handlers: one that answers, and one that does not";
+        section.reject(at, message, help);
     }
-    for at in ["max_attempts", "give_up_after"].into_iter().filter_map(|key| section.place_of(key))
-    {
-        section.reject(
-            &at,
-            "a handler that answers is tried once",
-            "remove it: a request with the same key runs it again if it is known to have failed",
-        );
+    for key in ["max_attempts", "give_up_after"] {
+        let help =
+            "remove it: a request with the same key runs it again if it is known to have failed";
+        section.refuse(key, "a handler that answers is tried once", help);
     }
-    if let Some(Value { value: OnUnknown::Rerun, at }) = on_unknown {
-        section.reject(
-            at,
-            "a handler that answers is not run again by itself",
-            "remove it: a job whose outcome is unknown is held, and the caller gets that as the answer",
-        );
+    if on_unknown == Some(OnUnknown::Rerun) {
+        let help = "remove it: a job whose outcome is unknown is held, and the caller gets that as the answer";
+        section.refuse("on_unknown", "a handler that answers is not run again by itself", help);
     }
-    if let (Some(at), Some(events)) = (section.place_of("events"), events)
-        && !events.iter().any(|event| event.value == "*")
-    {
-        section.reject(
-            &at,
-            "a handler that answers takes every event of its sources",
-            "write events = [\"*\"], and look at the type in the handler",
-        );
+    if events.is_some_and(|events| events.iter().all(|event| event.value != "*")) {
+        let help = "write events = [\"*\"], and look at the type in the handler";
+        section.refuse("events", "a handler that answers takes every event of its sources", help);
     }
 }
 
@@ -282,11 +280,15 @@ struct Work {
 fn read_work(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Option<Work> {
     let fault = match (section.has("command"), section.has("forward")) {
         (true, false) => {
-            refuse(section, &FORWARD_KEYS, "is for forwards, and this handler is a command");
+            for (key, help) in FORWARD_KEYS {
+                section.refuse(key, "is for forwards, and this handler is a command", help);
+            }
             return read_command(section, context, values);
         }
         (false, true) => {
-            refuse(section, &COMMAND_KEYS, "is for commands, and this handler is a forward");
+            for (key, help) in COMMAND_KEYS {
+                section.refuse(key, "is for commands, and this handler is a forward", help);
+            }
             return read_forward(section, context, values);
         }
         (true, true) => Fault::new(
@@ -307,18 +309,8 @@ fn read_work(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Op
     None
 }
 
-fn refuse(section: &Section<'_>, keys: &[(&'static str, &str)], message: &str) {
-    for (key, help) in keys {
-        if let Some(at) = section.place_of(key) {
-            section.reject(&at, message, *help);
-        }
-    }
-}
-
 fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<String>>> {
-    if section.lacks("source", "add source = \"NAME\", a source's name or a list of them") {
-        return None;
-    }
+    section.demand("source", "add source = \"NAME\", a source's name or a list of them");
     let sources = section.texts("source")?;
     if sources.is_empty() {
         section.problem("no source can reach this handler: 'source' is empty");
@@ -331,32 +323,22 @@ fn read_sources(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
             && source != INTERNAL_SOURCE
             && !known.keys().any(|name| name.as_str() == source)
         {
-            let help = which_sources(source, known);
+            let help = match known.is_empty() {
+                true => "no source is configured".to_owned(),
+                false => did_you_mean(source, known.keys().map(Name::as_str), "the sources"),
+            };
             section.reject(at, format!("there is no source '{source}'"), help);
         }
     }
     Some(sources)
 }
 
-fn which_sources(meant: &str, known: &Declared) -> String {
-    let names = || known.keys().map(Name::as_str);
-    match nearest(meant, names()) {
-        Some(near) => format!("did you mean '{near}'?"),
-        None if known.is_empty() => "no source is configured".to_owned(),
-        None => format!("the sources are: {}", names().collect::<Vec<_>>().join(", ")),
-    }
-}
-
 fn read_events(section: &Section<'_>) -> Option<Vec<Value<String>>> {
-    if section.lacks("events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them") {
-        return None;
-    }
+    section.demand("events", "add events = [\"TYPE\"], or events = [\"*\"] for all of them");
     let events = section.texts("events")?;
     if events.is_empty() {
-        section.problem(Fault::new(
-            "this handler wants no event: 'events' is empty",
-            "name the types it wants, or \"*\" for all of them",
-        ));
+        let help = "name the types it wants, or \"*\" for all of them";
+        section.problem(Fault::new("this handler wants no event: 'events' is empty", help));
     }
     for Value { value: event, at } in &events {
         let fixed = event.bytes().filter(|&b| b != b'*');
@@ -376,36 +358,62 @@ fn read_command(section: &Section<'_>, context: &Context<'_>, values: &Rules) ->
     let cwd = path(section, "cwd", context.folder);
     let env = variables::read_env(section, context.folder);
     let pass_env = variables::read_pass_env(section, &env);
-    let grace = context.duration(section, "grace", "command_grace_millis").value;
-    let timeout = context.duration(section, "timeout", "command_timeout_millis").value;
-    let concurrency = context.number(section, "concurrency", "command_concurrency_count").value;
-    let attempts = context.number(section, "max_attempts", "max_attempts_count").value;
+    let grace = context.duration(section, "grace", "command_grace_millis");
+    let timeout = context.duration(section, "timeout", "command_timeout_millis");
+    let concurrency = context.number(section, "concurrency", "command_concurrency_count");
+    let attempts = context.number(section, "max_attempts", "max_attempts_count");
     let runner = parsed(section, "runner")
-        .unwrap_or_else(|| Value { value: RunnerName::default(), at: section.here() });
+        .unwrap_or_else(|| Value::new(RunnerName::default(), section.here()));
     let (argv, program) = argv?;
-    let mut arguments = Vec::new();
+    let arguments = Vec::new();
+    let mut command = Command { argv, program, arguments, cwd, env, pass_env, grace, runner };
     if !values.is_empty() {
-        let cwd = cwd.as_ref().and_then(|cwd| Some((cwd.value.to_str()?, &cwd.at)));
         let written = section.texts("command").unwrap_or_default();
-        let fixed = Fixed { cwd, env: &env, pass_env: &pass_env };
-        arguments = values::arguments(section, &written, values, &fixed);
+        check_fixed(section, &written, values, &command);
+        command.arguments = values::arguments(section, &written, values);
     }
-    let command = Command { argv, program, arguments, cwd, env, pass_env, grace, runner };
     Some(Work {
         action: Action::Command(Box::new(command)),
         timeout,
-        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+        concurrency: size(concurrency),
         give_up: GiveUp::Attempts(u32::try_from(attempts).unwrap_or(u32::MAX)),
     })
 }
 
+/// Reports values in the program, the folder and the environment, and those that are set there too.
+fn check_fixed(section: &Section<'_>, argv: &[Value<String>], rules: &Rules, command: &Command) {
+    let program = argv.first().map(|word| (word.value.as_str(), &word.at));
+    let cwd = command.cwd.as_ref().and_then(|cwd| Some((cwd.value.to_str()?, &cwd.at)));
+    let texts = command.env.iter().filter_map(|(_, variable)| match &variable.value {
+        Variable::Text(text) => Some((text.as_str(), &variable.at)),
+        Variable::Reference(_) => None,
+    });
+    for (text, at) in program.into_iter().chain(cwd).chain(texts) {
+        if let Some(rule) =
+            rules.iter().find(|rule| text.contains(&format!("{{{}}}", rule.value.name)))
+        {
+            let name = &rule.value.name;
+            let message = format!("{{{name}}} is replaced in arguments only");
+            let help = format!("the command has it as its variable {name} already");
+            section.reject(at, message, help);
+        }
+    }
+    for Value { value: rule, at } in rules {
+        let set = command.env.iter().any(|(name, _)| *name == rule.name);
+        if set || command.pass_env.iter().any(|name| name.value == rule.name) {
+            let key = if set { "env" } else { "pass_env" };
+            section.reject(at, format!("{} is also in {key}", rule.name), "remove one of them");
+        }
+    }
+}
+
 fn read_forward(section: &Section<'_>, context: &Context<'_>, values: &Rules) -> Option<Work> {
-    let target = section.convert(section.get::<String>("forward"), |text| Target::parse(&text));
+    let target = section.parse("forward", |text: String| Target::parse(&text));
     let request = requests::read(section, target.as_ref(), values);
-    let timeout = context.duration(section, "timeout", "forward_timeout_millis").value;
-    let concurrency = context.number(section, "concurrency", "forward_concurrency_count").value;
-    let age = context.duration(section, "give_up_after", "give_up_after_millis").value;
-    let sign = section.convert(section.get::<Signed>("sign"), |Signed(signed)| match signed {
+    let timeout = context.duration(section, "timeout", "forward_timeout_millis");
+    let concurrency = context.number(section, "concurrency", "forward_concurrency_count");
+    let age = context.duration(section, "give_up_after", "give_up_after_millis");
+    let sign = section.parse("sign", |Signed(signed)| match signed {
         Ok(false) => Ok(Sign::No),
         Ok(true) => Ok(Sign::Source),
         Err(text) => Reference::parse(&text, context.folder).map(Sign::With),
@@ -417,7 +425,7 @@ fn read_forward(section: &Section<'_>, context: &Context<'_>, values: &Rules) ->
             request: request?,
         })),
         timeout,
-        concurrency: usize::try_from(concurrency).unwrap_or(usize::MAX),
+        concurrency: size(concurrency),
         give_up: GiveUp::After(age),
     })
 }
@@ -427,9 +435,11 @@ struct Signed(Result<bool, String>);
 
 impl FromToml for Signed {
     const EXPECTED: &'static str = "true, false or a reference such as \"file:/path\"";
-    fn from_toml(value: &toml::de::DeValue<'_>) -> Result<Self, Option<String>> {
-        let text = || value.as_str().map(|text| Err(text.to_owned()));
-        value.as_bool().map(Ok).or_else(text).map(Signed).ok_or(None)
+    fn from_toml(value: &toml::de::DeValue<'_>) -> Option<Result<Self, String>> {
+        Some(Ok(Signed(match value.as_bool() {
+            Some(signs) => Ok(signs),
+            None => Err(value.as_str()?.to_owned()),
+        })))
     }
 }
 
@@ -443,17 +453,18 @@ pub(super) fn as_list(line: &str) -> String {
 /// The command, and its program as it is written. A program with a slash is a path, from the configuration
 /// file's folder where it is relative; one without is looked up in `PATH`.
 fn read_argv(section: &Section<'_>, folder: &Path) -> Option<(Value<Vec<String>>, String)> {
-    if let Some(line) = section.text("command") {
-        let help = format!("write {}", as_list(&line.value));
-        section.reject(&line.at, "expected a list of strings, found string", help);
+    let written = section.raw("command")?;
+    if let Some(line) = written.get().as_str() {
+        let help = format!("write {}", as_list(line));
+        written.reject("expected a list of strings, found string", help);
         return None;
     }
-    let argv = section.convert(section.get::<Vec<String>>("command"), |argv| {
-        let Some(program) = argv.first() else {
+    let read = written.parse(|mut argv: Vec<String>| {
+        let Some(program) = argv.first().cloned() else {
             let help = "write the program and its arguments: [\"/path\", \"--flag\"]";
             return Err(Fault::new("the command is empty", help));
         };
-        if let Some(wrong) = bad_text(program) {
+        if let Some(wrong) = bad_text(&program) {
             let help = "its name or path comes first";
             return Err(Fault::new(format!("the program {wrong}"), help));
         }
@@ -461,38 +472,13 @@ fn read_argv(section: &Section<'_>, folder: &Path) -> Option<(Value<Vec<String>>
             let help = "no program can be given one";
             return Err(Fault::new("an argument has a NUL character", help));
         }
-        Ok(argv)
+        if program.contains('/') {
+            let help = "rename the configuration's folder";
+            let path = normal(&folder.join(&program)).into_os_string().into_string();
+            argv[0] = path.map_err(|_| Fault::new("the program's path is not UTF-8", help))?;
+        }
+        Ok((argv, program))
     })?;
-    let written = argv.value.first()?.clone();
-    if !written.contains('/') {
-        return Some((argv, written));
-    }
-    let argv =
-        section.convert(Some(argv), |mut argv| match normal(&folder.join(&written)).to_str() {
-            Some(absolute) => {
-                absolute.clone_into(&mut argv[0]);
-                Ok(argv)
-            }
-            None => {
-                let help = "rename the configuration's folder";
-                Err(Fault::new("the program's path is not UTF-8", help))
-            }
-        })?;
-    Some((argv, written))
-}
-
-/// The value for an operator; of a secret only the reference.
-pub(crate) fn sign_text(sign: &Sign) -> String {
-    match sign {
-        Sign::No => "no".to_owned(),
-        Sign::Source => "yes".to_owned(),
-        Sign::With(reference) => format!("{reference} {STARS}"),
-    }
-}
-
-fn serialize_sign<S: Serializer>(
-    sign: &Option<Value<Sign>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    sign.as_ref().map(|sign| sign_text(&sign.value)).serialize(serializer)
+    let Value { value: (argv, program), at } = read;
+    Some((Value { value: argv, at }, program))
 }

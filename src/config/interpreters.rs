@@ -1,185 +1,238 @@
-//! What the words of a command are to the programs that it names: which of them a shell or an interpreter would run.
+//! Which words of a command a shell or an interpreter would run, or would take for the program to start.
 //!
-//! Must stay true: a word that is taken for an argument is never run as a program's text by the programs below.
+//! Must stay true: a word that is a [`Role::Argument`] is never run as a text or started as a program by the programs
+//! in the tables below. Where their options are ambiguous, the word counts as what is run.
 
 /// What a word of a command is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Role {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role<'w> {
     Argument,
-    /// It belongs to a program that starts another: the other one, or how that is started.
-    Wrapped,
+    /// It says which program or script is started, or how.
+    Program,
     /// The text that this program runs.
-    Text(String),
+    Text(&'w str),
 }
 
-/// Programs that start another, and their options with an argument of its own.
-const WRAPPERS: &[(&str, &str)] = &[
-    ("env", "-u -C --unset --chdir"),
-    (
-        "sudo",
-        "-u -g -p -C -h -r -t -T -U -D -R --user --group --prompt --host --role --type --chdir --chroot",
-    ),
-    ("doas", "-u -C"),
-    ("nice", "-n --adjustment"),
-    ("timeout", "-k -s --kill-after --signal"),
-    ("nohup", ""),
-    ("setsid", ""),
-    ("ionice", "-c -n -p --class --classdata"),
-    ("stdbuf", "-i -o -e --input --output --error"),
-    ("busybox", ""),
+/// Programs that start another one: the letters of their options that do not take the next word as their argument, and
+/// how many operands stand before the other program.
+const STARTERS: &[(&str, &str, usize)] = &[
+    (FIND_ACTIONS, "", 0),
+    ("busybox nice numactl prlimit runuser setpriv stdbuf", "", 0),
+    ("chronic dumb-init fakeroot nohup pkexec setsid", "cw", 0),
+    ("chroot gosu setuidgid su-exec", "", 1),
+    ("chrt", "abdfiorvR", 1),
+    ("doas", "Lns", 0),
+    ("env", "0iv", 0),
+    ("flock", "eFnosuvx", 1),
+    ("ionice", "t", 0),
+    ("nsenter unshare", "aCcfFimnpruTU", 0),
+    ("strace", "cCdDfFiknqrtTvwxyYzZ", 0),
+    ("sudo", "AbBeEHiKklnNPsSvV", 0),
+    ("systemd-run", "dGPqrSt", 0),
+    ("taskset", "ac", 1),
+    ("time", "apqvV", 0),
+    ("timeout", "fpv", 1),
+    ("xargs", "0oprtx", 0),
 ];
 
-/// Programs that run a text: their names, the letters of the options before it, and their other options with an
-/// argument of its own.
+/// Actions of find, which start a program at any position.
+const FIND_ACTIONS: &str = "-exec -execdir -ok -okdir";
+
+/// Programs that may run any word behind them.
+const JOINERS: &str = "bun csh deno lua luajit parallel powershell pwsh script su tcsh watch";
+
+const SHELLS: &str = "sh bash dash ash zsh ksh mksh";
+
+/// Programs that run a text: the letters of their options that bring it, and of those that do not take the next word as
+/// their argument. A shell's option says that the first operand is the text.
 const INTERPRETERS: &[(&str, &str, &str)] = &[
-    (
-        "sh bash dash ash zsh ksh mksh fish csh tcsh su runuser",
-        "cC",
-        "-o +o -O +O --rcfile --init-file",
-    ),
-    ("python pypy", "c", "-W -X"),
-    ("perl", "eE", "-I -M"),
-    ("ruby", "e", "-I -r -C -E"),
-    ("node nodejs bun deno", "ep", "-r -C --require --import --loader"),
-    ("php", "rBRE", "-c -d -z"),
-    ("lua luajit", "e", "-l"),
+    (SHELLS, "c", "abcefhiklmnprstuvxBCDEHPV"),
+    ("awk gawk mawk", "eEf", "bcCdDghIkLMnNoOpPrsStV"),
+    ("fish", "cC", "ihlNnPpv"),
+    ("mariadb mysql", "e", ""),
+    ("node nodejs", "ep", "chiv"),
+    ("perl", "eE", "0acfilnpsStTuUvwWX"),
+    ("php", "BEfFrR", "aeilmnqsvw"),
+    ("psql", "cf", ""),
+    ("pypy python", "cm", "bBdEhiIOPqsSuvVx"),
     ("Rscript", "e", ""),
-    ("sed", "e", "-l -f"),
-    ("awk gawk mawk", "e", "-v -F -f -i -l --assign --include --field-separator"),
-    ("psql", "c", "-d -h -p -U"),
-    ("mysql mariadb", "e", "-u -h -P -D"),
+    ("ruby", "e", "acdlnpsSvw"),
+    ("sed", "ef", "Einrsuz"),
 ];
 
-/// Whether the word is one of a list.
-fn is_of(list: &str, word: &str) -> bool {
-    list.split(' ').any(|one| one == word)
-}
+/// Long options that bring a text. A program may let one shorten them.
+const LONG: &str = "command session-command init-command eval print expression execute exec run file source \
+    process-code process-begin process-end";
 
-/// Long options before a text.
-const LONG: &str = "--command --session-command --init-command --eval --print --expression --execute --run \
-    --split-string --source --process-code --process-begin --process-end";
+/// Programs, without their versions, whose arguments are a language: why values do not belong there, and what helps.
+pub(super) const LANGUAGES: &[(&str, &str, &str)] = &[
+    (
+        "ssh",
+        "ssh joins its arguments to one text, and a shell over there runs it",
+        "let a script over there read the event from standard input, or make sure by match that no value has a space or a shell's special character",
+    ),
+    (
+        "sqlite",
+        "sqlite3 runs the SQL and the commands in its arguments",
+        "let a script read the variable, or make sure by match that no value has a space, a quote, ';' or '.'",
+    ),
+    (
+        "make",
+        "make runs the commands in NAME=$(shell COMMAND)",
+        "write \"$$NAME\" in the rule for the variable of the environment, or make sure by match that no value has '=' or '$'",
+    ),
+];
 
-/// Whether a text follows this long option, which some programs let one abbreviate.
-fn brings_text(option: &str) -> bool {
-    LONG.split_whitespace()
-        .any(|one| one == option || (option.len() > 4 && one.starts_with(option)))
+/// How a program may read a word.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Option,
+    /// Behind an option that may take it as its argument.
+    OptionArgument,
+    Operand,
 }
 
 /// The role of each word.
-pub(super) fn roles(words: &[&str]) -> Vec<Role> {
+pub(super) fn roles<'w>(words: &[&'w str]) -> Vec<Role<'w>> {
     let mut roles = vec![Role::Argument; words.len()];
-    let mut at = 0;
-    while let Some((_, with_argument)) =
-        words.get(at).and_then(|word| WRAPPERS.iter().find(|(name, _)| *name == program(word)))
-    {
-        let begin = at + 1;
-        at = begin;
-        while let Some(word) = words.get(at) {
-            let is_option = word.starts_with('-') || word.contains('=');
-            let is_number =
-                word.starts_with(|c: char| c.is_ascii_digit() || c == '.') || *word == "inf";
-            if !is_option && !is_number {
-                break;
-            }
-            at += if is_of(with_argument, word) { 2 } else { 1 };
+    let mut started = 0;
+    for (at, word) in words.iter().enumerate() {
+        let name = program(word);
+        let is_started = at == started;
+        let (behind, roles) = (&words[at + 1..], &mut roles[at + 1..]);
+        if is_started || is_of(FIND_ACTIONS, word) {
+            let count = words_to_program(name, behind);
+            roles[..count].fill(Role::Program);
+            started = at + count;
         }
-        // The program too.
-        roles.iter_mut().take(at + 1).skip(begin).for_each(|role| *role = Role::Wrapped);
-    }
-    // Any other program may start what its arguments say: docker, xargs, flock, a script with "$@".
-    for (nth, word) in words.iter().enumerate().skip(at) {
-        texts(&words[nth + 1..], &program(word), nth == at, &mut roles[nth + 1..]);
+        // Without -u it does what su does.
+        let is_su = name == "runuser" && behind.first() != Some(&"-u");
+        if is_su || is_of(JOINERS, name) {
+            roles.fill(Role::Text(name));
+        }
+        // Also where no known program starts it: docker, or a script with "$@", may do so.
+        mark_texts(name, behind, is_started, roles);
     }
     roles
 }
 
-/// Finds the text that an interpreter runs among the words behind it. `is_first`: no other program starts it.
-fn texts(words: &[&str], program: &str, is_first: bool, roles: &mut [Role]) {
-    let known = INTERPRETERS.iter().find(|(names, ..)| is_of(names, program));
-    // It joins all words behind it into a script.
-    if is_of("pwsh powershell", program) {
-        roles.iter_mut().for_each(|role| *role = Role::Text(program.to_owned()));
-    }
-    let Some((_, letters, with_argument)) = known else { return };
-    // These take their options behind their arguments too.
-    let anywhere = matches!(program, "su" | "runuser" | "psql" | "mysql" | "mariadb" | "sed");
-    let is_shell = *letters == "cC";
-    // The first argument is the text of these, unless an option brings one.
-    let by_position =
-        is_first && matches!(program, "sed" | "awk" | "gawk" | "mawk") && !words.contains(&"-f");
-    // A long option that is not known may take the next word.
-    let (mut at, mut pending, mut unsure) = (0, by_position, false);
-    while let Some(word) = words.get(at) {
-        let (option, value) = word.split_once('=').unwrap_or((word, ""));
-        let is_long = word.starts_with("--");
-        let is_option = (word.len() > 1 && word.starts_with(['-', '+']))
-            || (program == "deno" && *word == "eval");
-        if !is_option {
-            if pending {
-                roles[at] = Role::Text(program.to_owned());
-                pending = false;
-                if is_shell && !anywhere {
-                    return;
-                }
-            } else if !anywhere && !std::mem::take(&mut unsure) {
+/// How many words behind a starter say which program it starts, and how: the last one is the program.
+fn words_to_program(name: &str, behind: &[&str]) -> usize {
+    let known = STARTERS.iter().find(|(names, ..)| is_of(names, name));
+    let Some((_, flags, operands)) = known else { return 0 };
+    // NAME=VALUE sets a variable.
+    let is_operand = |(word, kind): (&&str, Kind)| kind == Kind::Operand && !word.contains('=');
+    let words = behind.iter().zip(kinds(behind, flags)).enumerate();
+    let mut found = words.filter(|(_, word)| is_operand(*word));
+    found.nth(*operands).map_or(behind.len(), |(nth, _)| nth + 1)
+}
+
+/// Marks what an interpreter runs of the words behind it. If it may be only an argument of another program, its first
+/// operand counts as an argument too.
+fn mark_texts<'w>(name: &'w str, behind: &[&str], is_started: bool, roles: &mut [Role<'w>]) {
+    let known = INTERPRETERS.iter().find(|(names, ..)| is_of(names, name));
+    let Some((_, letters, flags)) = known else { return };
+    let text = Role::Text(name);
+    let first = match name {
+        "awk" | "gawk" | "mawk" | "sed" => text,
+        "mariadb" | "mysql" | "psql" => Role::Argument,
+        _ => Role::Program,
+    };
+    let mut operand = if is_started { first } else { Role::Argument };
+    let mut option = operand;
+    for ((word, kind), role) in behind.iter().zip(kinds(behind, flags)).zip(roles) {
+        if kind == Kind::Option {
+            option = operand;
+            if brings_text(word, letters) {
+                option = text;
+                operand = if is_of(SHELLS, name) { text } else { Role::Argument };
+            }
+        }
+        let found = if kind == Kind::Operand { operand } else { option };
+        if found != Role::Argument {
+            *role = found;
+        }
+        if kind == Kind::Operand {
+            operand = Role::Argument;
+            // All words behind a script are its arguments.
+            if first == Role::Program {
                 return;
             }
-        } else if *word == "--" && !pending {
-            return;
-        } else if is_of(with_argument, word) || (is_shell && !is_long && word.contains(['o', 'O']))
-        {
-            pending |= word.starts_with('-') && has_letter(word, letters);
-            at += 1;
-        } else if (is_long && brings_text(option)) || (program == "deno" && *word == "eval") {
-            pending = value.is_empty();
-            roles[at] = Role::Text(program.to_owned());
-        } else if !is_long && word.starts_with('-') && has_letter(word, letters) {
-            // A text may stand in the same word.
-            pending = true;
-            roles[at] = Role::Text(program.to_owned());
-        } else {
-            unsure = is_long && value.is_empty();
         }
-        at += 1;
     }
 }
 
-/// Whether one of the letters is among those that begin an option, before anything that is no letter.
-fn has_letter(option: &str, letters: &str) -> bool {
-    let cluster = option[1..].chars().take_while(char::is_ascii_alphanumeric);
-    cluster.into_iter().any(|c| letters.contains(c))
+/// How a program may read its words, if its options of the letters `flags` do not take the next word.
+fn kinds(words: &[&str], flags: &str) -> impl Iterator<Item = Kind> {
+    let (mut has_options, mut may_take) = (true, false);
+    words.iter().map(move |word| {
+        if has_options && word.starts_with(['-', '+']) {
+            has_options = *word != "--";
+            may_take = has_options && may_take_next(word, flags);
+            Kind::Option
+        } else if std::mem::take(&mut may_take) {
+            Kind::OptionArgument
+        } else {
+            Kind::Operand
+        }
+    })
+}
+
+fn may_take_next(option: &str, flags: &str) -> bool {
+    if option.starts_with("--") {
+        return !option.contains('=');
+    }
+    // A number at the end is the argument: -n5.
+    let has_number = option.ends_with(|c: char| c.is_ascii_digit());
+    !has_number && option.chars().skip(1).any(|letter| !flags.contains(letter))
+}
+
+/// Whether a text follows this option, or stands in the same word.
+fn brings_text(option: &str, letters: &str) -> bool {
+    if let Some(long) = option.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or(long);
+        return !name.is_empty() && LONG.split(' ').any(|known| known.starts_with(name));
+    }
+    let cluster = option.split(|c: char| !c.is_ascii_alphanumeric()).nth(1).unwrap_or_default();
+    option.starts_with('-') && cluster.contains(|letter| letters.contains(letter))
+}
+
+fn is_of(list: &str, word: &str) -> bool {
+    list.split(' ').any(|one| one == word)
 }
 
 /// The name of a program, without its folder and version.
-fn program(word: &str) -> String {
+fn program(word: &str) -> &str {
     let name = word.rsplit('/').next().unwrap_or(word);
-    let end = |c: char| c.is_ascii_digit() || c == '.' || c == '-';
-    name.trim_end_matches(end).to_owned()
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
 }
 
-/// Whether the command hands its arguments to a shell on another machine.
-pub(super) fn is_remote(words: &[&str]) -> bool {
-    words.iter().any(|word| program(word) == "ssh")
+/// Whether one of the words is a program of this list.
+pub(super) fn names(list: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| is_of(list, program(word)))
 }
 
-/// How values reach a text that a program runs: for a shell the command with the values as its arguments.
-pub(super) fn mended(words: &[&str], program: &str, names: &[&str]) -> String {
-    let text = |word: &&str| names.iter().any(|name| word.contains(&format!("{{{name}}}")));
-    let is_shell = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh"].contains(&program);
-    let (Some(at), true) = (words.iter().position(text), is_shell) else {
+/// How the values `names` reach the text at `at` that a program runs: for a shell the command with the values as its
+/// arguments.
+pub(super) fn fix(words: &[&str], at: usize, program: &str, names: &[&str]) -> String {
+    if words[at].starts_with('-') || !is_of(SHELLS, program) {
         let variable = names.first().copied().unwrap_or_default();
         return format!("let it read the variable {variable} from its environment");
-    };
+    }
     let mut fixed: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     if at + 1 == fixed.len() {
         fixed.push(program.to_owned());
     }
     for name in names {
-        let number = fixed.len() - at - 1;
-        for written in [format!("\"{{{name}}}\""), format!("'{{{name}}}'"), format!("{{{name}}}")] {
-            fixed[at] = fixed[at].replace(&written, &format!("\"${number}\""));
+        let parameter = match fixed.len() - at - 1 {
+            number @ 0..=9 => format!("\"${number}\""),
+            number => format!("\"${{{number}}}\""),
+        };
+        let value = format!("{{{name}}}");
+        for written in [format!("\"{value}\""), format!("'{value}'"), value.clone()] {
+            fixed[at] = fixed[at].replace(&written, &parameter);
         }
-        fixed.push(format!("{{{name}}}"));
+        fixed.push(value);
     }
     format!("write {fixed:?}")
 }
@@ -188,12 +241,12 @@ pub(super) fn mended(words: &[&str], program: &str, names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// The roles as letters: an argument, a wrapped word, a program's text.
+    /// The roles as letters: an argument, what chooses a program, a text.
     fn letters(line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
-        let letter = |role: &Role| match role {
+        let letter = |role: &Role<'_>| match role {
             Role::Argument => 'a',
-            Role::Wrapped => 'w',
+            Role::Program => 'p',
             Role::Text(_) => 't',
         };
         roles(&words).iter().skip(1).map(letter).collect()
@@ -204,49 +257,117 @@ mod tests {
         for (line, wanted) in [
             ("deploy -c X -e X", "aaaa"),
             ("sh -c X sh X", "ttaa"),
+            ("sh X", "p"),
             ("/bin/bash -lc X", "tt"),
-            ("bash -eo pipefail -c X X", "aatta"),
-            ("bash -o pipefail -ec X", "aatt"),
-            ("bash --norc -c -e X X", "atata"),
-            ("sh deploy.sh -c X", "aaa"),
-            ("sh -- -c X", "aaa"),
+            ("bash -eo pipefail -c X X", "pptta"),
+            ("bash -o pipefail -ec X", "pptt"),
+            ("bash --norc -c -e X X", "pttta"),
+            ("bash -co pipefail X X X", "tttaa"),
+            ("bash -x deploy.sh X", "ppa"),
+            ("bash --login deploy.sh X", "ppp"),
+            ("bash --login -- deploy.sh X", "pppa"),
+            ("bash --rcfile X -c X sh X", "ppttaa"),
+            ("sh deploy.sh -c X", "paa"),
+            ("sh -- -c X", "ppa"),
             ("sh -cX X", "tt"),
-            ("python3.11 -u -c X X", "atta"),
-            ("python -W ignore -c X", "aatt"),
-            ("python3 deploy.py -c X", "aaa"),
-            ("perl -I lib -ne X X", "aatta"),
-            ("perl -MPOSIX -eX X", "att"),
+            ("python3.11 -u -c X X", "ptta"),
+            ("python -W ignore -c X", "pptt"),
+            ("python3 deploy.py -c X", "paa"),
+            ("python3 -m X X", "tta"),
+            ("python - X", "pp"),
+            ("perl -I lib -ne X X", "pptta"),
+            ("perl -MPOSIX -eX X", "ptt"),
+            ("perl -0pe X X", "tta"),
+            ("perl -M X X", "ppp"),
             ("ruby -e X -e X", "tttt"),
             ("node --eval=X X", "ta"),
             ("node --eval X X", "tta"),
-            ("node -r x -p X", "aatt"),
+            ("node -r x -p X", "pptt"),
             ("php -r X -- X", "ttaa"),
-            ("su deploy -c X", "att"),
-            ("sed -n X X", "ata"),
+            ("su deploy -c X", "ttt"),
+            ("su X", "t"),
+            ("sed -n X X", "tta"),
             ("sed -e X X -e X", "ttatt"),
+            ("sed --e X X", "tta"),
+            ("sed -n -f X X", "ttta"),
             ("awk X X", "ta"),
-            ("awk -f X X", "aaa"),
-            ("env A=X sh -c X", "wwtt"),
-            ("env -u A -i sh -c X", "wwwwtt"),
-            ("env -S X", "ww"),
-            ("sudo -u X nice -n 5 timeout 5s sh -c X sh X", "wwwwwwwwttaa"),
-            ("sudo deploy X", "wa"),
-            ("nice X", "w"),
-            ("busybox sh -c X", "wtt"),
+            ("awk -f X X", "tta"),
+            ("awk -F: X X", "ttt"),
+            ("awk -vA=X X", "tt"),
+            ("env A=X sh -c X", "pptt"),
+            ("env -u A -i sh -c X", "pppptt"),
+            ("env -S X", "pp"),
+            ("env -S sh X", "ppp"),
+            ("env - X", "pp"),
+            ("sudo -u X nice -n 5 timeout 5s sh -c X sh X", "ppppppppttaa"),
+            ("sudo deploy X", "pa"),
+            ("sudo -nu deploy X", "ppp"),
+            ("sudo --user deploy X", "ppp"),
+            ("sudo -ZZ deploy X", "ppp"),
+            ("sudo -ZZ -- deploy X", "pppa"),
+            ("nice X", "p"),
+            ("nice -n5 deploy X", "ppa"),
+            ("busybox sh -c X", "ptt"),
             ("docker exec -i box sh -c X", "aaaatt"),
+            ("docker exec box sh deploy.sh -c X", "aaaaaa"),
+            ("kubectl get node X", "aaa"),
             ("sh -c X sh python3 -c X", "ttaatt"),
             ("deploy --with sed X", "aaa"),
-            ("bash -oc pipefail X X", "aata"),
+            ("bash -oc pipefail X X", "ttta"),
             ("pwsh -Command X X", "ttt"),
+            ("docker exec box pwsh -Command X X", "aaattt"),
             ("deno eval X", "tt"),
-            ("gawk -i inplace X X", "aata"),
+            ("gawk -i inplace X X", "ttta"),
             ("gawk --source X X", "tta"),
-            ("su deploy --comm X", "att"),
+            ("su deploy --comm X", "ttt"),
             ("fish -C X", "tt"),
-            ("node --input-type module -e X", "aatt"),
-            ("timeout .5 X", "ww"),
+            ("tcsh -c X X", "ttt"),
+            ("fish -C X -c X X", "tttta"),
+            ("lua -e X X", "ttt"),
+            ("node --input-type module -e X", "pptt"),
+            ("psql -d X -tAc X", "aatt"),
+            ("timeout .5 X", "pp"),
+            ("timeout -k 5 10 deploy X", "ppppa"),
+            ("flock X", "p"),
+            ("flock -n /run/lock X", "ppp"),
+            ("flock -n /run/lock deploy X", "pppa"),
+            ("flock /run/lock -c X", "ppp"),
+            ("chroot / X", "pp"),
+            ("chroot / deploy X", "ppa"),
+            ("xargs X", "p"),
+            ("xargs -0 -n1 deploy X", "pppa"),
+            ("xargs -I {} sh -c X", "ppptt"),
+            ("systemd-run --user X", "pp"),
+            ("systemd-run --user --pipe -- deploy X", "ppppa"),
+            ("systemd-run --pipe deploy X", "ppp"),
+            ("runuser -u deploy -- X", "pppp"),
+            ("runuser -u deploy -- deploy X", "ppppa"),
+            ("runuser deploy -c X", "ttt"),
+            ("runuser deploy X", "tt"),
+            ("unshare -r X", "pp"),
+            ("unshare -r deploy X", "ppa"),
+            ("chrt -f 10 X", "ppp"),
+            ("chrt 10 deploy X", "ppa"),
+            ("taskset -c 0-3 X", "ppp"),
+            ("taskset -c 0-3 deploy X", "pppa"),
+            ("strace -f -o log X", "pppp"),
+            ("strace -f -o log deploy X", "ppppa"),
+            ("watch -n 5 deploy X", "tttt"),
+            ("find . -name X -exec X X ;", "aaaapaa"),
+            ("find . -exec env X ;", "aappa"),
+            ("find . -exec rm {} + -exec sh -c X ;", "aapaaaptta"),
+            ("find -exec", "a"),
+            ("nice", ""),
         ] {
             assert_eq!(letters(line), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn the_tenth_value_of_a_shell_is_written_in_braces() {
+        let names = ["A", "B", "C", "D", "E", "F", "G", "H", "I", "J"];
+        let text: String = names.iter().map(|name| format!("{{{name}}} ")).collect();
+        let fix = fix(&["sh", "-c", &text], 2, "sh", &names);
+        assert!(fix.contains(r#"\"$9\" \"${10}\" "#), "{fix}");
     }
 }

@@ -48,7 +48,9 @@ fn hides_the_store(found: &[Problem], understood: &Config) -> bool {
 const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
 
 fn read(path: &Path, problems: &Problems) -> Option<Config> {
-    let folder = files::folder_of(path, problems)?;
+    // As the operator wrote it, for messages; relative paths in the configuration begin in the absolute one.
+    let written = path.parent().unwrap_or(Path::new(""));
+    let folder = files::absolute(written, problems)?;
     let main = files::read_main(path, problems)?;
     let whole = Document::parse(&main.name, &main.text, problems);
     let main_is_whole = whole.is_some();
@@ -57,23 +59,24 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     let ignored = Problems::new();
     let of_main = if main_is_whole { problems } else { &ignored };
     let main_root = main_document.root(of_main);
-    let settings = settings::read(&main_root, &folder.absolute);
+    let settings = settings::read(&main_root, &folder);
 
-    let dropped = files::read_folder(&folder.written.join("conf.d"), problems);
-    let parse = |file| -> Option<Document<'_>> { parse(file, problems) };
-    let documents: Vec<_> = dropped.texts.iter().filter_map(parse).collect();
+    let dropped = files::read_folder(&written.join("conf.d"), problems);
+    let texts = dropped.texts.iter();
+    let documents: Vec<_> =
+        texts.filter_map(|file| Document::parse(&file.name, &file.text, problems)).collect();
     let roots = documents.iter().map(|document| document.root(problems)).inspect(main_only);
     let roots: Vec<_> = std::iter::once(main_root).chain(roots).collect();
     // A name that seems to be missing may be in a file that could not be read.
     let complete = main_is_whole && dropped.complete && roots.len() == dropped.texts.len() + 1;
 
     let unwise = Problems::new();
-    let providers = folder.written.join("providers");
+    let providers = written.join("providers");
     let catalogue = providers::read(&providers, problems, &unwise);
     let (source_names, source_sections) = named(&roots, "sources", "source");
     let (_, handler_sections) = named(&roots, "handlers", "handler");
     let context = Context {
-        folder: &folder.absolute,
+        folder: &folder,
         limits: &settings.limits,
         catalogue: &catalogue,
         sources: complete.then_some(&source_names),
@@ -113,17 +116,11 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     })
 }
 
-fn parse<'t>(file: &'t files::Text, problems: &Problems) -> Option<Document<'t>> {
-    Document::parse(&file.name, &file.text, problems)
-}
-
 /// Reports the sections that a file in `conf.d` cannot have.
 fn main_only(root: &Section<'_>) {
     for key in MAIN_ONLY {
-        if let Some(at) = root.place_of(key) {
-            let message = format!("[{key}] belongs in the main configuration file");
-            root.reject(&at, message, "files in conf.d hold sources and handlers only");
-        }
+        let message = format!("[{key}] belongs in the main configuration file");
+        root.refuse(key, &message, "files in conf.d hold sources and handlers only");
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::document::{Problem, Problems};
+use crate::model::ReplayGuard;
 use crate::provider::Scheme;
 
 use super::files;
@@ -31,7 +32,7 @@ pub(super) fn read(folder: &Path, problems: &Problems, warnings: &Problems) -> C
             continue;
         };
         let name = scheme.name().to_owned();
-        if scheme.replay_is_idle() {
+        if scheme.signs_id() && scheme.guard != ReplayGuard::Off {
             let message = "[replay] has no effect: the signature covers the event id";
             warnings.push(Problem::of_file(&file.name, message));
         }

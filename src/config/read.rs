@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,15 +31,9 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     /// The number at `key`, in the unit and range of the limit `limit`, which is also the default.
-    pub(super) fn number(
-        &self,
-        section: &Section<'_>,
-        key: &'static str,
-        limit: &str,
-    ) -> Value<u64> {
+    pub(super) fn number(&self, section: &Section<'_>, key: &'static str, limit: &str) -> u64 {
         let default = || self.limits.get(limit).unwrap_or_default();
-        ranged(section, key, limit)
-            .unwrap_or_else(|| Value { value: default(), at: section.here() })
+        ranged(section, key, limit).map_or_else(default, |read| read.value)
     }
 
     /// The same for a limit in milliseconds.
@@ -47,27 +42,38 @@ impl Context<'_> {
         section: &Section<'_>,
         key: &'static str,
         limit: &str,
-    ) -> Value<Duration> {
-        let Value { value, at } = self.number(section, key, limit);
-        Value { value: Limits::duration(value), at }
+    ) -> Duration {
+        Limits::duration(self.number(section, key, limit))
     }
 }
 
 /// A number of the unit of the limit called `limit`, in the range of that limit.
 pub(super) fn ranged(section: &Section<'_>, key: &'static str, limit: &str) -> Option<Value<u64>> {
     let Limit { unit, range, .. } = limits::limit(limit)?;
-    let in_range = |value: u64| {
-        if range.contains(&value) {
-            return Ok(value);
-        }
-        let (least, most) = (unit.show(*range.start()), unit.show(*range.end()));
-        Err(format!("{} is out of range: it may be {least} to {most}", unit.show(value)))
-    };
+    let in_range = |value| in_range(value, range, |value| unit.show(value));
     match unit {
-        Unit::Bytes => section.convert(section.get(key), |Size(bytes)| in_range(bytes)),
-        Unit::Millis => section.convert(section.get(key), |time| in_range(millis(time))),
-        Unit::Count => section.convert(section.get(key), in_range),
+        Unit::Bytes => section.parse(key, |Size(bytes)| in_range(bytes)),
+        Unit::Millis => section.parse(key, |time| in_range(millis(time))),
+        Unit::Count => section.parse(key, in_range),
     }
+}
+
+/// The value if it is in the range; an `Err` shows both.
+pub(super) fn in_range<T: Copy + PartialOrd>(
+    value: T,
+    range: &RangeInclusive<T>,
+    show: impl Fn(T) -> String,
+) -> Result<T, String> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let [value, least, most] = [value, *range.start(), *range.end()].map(show);
+    Err(format!("{value} is out of range: it may be {least} to {most}"))
+}
+
+/// The value of a limit as a size in memory.
+pub(super) fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// A duration as the value of a limit.
@@ -80,9 +86,7 @@ pub(super) fn parsed<T>(section: &Section<'_>, key: &'static str) -> Option<Valu
 where
     T: FromStr<Err: Display>,
 {
-    section.convert(section.get::<String>(key), |text| {
-        text.parse().map_err(|error: T::Err| error.to_string())
-    })
+    section.parse(key, |text: String| text.parse().map_err(|error: T::Err| error.to_string()))
 }
 
 /// A path, made absolute: a relative one begins in the configuration file's folder.
@@ -91,14 +95,14 @@ pub(super) fn path(
     key: &'static str,
     folder: &Path,
 ) -> Option<Value<PathBuf>> {
-    section.convert(section.get::<String>(key), |text| match bad_text(&text) {
+    section.parse(key, |text: String| match bad_text(&text) {
         None => Ok(normal(&folder.join(text))),
         Some(wrong) => Err(format!("the path {wrong}")),
     })
 }
 
 pub(super) fn header(section: &Section<'_>, key: &'static str) -> Option<Value<String>> {
-    section.convert(section.get::<String>(key), |name| {
+    section.parse(key, |name: String| {
         if is_header_name(&name) { Ok(name) } else { Err(format!("'{name}' is not a header name")) }
     })
 }

@@ -41,16 +41,8 @@ pub(crate) struct Replies {
 }
 
 /// The keys that have no effect without `reply = "handler"`.
-const KEYS: [&str; 8] = [
-    "reply_wait",
-    "keep_answers",
-    "keep_error_answers",
-    "request_fields",
-    "callers",
-    "caller_header",
-    "certificate_header",
-    "requests_per_minute",
-];
+const KEYS: &str = "reply_wait keep_answers keep_error_answers request_fields callers caller_header certificate_header \
+    requests_per_minute";
 
 /// How the source answers; `None` if it does not answer with its handler's answer. Problems go to the
 /// section's.
@@ -59,40 +51,41 @@ pub(super) fn read(
     scheme: Option<&Value<Arc<Scheme>>>,
     context: &Context<'_>,
 ) -> Option<Replies> {
-    let reply = section.convert(section.get::<String>("reply"), |text| match &*text {
+    let reply = section.parse("reply", |text: String| match &*text {
         "accepted" => Ok(false),
         "handler" => Ok(true),
         _ => Err(format!("must be 'accepted' or 'handler', not '{text}'")),
     });
     let Some(Value { at, .. }) = reply.filter(|reply| reply.value) else {
-        for at in KEYS.into_iter().filter_map(|key| section.place_of(key)) {
-            section.reject(
-                &at,
-                "a delivery to this source gets the answer that it is stored, and nothing more",
-                "add reply = \"handler\" where requests get their handler's answer",
-            );
+        for key in KEYS.split(' ') {
+            let message =
+                "a delivery to this source gets the answer that it is stored, and nothing more";
+            let help = "add reply = \"handler\" where requests get their handler's answer";
+            section.refuse(key, message, help);
         }
         return None;
     };
-    if let Some(at) = section.place_of("on_redelivery") {
-        section.reject(
-            &at,
-            "a repeated request to this source gets the stored answer",
-            "remove it: a repeat runs again only what is known to have failed",
-        );
-    }
-    let duration = |key, limit| context.duration(section, key, limit);
+    section.refuse(
+        "on_redelivery",
+        "a repeated request to this source gets the stored answer",
+        "remove it: a repeat runs again only what is known to have failed",
+    );
+    let fields = section.list("request_fields", |text| Pointer::parse(&text)).into_iter();
+    let duration = |key, limit| {
+        let at = section.place_of(key).unwrap_or_else(|| section.here());
+        Value::new(context.duration(section, key, limit), at)
+    };
     let requests = context.number(section, "requests_per_minute", "requests_per_minute_count");
     let replies = Replies {
         at,
         wait: duration("reply_wait", "reply_wait_millis"),
         keep: duration("keep_answers", "keep_answers_millis"),
         keep_errors: duration("keep_error_answers", "keep_error_answers_millis").value,
-        fields: read_fields(section),
+        fields: fields.map(|field| field.value).collect(),
         callers: read_callers(section, context.folder),
         caller_header: header(section, "caller_header"),
         certificate_header: header(section, "certificate_header"),
-        requests_per_minute: u32::try_from(requests.value).ok().filter(|&requests| requests > 0),
+        requests_per_minute: u32::try_from(requests).ok().filter(|&requests| requests > 0),
     };
     if let Some(scheme) = scheme {
         check_provider(section, &replies, scheme);
@@ -141,23 +134,15 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
     }
 }
 
-fn read_fields(section: &Section<'_>) -> Vec<Pointer> {
-    let texts = section.texts("request_fields").unwrap_or_default().into_iter();
-    let pointers =
-        texts.filter_map(|text| section.convert(Some(text), |text| Pointer::parse(&text)));
-    pointers.map(|pointer| pointer.value).collect()
-}
-
 /// `[sources.NAME.callers]`: each caller's name, and its secrets.
 fn read_callers(section: &Section<'_>, folder: &Path) -> Vec<(Name, Value<Reference>)> {
     let Some(callers) = section.section("callers") else { return Vec::new() };
     let mut all: Vec<(Name, Value<Reference>)> = Vec::new();
-    let named = callers.named_texts();
-    if named.is_empty() {
+    if callers.members().next().is_none() {
         let help = "name at least one, such as shop = [\"file:/path\"]";
         callers.problem(Fault::new("no caller is named", help));
     }
-    for (caller, secrets) in named {
+    for (caller, secrets) in callers.members() {
         let name = match caller.parse::<Name>() {
             Ok(name) => name,
             Err(wrong) => {
@@ -165,7 +150,7 @@ fn read_callers(section: &Section<'_>, folder: &Path) -> Vec<(Name, Value<Refere
                 continue;
             }
         };
-        for secret in read_references(section, secrets, folder) {
+        for secret in read_references(section, secrets.texts().unwrap_or_default(), folder) {
             match all.iter().find(|(_, other)| other.value == secret.value) {
                 Some((other, _)) => {
                     let message =

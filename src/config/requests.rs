@@ -40,7 +40,7 @@ pub(super) fn read(
     values: &Rules,
 ) -> Option<Request> {
     let headers = read_headers(section, values);
-    let part = section.convert(section.get::<String>("part"), |text| match Place::parse(&text)? {
+    let part = section.parse("part", |text: String| match Place::parse(&text)? {
         Place::Json(pointer) if Place::Json(pointer.clone()).wildcards() == 0 => Ok(pointer),
         _ => Err(Fault::new(
             format!("'{text}' is not one part of a JSON body"),
@@ -48,7 +48,7 @@ pub(super) fn read(
         )),
     });
     let target = target?;
-    let path = section.convert(Some(target.clone()), |target| split(&target, values))?.value;
+    let path = target.clone().convert(section.problems(), |target| split(&target, values))?.value;
     Some(Request { path, headers, part })
 }
 
@@ -56,7 +56,8 @@ fn split(target: &Target, values: &Rules) -> Result<(Template, Option<Template>)
     let names = || values.iter().map(|rule| format!("{{{}}}", rule.value.name));
     if let Some(name) = names().find(|name| target.place().contains(name)) {
         let help = "write it into the path, the query or a header";
-        return Err(Fault::new(format!("{name} would decide where requests go to"), help));
+        let message = format!("{name} would decide where requests go to");
+        return Err(Fault::new(message, help));
     }
     let (path, query) = match target.path().split_once('?') {
         Some((path, query)) => (path, Some(query)),
@@ -91,13 +92,6 @@ fn read_headers(section: &Section<'_>, values: &Rules) -> Vec<Header> {
         }
     }
     headers
-}
-
-impl Request {
-    /// Whether it is anything but the delivery as it came.
-    pub(super) fn is_made(&self, values: &Rules) -> bool {
-        !values.is_empty() || !self.headers.is_empty() || self.part.is_some()
-    }
 }
 
 /// A header without a value may be a secret.

@@ -24,6 +24,7 @@ use crate::verify::{self, Resigner};
 use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
+use super::read::size;
 use super::requests::Request;
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;
@@ -47,9 +48,8 @@ impl Config {
         let sources = resolver.sources();
         let worker = |handler| resolver.worker(handler, &sources);
         let workers = self.handlers.iter().map(worker).collect();
-        let found = resolver.problems.into_sorted();
         let warnings = resolver.warnings.into_sorted();
-        if found.is_empty() { Ok(Resolved { sources, workers, warnings }) } else { Err(found) }
+        resolver.problems.none_or(Resolved { sources, workers, warnings })
     }
 }
 
@@ -68,8 +68,7 @@ impl Config {
             settings: resolver.command(handler, command),
         };
         let commands = self.commands_of(runner).map(configured).collect();
-        let found = resolver.problems.into_sorted();
-        if found.is_empty() { Ok(commands) } else { Err(found) }
+        resolver.problems.none_or(commands)
     }
 
     /// What [`Config::resolve`] and [`Config::resolve_commands`] of the default runner report, sorted. Another
@@ -129,17 +128,18 @@ impl Config {
 
     /// The form field of each of the handler's sources whose scheme has one.
     fn form_fields(&self, handler: &Handler) -> BTreeMap<Name, String> {
-        let sources = self.sources.iter().filter(|source| handler.takes(&source.name));
         let field =
             |source: &Source| Some((source.name.clone(), source.scheme.form_field()?.to_owned()));
-        sources.filter_map(field).collect()
+        self.sources_of(handler).filter_map(field).collect()
     }
 
     /// What the handler's values change in its requests; `None` if they are as the deliveries came.
     pub(super) fn request_of(&self, handler: &Handler, request: &Request) -> Option<RequestValues> {
         let headers = request.headers.iter();
         let none = || Values { rules: Vec::new(), form_fields: self.form_fields(handler) };
-        request.is_made(&handler.values).then(|| RequestValues {
+        let is_made =
+            !handler.values.is_empty() || !request.headers.is_empty() || request.part.is_some();
+        is_made.then(|| RequestValues {
             values: self.values_of(handler).unwrap_or_else(none),
             path: request.path.0.clone(),
             query: request.path.1.clone(),
@@ -388,7 +388,7 @@ impl<'a> Resolver<'a> {
                 most_delay: handler.pace.most_delay(),
             },
             concurrency: handler.concurrency,
-            rate: handler.pace.rate(),
+            rate: handler.pace.rate,
         }
     }
 
@@ -467,8 +467,4 @@ fn accept_wait(limits: &Limits, deadline: Option<Duration>) -> Duration {
 /// Bytes kept of each output: head, tail.
 fn output_bytes(limits: &Limits) -> (usize, usize) {
     (size(limits.output_head_bytes), size(limits.output_tail_bytes))
-}
-
-fn size(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

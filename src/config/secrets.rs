@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde::{Serialize, Serializer};
 use zeroize::Zeroizing;
 
 use crate::document::{Fault, Section, Value};
@@ -27,10 +27,12 @@ const OF_FOLDER: &str = "secrets_";
 /// Shown instead of a secret.
 pub(super) const STARS: &str = "***";
 
-/// The place of a secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The place of a secret. Serializes as the reference, and stars instead of the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reference {
+    #[serde(rename = "reference")]
     written: String,
+    #[serde(rename = "value", serialize_with = "stars")]
     place: Place,
 }
 
@@ -41,14 +43,8 @@ enum Place {
     Credential(String),
 }
 
-/// Serializes as the reference, and stars instead of the secret.
-impl Serialize for Reference {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut secret = serializer.serialize_struct("Reference", 2)?;
-        secret.serialize_field("reference", &self.written)?;
-        secret.serialize_field("value", STARS)?;
-        secret.end()
-    }
+fn stars<S: Serializer>(_: &Place, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(STARS)
 }
 
 /// Why a secret cannot be used. No message quotes it.
@@ -73,27 +69,24 @@ impl Reference {
     /// Reads the three forms; a relative path begins in `folder`. An error does not quote the text, which
     /// may be the secret itself.
     pub fn parse(text: &str, folder: &Path) -> Result<Reference, Fault> {
-        let wrong = match text.split_once(':') {
-            Some(("env", name)) if is_variable(name) => {
-                return Ok(Reference::new(text, Place::Variable(name.to_owned())));
-            }
+        let place = match text.split_once(':') {
+            Some(("env", name)) if is_variable(name) => Ok(Place::Variable(name.to_owned())),
+            Some(("env", _)) => Err("what follows 'env:' is not a variable name"),
             Some(("file", path)) if bad_text(path).is_none() => {
-                return Ok(Reference::new(text, Place::File(normal(&folder.join(path)))));
+                Ok(Place::File(normal(&folder.join(path))))
             }
+            Some(("file", _)) => Err("what follows 'file:' is not a path"),
             Some(("credential", name)) if is_file_name(name) => {
-                return Ok(Reference::new(text, Place::Credential(name.to_owned())));
+                Ok(Place::Credential(name.to_owned()))
             }
-            Some(("env", _)) => "what follows 'env:' is not a variable name",
-            Some(("file", _)) => "what follows 'file:' is not a path",
-            Some(("credential", _)) => "what follows 'credential:' is not a credential name",
-            _ => "expected a reference to a secret, not the secret itself (it is not shown here)",
+            Some(("credential", _)) => Err("what follows 'credential:' is not a credential name"),
+            _ => Err(
+                "expected a reference to a secret, not the secret itself (it is not shown here)",
+            ),
         };
         let help = "put the secret into a file that only hooklatch can read and write \"file:/path\", or write \"credential:NAME\" or \"env:NAME\"";
-        Err(Fault::new(wrong, help))
-    }
-
-    fn new(written: &str, place: Place) -> Self {
-        Reference { written: written.to_owned(), place }
+        let place = place.map_err(|wrong| Fault::new(wrong, help))?;
+        Ok(Reference { written: text.to_owned(), place })
     }
 
     /// The file it names, for a look at its permissions.
@@ -191,7 +184,7 @@ pub(super) fn read_references(
 ) -> Vec<Value<Reference>> {
     let mut references: Vec<Value<Reference>> = Vec::new();
     for text in texts {
-        let read = section.convert(Some(text), |text| Reference::parse(&text, folder));
+        let read = text.convert(section.problems(), |text| Reference::parse(&text, folder));
         let Some(reference) = read else { continue };
         if references.contains(&reference) {
             section.report(&reference.at, format!("'{}' is there twice", reference.value));

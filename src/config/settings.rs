@@ -116,15 +116,13 @@ impl Settings {
             self.server.listen = listen;
             self.server.listen_is_set = true;
         }
-        for proxy in section.texts("trusted_proxies").unwrap_or_default() {
-            let network = section.convert(Some(proxy), |text| {
-                network(&text).ok_or_else(|| {
-                    let message = format!("'{text}' is not an address or network");
-                    Fault::new(message, "write \"10.1.2.3\" or \"10.0.0.0/8\"")
-                })
-            });
-            self.server.trusted_proxies.extend(network.map(|network| network.value));
-        }
+        let proxies = section.list("trusted_proxies", |text| {
+            network(&text).ok_or_else(|| {
+                let message = format!("'{text}' is not an address or network");
+                Fault::new(message, "write \"10.1.2.3\" or \"10.0.0.0/8\"")
+            })
+        });
+        self.server.trusted_proxies = proxies.into_iter().map(|proxy| proxy.value).collect();
         section.finish();
     }
 
@@ -181,7 +179,7 @@ impl Settings {
 
 /// A numeric address with a port, such as `example`.
 fn address(section: &Section<'_>, key: &'static str, example: &str) -> Option<Value<SocketAddr>> {
-    section.convert(section.get::<String>(key), |text| {
+    section.parse(key, |text: String| {
         // Not resolved: it means this machine.
         let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
         numeric.as_ref().unwrap_or(&text).parse().map_err(|_| {

@@ -83,7 +83,7 @@ pub(super) fn scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S:
     let facts = [
         ("provider", Some(scheme.name().to_owned())),
         ("tolerance", scheme.tolerance().map(duration_text)),
-        ("resends_for", scheme.resends_for().map(duration_text)),
+        ("resends_for", scheme.delivery.resends_for.map(duration_text)),
     ];
     BTreeMap::from(facts).serialize(serializer)
 }

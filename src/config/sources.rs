@@ -69,10 +69,9 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
         if scheme.value.signs_url() && !section.has("public_url") {
-            section.problem(Fault::new(
-                format!("provider '{}' signs the URL", scheme.value.name()),
-                "add public_url, the URL that the provider was given",
-            ));
+            let message = format!("provider '{}' signs the URL", scheme.value.name());
+            let help = "add public_url, the URL that the provider was given";
+            section.problem(Fault::new(message, help));
         }
     }
     let at = section.here();
@@ -97,12 +96,10 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
 
 fn read_provider(section: &Section<'_>, context: &Context<'_>) -> Option<Value<Arc<Scheme>>> {
     let help = format!("add provider = \"NAME\"; {}", context.catalogue.names());
-    if section.lacks("provider", help) {
-        return None;
-    }
+    section.demand("provider", help);
     let Value { value: name, at } = section.get::<String>("provider")?;
     match context.catalogue.get(&name) {
-        Ok(scheme) => Some(Value { value: scheme, at }),
+        Ok(scheme) => Some(Value::new(scheme, at)),
         Err(None) => None,
         Err(Some(help)) => {
             section.reject(&at, format!("there is no provider '{name}'"), help);
@@ -122,11 +119,10 @@ fn check_signing(
     let provider = scheme.value.name();
     let allowed = allow_unsigned.as_ref().filter(|allow| allow.value);
     match (scheme.value.is_unsigned(), allowed) {
-        (true, Some(allow)) if replies.is_some() => section.reject(
-            &allow.at,
-            "a source that answers must know its callers",
-            "remove allow_unsigned",
-        ),
+        (true, Some(allow)) if replies.is_some() => {
+            let message = "a source that answers must know its callers";
+            section.reject(&allow.at, message, "remove allow_unsigned");
+        }
         // `replies::read` checks what proves the caller instead.
         (true, None) if replies.is_some() => {}
         (true, None) => section.reject(
@@ -167,10 +163,9 @@ fn check_signing(
 fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Value<Reference>>> {
     let texts = section.texts("secrets")?;
     let count = texts.len();
-    if count == 0
-        && let Some(at) = section.place_of("secrets")
-    {
-        section.reject(&at, "the list is empty", "name at least one, such as \"file:/path\"");
+    if count == 0 {
+        let help = "name at least one, such as \"file:/path\"";
+        section.refuse("secrets", "the list is empty", help);
     }
     let references = read_references(section, texts, context.folder);
     (count > 0 && references.len() == count).then_some(references)
@@ -178,9 +173,9 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
 
 fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {
     if !section.has("path") {
-        return Some(Value { value: format!("/hooks/{name}"), at: section.here() });
+        return Some(Value::new(format!("/hooks/{name}"), section.here()));
     }
-    section.convert(section.get::<String>("path"), |path| match bad_path(&path) {
+    section.parse("path", |path: String| match bad_path(&path) {
         None => Ok(path),
         Some(wrong) => Err(format!("'{path}' {wrong}")),
     })
@@ -190,23 +185,23 @@ fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {
 /// spellings of one path could reach two sources.
 fn bad_path(path: &str) -> Option<&'static str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&b);
-    if !path.starts_with('/') {
-        Some("does not start with '/'")
-    } else if path.contains(['?', '#']) {
-        Some("has a query or a fragment; the path alone chooses the source")
-    } else if !path.bytes().all(plain) {
-        Some("has a character that a URL's path does not show as it is")
-    } else if path.contains("//") || path.split('/').any(|step| matches!(step, "." | "..")) {
-        Some("is not normal: it has an empty, '.' or '..' step")
-    } else if RESERVED_PATHS.contains(&path) {
-        Some("is answered by the receiver itself")
-    } else {
-        None
-    }
+    let has_step = path.split('/').any(|step| matches!(step, "." | ".."));
+    first_wrong([
+        (!path.starts_with('/'), "does not start with '/'"),
+        (path.contains(['?', '#']), "has a query or a fragment; the path alone chooses the source"),
+        (!path.bytes().all(plain), "has a character that a URL's path does not show as it is"),
+        (path.contains("//") || has_step, "is not normal: it has an empty, '.' or '..' step"),
+        (RESERVED_PATHS.contains(&path), "is answered by the receiver itself"),
+    ])
+}
+
+/// The first of these texts that is true.
+fn first_wrong<const N: usize>(checks: [(bool, &'static str); N]) -> Option<&'static str> {
+    checks.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, wrong)| wrong)
 }
 
 fn read_public_url(section: &Section<'_>) -> Option<Value<String>> {
-    section.convert(section.get::<String>("public_url"), |url| match bad_url(&url) {
+    section.parse("public_url", |url: String| match bad_url(&url) {
         None => Ok(url),
         Some(wrong) => Err(Fault::new(
             format!("'{url}' {wrong}"),
@@ -217,16 +212,13 @@ fn read_public_url(section: &Section<'_>) -> Option<Value<String>> {
 
 fn bad_url(url: &str) -> Option<&'static str> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    match rest {
-        None => Some("does not start with https:// or http://"),
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => Some("has no host"),
-        Some(rest) if rest.split('/').next().is_some_and(|host| host.contains('@')) => {
-            Some("has a user name, which no provider signs")
-        }
-        Some(rest) if rest.contains(['?', '#']) => Some("has a query or a fragment"),
-        Some(rest) if !rest.bytes().all(|b| b.is_ascii_graphic()) => {
-            Some("has a space or another character that a URL cannot have")
-        }
-        Some(_) => None,
-    }
+    let Some(rest) = rest else { return Some("does not start with https:// or http://") };
+    let host = rest.split('/').next().unwrap_or_default();
+    let is_text = rest.bytes().all(|b| b.is_ascii_graphic());
+    first_wrong([
+        (host.is_empty(), "has no host"),
+        (host.contains('@'), "has a user name, which no provider signs"),
+        (rest.contains(['?', '#']), "has a query or a fragment"),
+        (!is_text, "has a space or another character that a URL cannot have"),
+    ])
 }

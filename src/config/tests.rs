@@ -399,10 +399,10 @@ fn the_pace_of_a_handler_is_read_with_its_defaults() {
     let (_dir, path) = written(text);
     let config = super::load(&path).unwrap();
     let pace = &config.handlers[0].pace;
-    let delay = pace.delay().unwrap();
+    let delay = pace.delay.unwrap();
     let seconds = Duration::from_secs;
     assert_eq!((delay.wait, delay.most), (seconds(30), seconds(300)));
-    let rate = pace.rate().unwrap();
+    let rate = pace.rate.unwrap();
     assert_eq!((rate.starts.get(), rate.per, rate.burst.get()), (30, seconds(60), 1));
     assert_eq!(pace.backoff, [seconds(10), seconds(60)]);
 }
@@ -415,9 +415,9 @@ fn a_pace_that_cannot_be_is_refused_where_it_stands() {
         ("coalesce_by = \"/a\"\ndelay_most = \"20s\"", "'delay_most' without 'delay'"),
         ("delay = \"30s\"\ndelay_most = \"90s\"", "'delay_most' without 'coalesce_by'"),
         ("burst = 2", "'burst' without 'rate'"),
-        ("rate = \"30\"", "'30' is no rate"),
-        ("rate = \"30/d\"", "'30/d' is no rate"),
-        ("rate = \"-1/s\"", "'-1/s' is no rate"),
+        ("rate = \"30\"", "'30' is not a rate"),
+        ("rate = \"30/d\"", "'30/d' is not a rate"),
+        ("rate = \"-1/s\"", "'-1/s' is not a rate"),
         ("rate = \"0/s\"", "0 is out of range: it may be 1 to 10000"),
         ("rate = \"1/s\"\nburst = 0", "0 is out of range: it may be 1 to 10000"),
         ("backoff = []", "0 pauses are listed: it may be 1 to 20"),

@@ -2,13 +2,13 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::document::{At, Fault, Section, Size, TextOrSection, Value, nearest};
+use crate::document::{Fault, Section, Size, Value, did_you_mean, nearest};
 use crate::limits::{Unit, VALUE_BYTES, VALUE_MOST_BYTES, VALUE_PATTERN_TEXT_BYTES, VALUES_COUNT};
 use crate::payload::Place;
 use crate::values::{Shape, Template, Unknown, ValueRule, WholePattern, is_value_name};
 
 use super::interpreters::{self, Role};
-use super::variables::Variable;
+use super::read::size;
 
 /// A handler's values, each with its position.
 pub(crate) type Rules = Vec<Value<ValueRule>>;
@@ -33,18 +33,12 @@ const HARMLESS: [&str; 3] = ["GIT_BRANCH", "GIT_COMMIT", "GIT_TAG"];
 pub(super) fn read(section: &Section<'_>) -> Rules {
     let Some(table) = section.section("values") else { return Vec::new() };
     let mut rules = Vec::new();
-    for (name, written) in table.texts_or_sections() {
-        let (at, rule) = match written {
-            TextOrSection::Text(from) => {
-                let at = from.at.clone();
-                (
-                    at,
-                    table
-                        .convert(Some(from), |from| place(&from))
-                        .map(|from| rule(&name, from.value)),
-                )
-            }
-            TextOrSection::Section(keys) => (keys.here(), read_rule(&name, keys)),
+    for (name, written) in table.members() {
+        let at = written.at();
+        let rule = if written.get().is_str() {
+            written.parse(|from: String| place(&from)).map(|from| rule(&name, from.value))
+        } else {
+            written.section().and_then(|keys| read_rule(&name, keys))
         };
         match bad_name(&name) {
             Some(fault) => table.report(&at, fault),
@@ -64,47 +58,37 @@ fn rule(name: &str, from: Option<Place>) -> ValueRule {
         shape: None,
         pattern: None,
         strip: String::new(),
-        max_bytes: bytes(VALUE_BYTES),
+        max_bytes: size(VALUE_BYTES),
         otherwise: None,
     }
 }
 
-fn bytes(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}
-
 fn read_rule(name: &str, keys: Section<'_>) -> Option<ValueRule> {
-    keys.lacks("from", "add from = \"/POINTER\", where the value stands in the event");
-    let from = keys.convert(keys.get::<String>("from"), |from| place(&from));
-    let shape = keys.convert(keys.get::<String>("is"), |text| shape(&text));
-    let pattern = keys.convert(keys.get::<String>("match"), |text| WholePattern::parse(&text));
-    let strip = keys.get::<String>("strip").map(|strip| strip.value);
-    let max = keys.convert(keys.get::<Size>("max"), |Size(size)| match size {
-        1..=VALUE_MOST_BYTES => Ok(bytes(size)),
+    keys.demand("from", "add from = \"/POINTER\", where the value stands in the event");
+    let from = keys.parse("from", |from: String| place(&from));
+    let shape = keys.parse("is", |text: String| shape(&text));
+    let pattern = keys.parse("match", |text: String| WholePattern::parse(&text));
+    let strip = keys.value::<String>("strip");
+    let max = keys.parse("max", |Size(bytes)| match bytes {
+        1..=VALUE_MOST_BYTES => Ok(size(bytes)),
         _ => Err(format!("a value may have 1 B to {}", Unit::Bytes.show(VALUE_MOST_BYTES))),
     });
-    let otherwise = keys.convert(keys.get::<String>("else"), |text| match text.contains('\0') {
+    let otherwise = keys.parse("else", |text: String| match text.contains('\0') {
         true => Err("it has a NUL character"),
         false => Ok(text),
     });
     if let (Some(Value { value: Shape::Json, at }), Some(from)) = (&shape, &from)
         && !matches!(from.value, None | Some(Place::Json(_)))
     {
-        keys.reject(
-            at,
-            "json is for what stands in a JSON body",
-            "leave it out, or choose another",
-        );
+        let help = "leave it out, or choose another";
+        keys.reject(at, "json is only for a value of a JSON body", help);
     }
     if let (Some(_), Some(max)) = (&pattern, &max)
         && max.value > VALUE_PATTERN_TEXT_BYTES
     {
         let most = Unit::Bytes.show(VALUE_PATTERN_TEXT_BYTES as u64);
-        keys.reject(
-            &max.at,
-            format!("match looks at {most} at most"),
-            "lower it, or leave match out",
-        );
+        let help = "lower it, or leave match out";
+        keys.reject(&max.at, format!("match looks at {most} at most"), help);
     }
     keys.finish();
     let rule = rule(name, from?.value);
@@ -132,21 +116,15 @@ fn place(text: &str) -> Result<Option<Place>, Fault> {
 }
 
 fn shape(text: &str) -> Result<Shape, Fault> {
-    let known = || Shape::ALL.iter().map(|(name, _)| *name);
     let found = Shape::ALL.iter().find(|(name, _)| *name == text);
     found.map(|(_, shape)| *shape).ok_or_else(|| {
-        let names = known().collect::<Vec<_>>().join(", ");
-        let help = nearest(text, known()).map(|near| format!("did you mean '{near}'?"));
-        let help = help.unwrap_or_else(|| format!("the shapes are: {names}"));
+        let help = did_you_mean(text, Shape::ALL.map(|(name, _)| name), "the shapes");
         Fault::new(format!("'{text}' is not a shape"), help)
     })
 }
 
 fn bad_name(name: &str) -> Option<Fault> {
-    let fits = |known: &str| match known.strip_suffix('*') {
-        Some(family) => name.starts_with(family),
-        None => name == known,
-    };
+    let fits = |known: &str| crate::pattern::Pattern::new(known, false).matches(name);
     if !is_value_name(name) {
         let help = "1 to 64 of A-Z, a-z, 0-9 and '_', not starting with a digit";
         Some(Fault::new(format!("'{name}' is not a value's name"), help))
@@ -154,18 +132,11 @@ fn bad_name(name: &str) -> Option<Fault> {
         Some(Fault::new(format!("{name} is hooklatch's own"), "choose another name"))
     } else if OBEYED.split(' ').any(fits) && !HARMLESS.contains(&name) {
         let message =
-            format!("programs obey the variable {name}, and who sends the event would set it");
+            format!("programs obey the variable {name}, and the sender of the event would set it");
         Some(Fault::new(message, "choose another name"))
     } else {
         None
     }
-}
-
-/// The parts of a command that no value may be in.
-pub(super) struct Fixed<'c> {
-    pub(super) cwd: Option<(&'c str, &'c At)>,
-    pub(super) env: &'c [(String, Value<Variable>)],
-    pub(super) pass_env: &'c [Value<String>],
 }
 
 /// The arguments of a command with values, behind its program. `argv` is as written. Problems go to the section's.
@@ -173,16 +144,14 @@ pub(super) fn arguments(
     section: &Section<'_>,
     argv: &[Value<String>],
     rules: &Rules,
-    fixed: &Fixed<'_>,
 ) -> Vec<Template> {
-    check_fixed(section, argv, rules, fixed);
     let words: Vec<&str> = argv.iter().map(|word| word.value.as_str()).collect();
     let roles = interpreters::roles(&words);
     let mut templates = Vec::new();
-    for (Value { value: word, at }, role) in argv.iter().zip(roles).skip(1) {
+    for (nth, (Value { value: word, at }, role)) in argv.iter().zip(roles).enumerate().skip(1) {
         match parse(word, rules) {
             Ok(template) => {
-                if let Some(fault) = misplaced(&template, &role, &words, rules) {
+                if let Some(fault) = misplaced(&template, role, &words, nth, rules) {
                     section.report(at, fault);
                 }
                 templates.push(template);
@@ -210,55 +179,38 @@ pub(super) fn parse(text: &str, rules: &Rules) -> Result<Template, Fault> {
     })
 }
 
-/// Reports values in the program, the folder and the environment, and those that are set there too.
-fn check_fixed(section: &Section<'_>, argv: &[Value<String>], rules: &Rules, fixed: &Fixed<'_>) {
-    let program = argv.first().map(|word| (word.value.as_str(), &word.at));
-    let texts = fixed.env.iter().filter_map(|(_, variable)| match &variable.value {
-        Variable::Text(text) => Some((text.as_str(), &variable.at)),
-        Variable::Reference(_) => None,
-    });
-    for (text, at) in program.into_iter().chain(fixed.cwd).chain(texts) {
-        if let Some(rule) =
-            rules.iter().find(|rule| text.contains(&format!("{{{}}}", rule.value.name)))
-        {
-            let name = &rule.value.name;
-            let message = format!("{{{name}}} is replaced in arguments only");
-            let help = format!("the command has it as its variable {name} already");
-            section.reject(at, message, help);
-        }
-    }
-    for Value { value: rule, at } in rules {
-        let set = fixed.env.iter().any(|(name, _)| *name == rule.name);
-        if set || fixed.pass_env.iter().any(|name| name.value == rule.name) {
-            let key = if set { "env" } else { "pass_env" };
-            section.reject(at, format!("{} is also in {key}", rule.name), "remove one of them");
-        }
-    }
-}
-
-/// Why the values of an argument may not stand there.
-fn misplaced(template: &Template, role: &Role, words: &[&str], rules: &Rules) -> Option<Fault> {
-    let name = template.names().next()?;
-    let said = |name: &str| {
-        let rule = rules.iter().map(|rule| &rule.value).find(|rule| rule.name == name);
-        rule.is_some_and(|rule| rule.pattern.is_some() || rule.shape.is_some_and(Shape::is_narrow))
+/// Why the values of the `nth` word may not stand there.
+fn misplaced(
+    template: &Template,
+    role: Role<'_>,
+    words: &[&str],
+    nth: usize,
+    rules: &Rules,
+) -> Option<Fault> {
+    let names: Vec<&str> = template.names().collect();
+    let name = names.first()?;
+    let is_vague = |name: &&&str| {
+        let rule = rules.iter().map(|rule| &rule.value).find(|rule| rule.name == **name);
+        rule.is_none_or(|rule| rule.pattern.is_none() && !rule.shape.is_some_and(Shape::is_narrow))
     };
-    match role {
-        Role::Wrapped => Some(Fault::new(
+    let (message, help) = match role {
+        Role::Program => (
             format!("{{{name}}} would decide what is run, or how"),
-            "write values behind the program",
-        )),
-        Role::Text(program) => Some(Fault::new(
+            "write values behind the program; where an option stands before the program, put -- between them".to_owned(),
+        ),
+        Role::Text(program) => (
             format!("{{{name}}} would become a part of the text that {program} runs"),
-            interpreters::mended(words, program, &template.names().collect::<Vec<_>>()),
-        )),
-        Role::Argument => template.names().find(|name| !said(name)).map(|name| {
-            Fault::new(
+            interpreters::fix(words, nth, program, &names),
+        ),
+        Role::Argument => {
+            let name = names.iter().find(is_vague)?;
+            (
                 format!("{{{name}}} stands in an argument, and nothing says what it may be"),
                 format!("add is = \"word\", \"ref\", \"sha\", \"int\", \"url\" or \"line\", or match, to {name}"),
             )
-        }),
-    }
+        }
+    };
+    Some(Fault::new(message, help))
 }
 
 /// As a table by name.

@@ -9,17 +9,8 @@ use super::read::is_variable;
 use super::secrets::Reference;
 
 /// The variables that tell a command about its event. They cannot be configured.
-const FACTS: [&str; 9] = [
-    "HOOKLATCH_SOURCE",
-    "HOOKLATCH_CALLER",
-    "HOOKLATCH_EVENT_ID",
-    "HOOKLATCH_EVENT_TYPE",
-    "HOOKLATCH_JOB",
-    "HOOKLATCH_ATTEMPT",
-    "HOOKLATCH_REPLAY",
-    "HOOKLATCH_RECEIVED_AT",
-    "HOOKLATCH_HANDLER",
-];
+const FACTS: &str = "HOOKLATCH_SOURCE HOOKLATCH_CALLER HOOKLATCH_EVENT_ID HOOKLATCH_EVENT_TYPE HOOKLATCH_JOB \
+    HOOKLATCH_ATTEMPT HOOKLATCH_REPLAY HOOKLATCH_RECEIVED_AT HOOKLATCH_HANDLER";
 
 /// The value of a configured variable.
 #[derive(PartialEq, Eq)]
@@ -34,7 +25,7 @@ pub(super) fn read_env(section: &Section<'_>, folder: &Path) -> Vec<(String, Val
     let Some(env) = section.section("env") else { return Vec::new() };
     let mut variables = Vec::new();
     for (name, text) in env.strings() {
-        let variable = env.convert(Some(text), |text| match bad_variable(&name) {
+        let variable = text.convert(env.problems(), |text| match bad_variable(&name) {
             Some(fault) => Err(fault),
             None => read_variable(text, folder),
         });
@@ -91,5 +82,6 @@ fn bad_variable(name: &str) -> Option<Fault> {
         return Some(Fault::new(message, "remove it"));
     }
     let message = || format!("{name} is set by hooklatch for every attempt").into();
-    (FACTS.contains(&name) || name.starts_with("HOOKLATCH_HEADER_")).then(message)
+    (FACTS.split(' ').any(|fact| fact == name) || name.starts_with("HOOKLATCH_HEADER_"))
+        .then(message)
 }

@@ -61,7 +61,7 @@ impl Config {
             patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),
             when: handler.condition().cloned(),
             key: handler.key(),
-            delay: handler.pace.delay(),
+            delay: handler.pace.delay,
         };
         Routes {
             source: source.name.clone(),

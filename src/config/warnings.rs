@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::document::{At, Fault, Problem, Problems, Value, nearest};
+use crate::document::{At, Fault, Problem, Problems, Value, did_you_mean};
 use crate::limits::Unit;
 use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
 use crate::pattern::Pattern;
@@ -14,7 +14,7 @@ use crate::verify;
 use super::condition;
 use super::configuration::Config;
 use super::handlers::{Action, Command, Forward, Handler};
-use super::interpreters;
+use super::interpreters::{self, names};
 use super::secrets::Reference;
 use super::settings::{LISTEN, METRICS_LISTEN, Settings};
 use super::sources::Source;
@@ -42,7 +42,7 @@ impl Config {
             match &handler.action {
                 Action::Command(command) => {
                     warn_of_written_secrets(&command.env, &found);
-                    warn_of_remote_shell(command, &found);
+                    warn_of_languages(command, &found);
                 }
                 Action::Forward(forward) => {
                     self.warn_of_old_signature(handler, forward, &found);
@@ -56,7 +56,7 @@ impl Config {
         found.into_sorted()
     }
 
-    fn sources_of(&self, handler: &Handler) -> impl Iterator<Item = &Source> {
+    pub(super) fn sources_of(&self, handler: &Handler) -> impl Iterator<Item = &Source> {
         self.sources.iter().filter(|source| handler.takes(&source.name))
     }
 
@@ -117,7 +117,7 @@ impl Config {
         let schemes: Vec<&Scheme> =
             self.sources_of(handler).map(|source| &*source.scheme).collect();
         let takes_internal = handler.takes_internal().is_some();
-        let is_typed = schemes.iter().any(|scheme| scheme.has_types());
+        let is_typed = schemes.iter().any(|scheme| !scheme.event.types.is_empty());
         for Value { value: entry, at } in &handler.events {
             let internal = Pattern::new(entry.as_str(), INTERNAL_TWO_LEVELS);
             let untyped = Pattern::new(entry.as_str(), false);
@@ -158,10 +158,7 @@ fn impossible(entry: &str, takes_internal: bool) -> Fault {
         return Fault::new(message, "write events = [\"*\"]");
     }
     let known = NoticeType::ALL.iter().map(|kind| kind.as_str());
-    let help = match nearest(entry, known.clone()) {
-        Some(near) => format!("did you mean '{near}'?"),
-        None => format!("its types are: {}", known.collect::<Vec<_>>().join(", ")),
-    };
+    let help = did_you_mean(entry, known, "its types");
     Fault::new(format!("source '{INTERNAL_SOURCE}' has no event of type '{entry}'"), help)
 }
 
@@ -202,13 +199,14 @@ pub(super) fn general(main: &str, settings: &Settings, sources: &[Source], found
     }
 }
 
-/// Values among the arguments of a command on another machine.
-fn warn_of_remote_shell(command: &Command, found: &Problems) {
+/// Values among the arguments of a command that takes them for a language.
+fn warn_of_languages(command: &Command, found: &Problems) {
     let words: Vec<&str> = command.argv.value.iter().map(String::as_str).collect();
-    if command.has_values() && interpreters::is_remote(&words) {
-        let message = "ssh joins its arguments to one text, and a shell over there runs it";
-        let help = "let a script over there read the event from standard input, or make sure by match that no value has a space or a shell's special character";
-        found.reject(&command.argv.at, message, help);
+    let mut languages = interpreters::LANGUAGES.iter();
+    if command.has_values()
+        && let Some((_, message, help)) = languages.find(|(name, ..)| names(name, &words))
+    {
+        found.reject(&command.argv.at, *message, *help);
     }
 }
 
@@ -227,22 +225,8 @@ fn warn_of_written_secrets(env: &[(String, Value<Variable>)], found: &Problems) 
 }
 
 /// Prefixes of the secrets that services issue.
-const SECRETS_BEGIN: [&str; 14] = [
-    "sk_live_",
-    "sk_test_",
-    "rk_live_",
-    "rk_test_",
-    "whsec_",
-    "ghp_",
-    "gho_",
-    "ghs_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "AKIA",
-    "-----BEGIN",
-];
+const SECRETS_BEGIN: &str = "sk_live_ sk_test_ rk_live_ rk_test_ whsec_ ghp_ gho_ ghs_ github_pat_ glpat- xoxb- xoxp- AKIA \
+    -----BEGIN";
 
 /// Whether a variable's text is likely a secret, by its shape or by the last word of its name.
 fn is_secret(name: &str, text: &str) -> bool {
@@ -250,7 +234,7 @@ fn is_secret(name: &str, text: &str) -> bool {
     let named = ["SECRET", "TOKEN", "PASSWORD", "PASSWD", "KEY"].contains(&last.as_str());
     let path = text.starts_with('/');
     (named && !text.is_empty() && !path)
-        || SECRETS_BEGIN.iter().any(|begin| text.starts_with(begin))
+        || SECRETS_BEGIN.split(' ').any(|begin| text.starts_with(begin))
 }
 
 /// A secret's file that every user of the machine may read or change.

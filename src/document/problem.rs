@@ -106,6 +106,12 @@ impl Problems {
         self.0.borrow().is_empty()
     }
 
+    /// The value if no problem was found, else all problems, sorted by file and position.
+    pub fn none_or<T>(self, value: T) -> Result<T, Vec<Problem>> {
+        let all = self.into_sorted();
+        if all.is_empty() { Ok(value) } else { Err(all) }
+    }
+
     /// All problems, sorted by file and position.
     pub fn into_sorted(self) -> Vec<Problem> {
         let mut all = self.0.into_inner();

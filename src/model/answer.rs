@@ -18,19 +18,8 @@ pub struct Answer {
 
 /// Headers of one message on one connection (RFC 9110, section 7.6.1, and the framing of RFC 9112, section 6), and
 /// headers that the receiver adds to every stored answer.
-const NOT_KEPT: [&str; 11] = [
-    "connection",
-    "content-length",
-    "date",
-    "idempotency-result",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "via",
-];
+const NOT_KEPT: &str = "connection content-length date idempotency-result keep-alive proxy-connection te trailer \
+    transfer-encoding upgrade via";
 
 /// Most bytes of the header lines that a command prints: as many as usual HTTP clients read.
 const BLOCK_BYTES: usize = 64 * 1024;
@@ -89,14 +78,13 @@ impl Answer {
             headers.all("connection").flat_map(|value| value.split(|&b| b == b',')).collect();
         let kept = |name: &str| {
             let same = |other: &&[u8]| other.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
-            !NOT_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name))
+            !NOT_KEPT.split(' ').any(|other| other.eq_ignore_ascii_case(name))
                 && !options.iter().any(same)
         };
         let mut own = Headers::new();
-        headers
-            .iter()
-            .filter(|(name, _)| kept(name))
-            .for_each(|(name, value)| own.push(name, value));
+        for (name, value) in headers.iter().filter(|(name, _)| kept(name)) {
+            own.push(name, value);
+        }
         Answer::STATUSES.contains(&status).then_some(Answer { status, headers: own, body })
     }
 
@@ -110,14 +98,10 @@ impl Answer {
         let begins = |name: &str| {
             output.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name.as_bytes()))
         };
-        if !begins("status:") && !begins("content-type:") {
-            headers.push("Content-Type", PLAIN);
-            return Answer::new(status, &headers, output.clone())
-                .ok_or_else(|| format!("{status} is not a status of an answer"));
-        }
+        let has_block = begins("status:") || begins("content-type:");
         let (mut status, mut at) = (status, 0);
         let within = &output[..output.len().min(BLOCK_BYTES)];
-        for number in 1.. {
+        for number in (1..).take_while(|_| has_block) {
             let rest = &within[at..];
             let end = rest.iter().position(|&byte| byte == b'\n');
             let end = end.ok_or("its header lines do not end with an empty line within 64 KiB")?;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::names::RunnerName;
-use super::text::json_text;
+use super::text::{BadText, json_text};
 use super::time::Timestamp;
 
 /// A job's id, which is also its idempotency key: a UUID of version 7. Its random bits keep the ids of two
@@ -38,14 +38,11 @@ impl fmt::Display for JobId {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b)")]
-pub struct BadJobId(String);
-
 impl FromStr for JobId {
-    type Err = BadJobId;
-    fn from_str(text: &str) -> Result<Self, BadJobId> {
-        Uuid::from_str(text).map(JobId).map_err(|_| BadJobId(text.to_owned()))
+    type Err = BadText;
+    fn from_str(text: &str) -> Result<Self, BadText> {
+        let expected = "a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b)";
+        Uuid::from_str(text).map(JobId).map_err(|_| BadText(text.to_owned(), expected))
     }
 }
 
@@ -103,19 +100,15 @@ impl fmt::Display for Incarnation {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an incarnation of a runner")]
-pub struct BadIncarnation(String);
-
 impl FromStr for Incarnation {
-    type Err = BadIncarnation;
-    fn from_str(text: &str) -> Result<Self, BadIncarnation> {
+    type Err = BadText;
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let read = || {
             let (boot, bits) = text.split_once('/')?;
             let bits = u128::from_str_radix(bits, 16).ok().filter(|_| bits.len() == 32)?;
             Some(Incarnation { boot: boot.parse().ok()?, bits })
         };
-        read().ok_or_else(|| BadIncarnation(text.to_owned()))
+        read().ok_or_else(|| BadText(text.to_owned(), "an incarnation of a runner"))
     }
 }
 

@@ -20,13 +20,14 @@ pub(crate) use answer::is_header_name;
 pub use broken::Broken;
 pub use group::GroupKey;
 pub use headers::{Blob, Facts, Headers};
-pub use ids::{BadIncarnation, BadJobId, Digest, Incarnation, JobId, Runner};
+pub use ids::{Digest, Incarnation, JobId, Runner};
 pub use names::{
-    BadEventId, BadName, BadRunnerName, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId,
-    EventType, INTERNAL_SOURCE, Name, RunnerName,
+    BadEventId, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId, EventType, INTERNAL_SOURCE,
+    Name, RunnerName,
 };
 pub use shell::{DEFAULT_CONFIG, config_option, shell_word};
-pub use time::{BadTimestamp, Timestamp};
+pub use text::BadText;
+pub use time::Timestamp;
 pub use words::{
     DeadReason, DropReason, GroupRule, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome,
     ReplayGuard, State, UnknownWord,

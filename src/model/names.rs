@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::shell::shell_word;
-use super::text::json_text;
+use super::text::{BadText, json_text};
 
 /// The source of the receiver's own events. A configured source cannot have this name.
 pub const INTERNAL_SOURCE: &str = "hooklatch";
@@ -17,12 +17,6 @@ pub const INTERNAL_SOURCE: &str = "hooklatch";
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
-)]
-pub struct BadName(String);
-
 impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
@@ -30,14 +24,17 @@ impl Name {
 }
 
 impl FromStr for Name {
-    type Err = BadName;
-    fn from_str(text: &str) -> Result<Self, BadName> {
+    type Err = BadText;
+    fn from_str(text: &str) -> Result<Self, BadText> {
         let alnum = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
         let good = bytes.len() <= 64
             && bytes.first().copied().is_some_and(alnum)
             && bytes.iter().all(|&b| alnum(b) || b == b'_' || b == b'-');
-        if good { Ok(Name(text.into())) } else { Err(BadName(text.to_owned())) }
+        let expected =
+            "a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'";
+        let name = good.then(|| Name(text.into()));
+        name.ok_or_else(|| BadText(text.to_owned(), expected))
     }
 }
 
@@ -45,12 +42,6 @@ impl FromStr for Name {
 /// but the default one runs as the user of that name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunnerName(Arc<str>);
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not a valid runner name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'"
-)]
-pub struct BadRunnerName(String);
 
 impl RunnerName {
     /// The runner of each handler that names none.
@@ -80,11 +71,13 @@ impl Default for RunnerName {
 }
 
 impl FromStr for RunnerName {
-    type Err = BadRunnerName;
-    fn from_str(text: &str) -> Result<Self, BadRunnerName> {
+    type Err = BadText;
+    fn from_str(text: &str) -> Result<Self, BadText> {
+        let expected =
+            "a valid runner name: 1 to 32 of a-z, 0-9, '_' and '-', not starting with '_' or '-'";
         match text.parse::<Name>() {
             Ok(Name(name)) if name.len() <= 32 => Ok(RunnerName(name)),
-            _ => Err(BadRunnerName(text.to_owned())),
+            _ => Err(BadText(text.to_owned(), expected)),
         }
     }
 }

@@ -1,5 +1,10 @@
 //! JSON strings for the types that have one text form.
 
+/// Why a text is not one of a type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not {1}")]
+pub struct BadText(pub(super) String, pub(super) &'static str);
+
 /// Serializes a type as its `Display` text, and deserializes it by its `FromStr`.
 macro_rules! json_text {
     ($name:ident) => {

@@ -2,33 +2,36 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use super::text::json_text;
+use super::text::{BadText, json_text};
 
 /// Wall time: milliseconds since 1970-01-01 00:00 UTC. Only `clock` makes one of "now".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    pub fn after(self, duration: std::time::Duration) -> Self {
-        Timestamp(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    pub fn after(self, duration: Duration) -> Self {
+        Timestamp(self.0.saturating_add(millis(duration)))
     }
 
-    pub fn before(self, duration: std::time::Duration) -> Self {
-        Timestamp(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    pub fn before(self, duration: Duration) -> Self {
+        Timestamp(self.0.saturating_sub(millis(duration)))
     }
 
     /// The time since `earlier`; zero if `earlier` is later.
-    pub fn since(self, earlier: Timestamp) -> std::time::Duration {
-        std::time::Duration::from_millis(
-            u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0),
-        )
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
     /// Whole seconds since 1970, rounded down.
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Timestamp {
@@ -41,16 +44,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an RFC 3339 time")]
-pub struct BadTimestamp(String);
-
 impl FromStr for Timestamp {
-    type Err = BadTimestamp;
-    fn from_str(text: &str) -> Result<Self, BadTimestamp> {
+    type Err = BadText;
+    fn from_str(text: &str) -> Result<Self, BadText> {
         text.parse::<jiff::Timestamp>()
             .map(|time| Timestamp(time.as_millisecond()))
-            .map_err(|_| BadTimestamp(text.to_owned()))
+            .map_err(|_| BadText(text.to_owned(), "an RFC 3339 time"))
     }
 }
 

@@ -158,17 +158,6 @@ impl Scheme {
         self.delivery.deadline
     }
 
-    /// How long after the first delivery the provider may repeat it, if that is known. Ids must be remembered
-    /// longer.
-    pub fn resends_for(&self) -> Option<Duration> {
-        self.delivery.resends_for
-    }
-
-    /// If not, every event has the type `?`.
-    pub fn has_types(&self) -> bool {
-        !self.event.types.is_empty()
-    }
-
     /// Whether a handler's entry `text` matches a type that the provider publishes; `None` if its file lists no
     /// types.
     pub fn lists(&self, text: &str) -> Option<bool> {
@@ -291,11 +280,6 @@ impl Scheme {
     /// Whether the signature covers every place of the event id.
     pub fn signs_id(&self) -> bool {
         self.event.ids.iter().all(|place| self.covers(place))
-    }
-
-    /// Whether the replay guard has no effect because the id is signed.
-    pub fn replay_is_idle(&self) -> bool {
-        self.signs_id() && self.guard != ReplayGuard::Off
     }
 
     /// The guard for an event of this type, if the id is not signed.

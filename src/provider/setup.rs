@@ -27,7 +27,7 @@ pub(super) fn read(root: &Section<'_>) -> Setup {
     let text = |key| section.get::<String>(key).map(|read| read.value);
     let setup = Setup {
         page: text("page"),
-        fields: section.get::<Vec<String>>("fields").map(|read| read.value).unwrap_or_default(),
+        fields: section.value::<Vec<String>>("fields").unwrap_or_default(),
         secret_from: text("secret_from"),
         sample_type: text("sample_type"),
         redeliver: text("redeliver"),

@@ -24,15 +24,21 @@ pub(crate) enum Part {
     Header(String),
 }
 
+/// The parts but headers, by name.
+const PARTS: [(&str, Part); 5] = [
+    ("timestamp", Part::Timestamp),
+    ("id", Part::Id),
+    ("body", Part::Body),
+    ("method", Part::Method),
+    ("url", Part::Url),
+];
+
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Part::Timestamp => f.write_str("{timestamp}"),
-            Part::Id => f.write_str("{id}"),
-            Part::Body => f.write_str("{body}"),
-            Part::Method => f.write_str("{method}"),
-            Part::Url => f.write_str("{url}"),
-            Part::Header(name) => write!(f, "{{header:{name}}}"),
+        match (self, PARTS.iter().find(|(_, part)| part == self)) {
+            (Part::Header(name), _) => write!(f, "{{header:{name}}}"),
+            (_, Some((name, _))) => write!(f, "{{{name}}}"),
+            (_, None) => Ok(()),
         }
     }
 }
@@ -145,15 +151,9 @@ impl Template {
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.parts().filter(|part| **part == Part::Body).count() {
-            0 => {
-                return Err(
-                    "has no {body}: a signature that leaves the body out proves nothing about it"
-                        .to_owned(),
-                );
-            }
-            1 => {}
-            _ => return Err("has {body} more than once".to_owned()),
+        if !self.has(&Part::Body) {
+            let why = "a signature that leaves the body out proves nothing about it";
+            return Err(format!("has no {{body}}: {why}"));
         }
         for (n, part) in self.parts().enumerate() {
             if self.parts().take(n).any(|earlier| earlier == part) {
@@ -182,21 +182,15 @@ fn fixed(part: &Part) -> bool {
 }
 
 fn part(name: &str) -> Result<Part, String> {
-    Ok(match name {
-        "timestamp" => Part::Timestamp,
-        "id" => Part::Id,
-        "body" => Part::Body,
-        "method" => Part::Method,
-        "url" => Part::Url,
-        _ => match name.strip_prefix("header:") {
-            Some(header) if crate::model::is_header_name(header) => Part::Header(header.to_owned()),
-            _ => {
-                return Err(format!(
-                    "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
-                ));
-            }
-        },
-    })
+    if let Some((_, part)) = PARTS.into_iter().find(|(known, _)| *known == name) {
+        return Ok(part);
+    }
+    match name.strip_prefix("header:") {
+        Some(header) if crate::model::is_header_name(header) => Ok(Part::Header(header.to_owned())),
+        _ => Err(format!(
+            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
+        )),
+    }
 }
 
 /// Whether cutting `part` + `literal` at the first `literal` gives `part`. An empty literal always

@@ -32,7 +32,7 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
     assert_eq!(github.deadline(), Some(Duration::from_secs(10)));
     assert!(github.two_levels() && !github.is_unsigned() && !github.signs_url());
     let stripe = Scheme::embedded("stripe").unwrap();
-    assert_eq!(stripe.resends_for(), Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(stripe.delivery.resends_for, Some(Duration::from_secs(3 * 86_400)));
     assert_eq!((stripe.body_limit_bytes(), stripe.deadline()), (None, None));
     assert!(Scheme::embedded("none").unwrap().is_unsigned());
     let keeps = stripe.delivery.keep_headers.clone();

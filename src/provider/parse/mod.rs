@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Delivery, Event, Proof, Scheme, Signature, Stamp, StampPlace};
+use super::{Delivery, Event, Proof, Scheme, StampPlace};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -38,7 +38,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let name = parsed(root, root.required::<String>("name"), |text| {
         text.parse::<Name>().map_err(|error| error.to_string())
     });
-    let vectors = root.get::<String>("vectors").map(|v| v.value);
+    let vectors = root.value::<String>("vectors");
     let (signature, timestamp) = proof::read(root);
     let event = event(root);
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
@@ -74,8 +74,9 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
             root.problem("{id} is signed, so event.id must be one header:NAME");
         }
-        let by_body = matches!(&scheme.timestamp, Some(Stamp { place: StampPlace::Json(_), .. }));
-        match (&scheme.timestamp, signed.has(&Part::Timestamp)) {
+        let stamp = scheme.timestamp.as_ref();
+        let by_body = stamp.is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
+        match (stamp, signed.has(&Part::Timestamp)) {
             (None, true) => root.problem(Fault::new("{timestamp} is signed, but there is no [timestamp]", "add [timestamp] with from, unit and tolerance")),
             (Some(_), true) if by_body => root
                 .problem("{timestamp} cannot be taken from the body, which is signed itself"),
@@ -89,13 +90,12 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     if unsigned_id && !root.has("replay") {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
-    if let Some(Signature { proof: Proof::Token, headers, .. }) = &scheme.signature {
-        let kept = |name: &&String| {
-            scheme.delivery.keep_headers.iter().any(|k| k.eq_ignore_ascii_case(name))
-        };
-        if let Some(name) = headers.iter().find(kept) {
-            root.problem(format!("delivery.keep_headers has {name}, which is the secret itself"));
-        }
+    let token = scheme.signature.iter().filter(|signature| signature.proof == Proof::Token);
+    let mut carriers = token.flat_map(|signature| &signature.headers);
+    let is_kept =
+        |name: &&String| scheme.keeps_headers().any(|kept| kept.eq_ignore_ascii_case(name));
+    if let Some(name) = carriers.find(is_kept) {
+        root.problem(format!("delivery.keep_headers has {name}, which is the secret itself"));
     }
 }
 
@@ -103,26 +103,28 @@ fn event(root: &Section<'_>) -> Option<Event> {
     let section = root.required_section("event", "add it with id and type")?;
     let ids = places(&section, section.required::<OneOrMany>("id"), true);
     let types = places(&section, section.get::<OneOrMany>("type"), false);
-    let subtype = section.get::<String>("subtype");
-    let subtype = match subtype {
-        None => None,
-        some => Some(parsed(&section, some, |text| match Place::parse(&text)? {
-            Place::Json(pointer) => Ok(pointer),
-            _ => Err(format!("'{text}' is not a json:/POINTER")),
-        })?),
-    };
-    let listed = parsed(&section, section.get::<Vec<String>>("types"), |texts| {
+    let subtype = section.parse("subtype", |text: String| match Place::parse(&text)? {
+        Place::Json(pointer) => Ok(pointer),
+        _ => Err(format!("'{text}' is not a json:/POINTER")),
+    });
+    let listed = section.parse("types", |texts: Vec<String>| {
         match texts.iter().find(|text| EventType::from_raw(text).raw().is_some()) {
             Some(bad) => Err(format!("'{bad}' is not an event type")),
             None => Ok(texts),
         }
     });
-    let form_field = section.get::<String>("form_field").map(|v| v.value);
-    let volatile = section.get::<Vec<String>>("volatile").map(|v| v.value).unwrap_or_default();
+    let form_field = section.value::<String>("form_field");
+    let volatile = section.value::<Vec<String>>("volatile").unwrap_or_default();
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
-    let (types, listed) = (types.unwrap_or_default(), listed.unwrap_or_default());
-    Some(Event { ids: ids?, types, subtype, listed, form_field, volatile })
+    Some(Event {
+        ids: ids?,
+        types: types.unwrap_or_default(),
+        subtype: subtype.map(|subtype| subtype.value),
+        listed: listed.map(|listed| listed.value).unwrap_or_default(),
+        form_field,
+        volatile,
+    })
 }
 
 fn places(
@@ -147,7 +149,7 @@ fn replay(root: &Section<'_>) -> (Option<ReplayGuard>, Vec<String>) {
     let words: Vec<(&str, ReplayGuard)> =
         ReplayGuard::ALL.iter().map(|g| (g.as_str(), *g)).collect();
     let guard = word(&section, "guard", &words);
-    let flag_types = section.get::<Vec<String>>("flag_types").map(|v| v.value).unwrap_or_default();
+    let flag_types = section.value::<Vec<String>>("flag_types").unwrap_or_default();
     section.finish();
     (guard, flag_types)
 }
@@ -160,9 +162,9 @@ fn delivery(root: &Section<'_>) -> Delivery {
         keep_headers: vec!["Content-Type".to_owned()],
     };
     let Some(section) = root.section("delivery") else { return delivery };
-    delivery.resends_for = section.get::<Duration>("resends_for").map(|v| v.value);
-    delivery.deadline = section.get::<Duration>("deadline").map(|v| v.value);
-    delivery.body_limit_bytes = parsed(&section, section.get("body_limit"), |Size(bytes)| {
+    delivery.resends_for = section.value::<Duration>("resends_for");
+    delivery.deadline = section.value::<Duration>("deadline");
+    let body_limit = section.parse("body_limit", |Size(bytes)| {
         match limits::limit("body_default_bytes").map(|limit| &limit.range) {
             Some(range) if !range.contains(&bytes) => {
                 Err(format!("must be {} to {} bytes", range.start(), range.end()))
@@ -170,9 +172,9 @@ fn delivery(root: &Section<'_>) -> Delivery {
             _ => Ok(bytes),
         }
     });
-    let kept = section.get::<Vec<String>>("keep_headers");
-    let kept = kept.map(|v| Value { value: OneOrMany(v.value), at: v.at });
-    delivery.keep_headers.extend(header_names(&section, kept).unwrap_or_default());
+    delivery.body_limit_bytes = body_limit.map(|limit| limit.value);
+    let kept = section.parse("keep_headers", header_names);
+    delivery.keep_headers.extend(kept.into_iter().flat_map(|kept| kept.value));
     section.finish();
     delivery
 }

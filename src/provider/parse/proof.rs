@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::values::{header_names, parsed, word};
+use super::values::{header_names, one_of, parsed, word};
 use crate::document::{OneOrMany, Section};
 use crate::limits::TOLERANCE_MAX;
 use crate::model::is_header_name;
@@ -13,14 +13,6 @@ use crate::provider::{
     Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
 };
 
-/// The value of `signature.algorithm`.
-#[derive(Clone, Copy)]
-enum Algorithm {
-    Hmac(Hash),
-    Token,
-    Unsigned,
-}
-
 /// The signature and the timestamp. The signature is `None` after a problem, and `Some(None)` for
 /// `algorithm = "none"`.
 pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Stamp>) {
@@ -28,29 +20,23 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
     let key = root.section("secret").map(key_text);
     let help = "add it; algorithm = \"none\" where nothing is signed";
     let Some(section) = root.required_section("signature", help) else { return (None, stamp) };
-    let algorithm = word(
-        &section,
-        "algorithm",
-        &[
-            ("hmac-sha1", Algorithm::Hmac(Hash::Sha1)),
-            ("hmac-sha256", Algorithm::Hmac(Hash::Sha256)),
-            ("hmac-sha512", Algorithm::Hmac(Hash::Sha512)),
-            ("token", Algorithm::Token),
-            ("none", Algorithm::Unsigned),
-        ],
-    );
-    if key.is_some() && matches!(algorithm, Some(Algorithm::Token | Algorithm::Unsigned)) {
+    let algorithms = ["hmac-sha1", "hmac-sha256", "hmac-sha512", "token", "none"];
+    let algorithm = one_of(&section, "algorithm", algorithms);
+    if key.is_some() && matches!(algorithm, Some("token" | "none")) {
         root.problem("[secret] says how a key is made, but the algorithm uses none");
     }
     let key = key.flatten().unwrap_or(KeyText::Text);
     let signature = match algorithm {
-        Some(Algorithm::Unsigned) => Some(None),
-        Some(Algorithm::Token) => carried(&section, Some(Proof::Token)).map(Some),
-        Some(Algorithm::Hmac(hash)) => carried(&section, hmac(&section, hash, key)).map(Some),
-        None => {
-            // Reads the other keys, so that a wrong algorithm does not also report them as unknown.
-            carried(&section, hmac(&section, Hash::Sha256, key));
-            None
+        Some("none") => Some(None),
+        Some("token") => carried(&section, Some(Proof::Token)).map(Some),
+        hash => {
+            // Of a wrong algorithm too, so that the other keys are not reported as unknown.
+            let known = match hash {
+                Some("hmac-sha1") => Hash::Sha1,
+                Some("hmac-sha512") => Hash::Sha512,
+                _ => Hash::Sha256,
+            };
+            carried(&section, hmac(&section, known, key)).filter(|_| hash.is_some()).map(Some)
         }
     };
     section.finish();
@@ -66,29 +52,25 @@ pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Sta
 
 /// Combines `proof` with the keys that say how the header carries it.
 fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
-    let headers = header_names(section, section.required::<OneOrMany>("header"));
+    let headers = section.required::<OneOrMany>("header");
+    let headers = parsed(section, headers, |OneOrMany(names)| header_names(names));
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
-    let prefix = section.get::<String>("prefix").map(|v| v.value).unwrap_or_default();
+    let prefix = section.value::<String>("prefix").unwrap_or_default();
     let format = format(section);
     Some(Signature { headers: headers?, repeatable, prefix, format: format?, proof: proof? })
 }
 
 fn format(section: &Section<'_>) -> Option<Format> {
-    #[derive(Clone, Copy)]
-    enum Kind {
-        Plain,
-        Pairs,
-        List,
+    if !section.has("format") {
+        return Some(Format::Plain);
     }
-    let kinds = [("plain", Kind::Plain), ("pairs", Kind::Pairs), ("list", Kind::List)];
-    let kind = if section.has("format") { word(section, "format", &kinds)? } else { Kind::Plain };
-    match kind {
-        Kind::Plain => Some(Format::Plain),
-        Kind::Pairs => {
+    match one_of(section, "format", ["plain", "pairs", "list"])? {
+        "pairs" => {
             let (separator, label) = (filled(section, "separator"), filled(section, "label"));
             Some(Format::Pairs { separator: separator?, label: label? })
         }
-        Kind::List => Some(Format::List { label: filled(section, "label")? }),
+        "list" => Some(Format::List { label: filled(section, "label")? }),
+        _ => Some(Format::Plain),
     }
 }
 
@@ -117,20 +99,14 @@ fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
 }
 
 fn key_text(section: Section<'_>) -> Option<KeyText> {
-    #[derive(Clone, Copy)]
-    enum Kind {
-        Text,
-        Base64,
-        Hex,
-    }
-    let kinds = [("text", Kind::Text), ("base64", Kind::Base64), ("hex", Kind::Hex)];
-    let key = word(&section, "encoding", &kinds).map(|kind| match kind {
-        Kind::Text => KeyText::Text,
-        Kind::Hex => KeyText::Hex,
-        Kind::Base64 => KeyText::Base64 {
-            prefix: section.get::<String>("prefix").map(|v| v.value).unwrap_or_default(),
-        },
-    });
+    let key =
+        one_of(&section, "encoding", ["text", "base64", "hex"]).map(|encoding| match encoding {
+            "base64" => {
+                KeyText::Base64 { prefix: section.value::<String>("prefix").unwrap_or_default() }
+            }
+            "hex" => KeyText::Hex,
+            _ => KeyText::Text,
+        });
     section.finish();
     key
 }

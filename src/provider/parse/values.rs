@@ -1,28 +1,23 @@
 //! Reads values of a provider file and reports errors.
 
-use crate::document::{Fault, OneOrMany, Section, Value, nearest};
+use crate::document::{Fault, Section, Value, nearest};
 use crate::model::is_header_name;
 
-pub(super) fn header_names(
-    section: &Section<'_>,
-    names: Option<Value<OneOrMany>>,
-) -> Option<Vec<String>> {
-    parsed(section, names, |OneOrMany(names)| {
-        match names.iter().find(|name| !is_header_name(name)) {
-            Some(bad) => Err(format!("'{bad}' is not a header name")),
-            None if names.is_empty() => Err("the list is empty".to_owned()),
-            None => Ok(names),
-        }
-    })
+pub(super) fn header_names(names: Vec<String>) -> Result<Vec<String>, String> {
+    match names.iter().find(|name| !is_header_name(name)) {
+        Some(bad) => Err(format!("'{bad}' is not a header name")),
+        None if names.is_empty() => Err("the list is empty".to_owned()),
+        None => Ok(names),
+    }
 }
 
-/// [`Section::convert`] without the position.
+/// A value that was read, converted. An error becomes a problem at its position.
 pub(super) fn parsed<T, U, F: Into<Fault>>(
     section: &Section<'_>,
     read: Option<Value<T>>,
     parse: impl FnOnce(T) -> Result<U, F>,
 ) -> Option<U> {
-    section.convert(read, parse).map(|read| read.value)
+    Some(read?.convert(section.problems(), parse)?.value)
 }
 
 /// Reads a required key whose value is one of these words.
@@ -42,4 +37,13 @@ pub(super) fn word<T: Copy>(
             None => message.into(),
         })
     })
+}
+
+/// The same where the word alone is enough.
+pub(super) fn one_of<const N: usize>(
+    section: &Section<'_>,
+    key: &'static str,
+    words: [&'static str; N],
+) -> Option<&'static str> {
+    word(section, key, &words.map(|word| (word, word)))
 }
