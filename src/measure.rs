@@ -5,19 +5,25 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that starts at 0 with the process and only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+/// A number for each of a few fixed words, which starts at 0 with the process and only grows.
+#[derive(Debug)]
+pub struct Tally(Box<[(&'static str, AtomicU64)]>);
 
-impl Counter {
-    /// Adds 1.
-    pub fn one(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+impl Tally {
+    pub fn new(words: impl IntoIterator<Item = &'static str>) -> Self {
+        Tally(words.into_iter().map(|word| (word, AtomicU64::default())).collect())
     }
 
-    /// The total so far.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// Adds 1 to the count of `word`, if it is one of the words.
+    pub fn one(&self, word: &str) {
+        if let Some((_, count)) = self.0.iter().find(|(known, _)| *known == word) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Each word with its count so far.
+    pub fn get(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(word, count)| (*word, count.load(Ordering::Relaxed)))
     }
 }
 
@@ -86,17 +92,18 @@ mod tests {
 
     #[test]
     fn concurrent_counts_are_not_lost() {
-        let (counter, histogram) = (Counter::default(), Histogram::new(&[1.0]));
+        let (tally, histogram) = (Tally::new(["a", "b"]), Histogram::new(&[1.0]));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        counter.one();
+                        tally.one("b");
                         histogram.observe(1.0);
                     }
                 });
             }
         });
-        assert_eq!((counter.get(), histogram.get().sum), (4000, 4000.0));
+        assert_eq!(tally.get().collect::<Vec<_>>(), [("a", 0), ("b", 4000)]);
+        assert_eq!(histogram.get().sum, 4000.0);
     }
 }

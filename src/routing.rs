@@ -80,6 +80,15 @@ pub enum Decision {
     Failed,
 }
 
+impl Decision {
+    /// The fixed words in metrics, in the order of the variants.
+    pub const WORDS: [&str; 3] = ["true", "false", "failed"];
+
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
 /// What the conditions and keys of an event's handlers came to; empty if no handler has one.
 #[derive(Debug, Default)]
 pub struct Decisions(Vec<(Name, Decision)>);

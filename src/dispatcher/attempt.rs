@@ -99,7 +99,7 @@ pub(super) struct Ending {
     pub(super) completion: Arc<Completion>,
     /// How long it ran, if this process began it.
     pub(super) took: Option<Duration>,
-    pub(super) traffic: Option<HandlerTraffic>,
+    pub(super) traffic: Option<Arc<HandlerTraffic>>,
     /// Stored after the commit: the notice quotes the recorded attempt.
     pub(super) notice: Option<Notice>,
     /// From [`PendingAcks::add`]; dropped once the Ack is written.

@@ -25,7 +25,7 @@ const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct HandlerSlots {
     pub(super) handler: Arc<Handler>,
     pub(super) policy: Policy,
-    pub(super) traffic: HandlerTraffic,
+    pub(super) traffic: Arc<HandlerTraffic>,
     pub(super) backoff: Backoff,
     concurrency: usize,
     rate: Option<Rate>,
@@ -41,7 +41,7 @@ pub(super) struct HandlerSlots {
 }
 
 impl HandlerSlots {
-    fn new(worker: Worker, traffic: HandlerTraffic) -> Self {
+    fn new(worker: Worker, traffic: Arc<HandlerTraffic>) -> Self {
         HandlerSlots {
             handler: Arc::new(worker.handler),
             policy: worker.policy,
@@ -58,7 +58,7 @@ impl HandlerSlots {
     }
 
     /// Takes the new configuration of the same handler.
-    fn reload(&mut self, worker: Worker, traffic: HandlerTraffic) {
+    fn reload(&mut self, worker: Worker, traffic: Arc<HandlerTraffic>) {
         self.traffic = traffic;
         if *self.handler != worker.handler {
             self.handler = Arc::new(worker.handler);
@@ -130,10 +130,12 @@ impl Slots {
         self.limit = usize::try_from(limits.jobs_in_flight_count).unwrap_or(usize::MAX);
         self.backoff_base = Limits::duration(limits.handler_backoff_base_millis);
         self.backoff_max = Limits::duration(limits.handler_backoff_max_millis);
-        let traffic = self.traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
+        let mut traffic =
+            self.traffic.set_handlers(workers.iter().map(|worker| worker.name.clone()));
         let mut before = std::mem::take(&mut self.handlers);
-        for (worker, traffic) in workers.into_iter().zip(traffic) {
+        for worker in workers {
             let name = worker.name.clone();
+            let traffic = traffic.remove(&name).unwrap_or_default();
             let slots = match before.remove(&name) {
                 Some(mut slots) => {
                     slots.reload(worker, traffic);

@@ -12,21 +12,10 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::budget::Permit;
+use super::cause::Cause;
 use super::connection::Gate;
+use super::reply::Answer;
 use crate::limits::Limits;
-
-/// Why a body was not read to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyError {
-    /// Over the source's limit.
-    TooLarge,
-    /// A pause was too long, or the rate too low.
-    TooSlow,
-    /// The budget has no room, or the body was evicted because it was slow.
-    NoRoom,
-    /// The connection ended early, or the chunks are malformed.
-    Broken,
-}
 
 /// The lowest rate of a body.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +42,7 @@ impl Pace {
     }
 }
 
-/// Reads `payload` to its end. The permit first takes the declared length of a large body. A body of undeclared
+/// Reads `payload` to its end, or says why it is not read further. `declared` is at most `limit`. The permit first takes the declared length of a large body. A body of undeclared
 /// length takes the whole limit once it is large. Every other byte is taken when it has arrived.
 pub(super) async fn read(
     payload: &mut Payload,
@@ -62,15 +51,14 @@ pub(super) async fn read(
     pace: Pace,
     permit: &mut Permit,
     gate: &Gate,
-) -> Result<Bytes, BodyError> {
+) -> Result<Bytes, Cause> {
+    let no_room =
+        || Cause::new(Answer::Unavailable("busy"), "no_room", "bodies in flight use up the budget");
     let declared = declared.unwrap_or(0);
-    if declared > limit {
-        return Err(BodyError::TooLarge);
-    }
     let start = Instant::now();
     gate.record_progress(start, 0, declared.max(1));
     if !permit.declare(declared).await {
-        return Err(BodyError::NoRoom);
+        return Err(no_room());
     }
     if declared > permit.small_body() {
         permit.record_progress(start, 0, declared);
@@ -81,27 +69,30 @@ pub(super) async fn read(
         let patience = pace.patience(last - start, body.len() as u64);
         let next = tokio::select! {
             biased;
-            () = permit.evicted() => return Err(BodyError::NoRoom),
-            () = poll_fn(|cx| gate.poll_evicted(cx)) => return Err(BodyError::NoRoom),
+            () = poll_fn(|cx| permit.poll_evicted(cx)) => return Err(no_room()),
+            () = poll_fn(|cx| gate.poll_evicted(cx)) => return Err(no_room()),
             next = timeout_at(start + patience, payload.next()) => next,
         };
         let chunk = match next {
-            Err(_) => return Err(BodyError::TooSlow),
+            Err(_) => return Err(Cause::new(Answer::TooSlow, "too_slow", "body too slow")),
             Ok(None) => {
                 permit.complete();
                 return Ok(body.freeze());
             }
-            Ok(Some(Err(_))) => return Err(BodyError::Broken),
+            Ok(Some(Err(_))) => {
+                let reason = "broken_body";
+                return Err(Cause::new(Answer::Malformed(reason), reason, "the body ended early"));
+            }
             Ok(Some(Ok(chunk))) => chunk,
         };
         let total = body.len() as u64 + chunk.len() as u64;
         if total > limit {
-            return Err(BodyError::TooLarge);
+            return Err(Cause::too_large(limit));
         }
         let grows = total > declared && total > permit.small_body();
         // An undeclared body may reach the limit.
         if !permit.make_room(if grows { limit } else { total }).await {
-            return Err(BodyError::NoRoom);
+            return Err(no_room());
         }
         if body.is_empty() {
             // Untouched pages are not resident, so the cost is only the bytes that have arrived.

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
@@ -37,7 +38,8 @@ pub(super) struct Budget {
 pub(super) struct Pool {
     bytes: u64,
     free: AtomicU64,
-    unfinished: Arc<Unfinished>,
+    /// The members that may be evicted.
+    pub(super) unfinished: Arc<Unfinished>,
 }
 
 impl Pool {
@@ -53,11 +55,6 @@ impl Pool {
 
     fn used(&self) -> u64 {
         self.bytes.saturating_sub(self.free.load(Ordering::Relaxed))
-    }
-
-    /// The members of the pool that may be evicted.
-    pub(super) fn unfinished(&self) -> &Arc<Unfinished> {
-        &self.unfinished
     }
 
     pub(super) fn give(&self, bytes: u64) {
@@ -87,6 +84,10 @@ impl Budget {
 
     pub(super) fn used(&self) -> u64 {
         self.small.used() + self.large.used()
+    }
+
+    fn pool(&self, small: bool) -> &Pool {
+        if small { &self.small } else { &self.large }
     }
 
     /// A permit that has taken nothing yet.
@@ -125,15 +126,14 @@ impl Permit {
         // A body that waits for room must not be evicted itself.
         self.place = None;
         let small = bytes <= self.budget.small_body;
-        let pool = if small { &self.budget.small } else { &self.budget.large };
-        let unfinished = Arc::clone(&pool.unfinished);
+        let unfinished = Arc::clone(&self.budget.pool(small).unfinished);
         unfinished.make_room(|| self.cover(bytes)).await
     }
 
     /// Records how much has arrived of a body of `expected` bytes that began at `begun`. From now on the body may
     /// be evicted.
     pub(super) fn record_progress(&mut self, begun: Instant, received: u64, expected: u64) {
-        let pool = if self.large > 0 { &self.budget.large } else { &self.budget.small };
+        let pool = self.budget.pool(self.large == 0);
         let here = self.place.take().filter(|place| place.is_in(&pool.unfinished));
         let place = here.unwrap_or_else(|| Place::new(&pool.unfinished, begun, expected));
         place.received(received);
@@ -146,11 +146,8 @@ impl Permit {
     }
 
     /// Resolves when the body is evicted.
-    pub(super) async fn evicted(&self) {
-        match &self.place {
-            Some(place) => place.evicted().await,
-            None => std::future::pending().await,
-        }
+    pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.place.as_ref().map_or(Poll::Pending, |place| place.poll_evicted(cx))
     }
 
     /// Like [`Permit::make_room`], without eviction.
@@ -179,6 +176,8 @@ impl Drop for Permit {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     fn budget() -> Arc<Budget> {
@@ -243,7 +242,7 @@ mod tests {
         stalled.record_progress(begun, 0, 800);
         let mut next = budget.permit();
         let leave = async {
-            stalled.evicted().await;
+            poll_fn(|cx| stalled.poll_evicted(cx)).await;
             drop(stalled);
         };
         let (made, ()) = tokio::join!(next.declare(700), leave);

@@ -3,7 +3,7 @@
 //! For the quarantine, which bounds how much one address may fill, and for certificates that a proxy names.
 //! Verification never uses it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -41,10 +41,9 @@ pub(super) fn is_proxy(peer: IpAddr, proxies: &Proxies) -> bool {
 /// An address as proxies write it, some with the port.
 fn parse(text: &str) -> Option<IpAddr> {
     let text = text.trim();
-    let address = text.parse().ok();
-    let address =
-        address.or_else(|| text.parse().ok().map(|socket: std::net::SocketAddr| socket.ip()));
-    address.map(|address| address.to_canonical())
+    let of_socket = || text.parse().map(|socket: SocketAddr| socket.ip());
+    let address: IpAddr = text.parse().or_else(|_| of_socket()).ok()?;
+    Some(address.to_canonical())
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl Gate {
         if received == 0 || place.is_none() {
             // Drop the old place first: it would count as an eviction in progress.
             *place = None;
-            *place = Some(Place::new(self.open.pool.unfinished(), begun, expected));
+            *place = Some(Place::new(&self.open.pool.unfinished, begun, expected));
         }
         if let Some(place) = &*place {
             place.received(received + expected.div_ceil(CREDIT));
@@ -106,10 +106,7 @@ impl Gate {
 
     /// Resolves when this connection is evicted. The caller must then end its request.
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &*self.place.borrow() {
-            Some(place) => place.poll_evicted(cx),
-            None => Poll::Pending,
-        }
+        self.place.borrow().as_ref().map_or(Poll::Pending, |place| place.poll_evicted(cx))
     }
 
     /// Called when the body has been read to its end.

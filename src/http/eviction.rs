@@ -7,7 +7,6 @@
 //! as many are evicted as new ones wait. A holder gives back its room before it drops its [`Place`].
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -91,7 +90,8 @@ impl Unfinished {
         if take() {
             return true;
         }
-        let _waiting = Waiting::new(self);
+        self.bodies().waiting += 1;
+        let _waiting = Waiting(self);
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -143,13 +143,6 @@ impl Unfinished {
 /// Counts a new body that waits for room.
 struct Waiting<'l>(&'l Unfinished);
 
-impl<'l> Waiting<'l> {
-    fn new(pool: &'l Unfinished) -> Self {
-        pool.bodies().waiting += 1;
-        Waiting(pool)
-    }
-}
-
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.bodies().waiting -= 1;
@@ -186,11 +179,6 @@ impl Place {
     }
 
     /// Resolves when it is evicted. Only the last task that polled is woken.
-    pub(super) async fn evicted(&self) {
-        poll_fn(|cx| self.poll_evicted(cx)).await;
-    }
-
-    /// The poll form of [`Place::evicted`].
     pub(super) fn poll_evicted(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.body.waker.register(cx.waker());
         if self.body.evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
@@ -210,6 +198,8 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     const MIB: u64 = 1024 * 1024;
@@ -262,7 +252,7 @@ mod tests {
         let [quick, slow, other] = places;
         let gone = std::cell::Cell::new(false);
         let leave = async {
-            slow.evicted().await;
+            poll_fn(|cx| slow.poll_evicted(cx)).await;
             gone.set(true);
             drop(slow);
         };

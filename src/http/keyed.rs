@@ -5,142 +5,100 @@
 //! Must stay true: an answer is sent only after it is committed (I1), and only to the caller that owns the key; a
 //! request that waits holds no body in memory.
 
-use std::net::IpAddr;
-use std::time::Instant;
-
-use actix_web::dev::RequestHead;
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 use tracing::info;
 
 use super::budget::Permit;
-use super::client;
+use super::cause::Cause;
+use super::delivery::Delivery;
 use super::problem::Problem;
-use super::refusal::Cause;
 use super::reply::Answer;
-use super::shared::Shared;
-use super::snapshot::Snapshot;
-use super::source::{Reply, ServedSource};
+use super::source::Reply;
 use crate::limits::CALLER_BYTES;
-use crate::model::{Digest, EventType, Headers, Timestamp};
-use crate::store::{Ask, Asked, KeyState};
+use crate::model::{Digest, EventType, Headers};
+use crate::store::{Accept, Ask, Asked, KeyState};
 use crate::traffic::Keyed;
-use crate::verify::Verified;
 use crate::verify::extract::add_part;
 
 /// Separates the parts of a caller's name, for handlers too. No part can contain it.
 const BETWEEN: &str = "\t";
 
-/// How a request was sent, without its headers and body.
-pub(super) struct Sent {
-    method: String,
-    /// Path and query, as sent.
-    target: String,
-    /// The peer is a trusted proxy, which may name its client's certificate.
-    by_proxy: bool,
-}
-
-impl Sent {
-    pub(super) fn of(snapshot: &Snapshot, head: &RequestHead) -> Sent {
-        let peer: Option<IpAddr> = head.peer_addr.map(|peer| peer.ip());
-        let proxies = snapshot.sources.proxies();
-        Sent {
-            method: head.method.to_string(),
-            target: head.uri.to_string(),
-            by_proxy: peer.is_some_and(|peer| client::is_proxy(peer, proxies)),
+/// Returns the handler's answer to a verified request, or the problem in its place.
+///
+/// # Errors
+/// The request is refused: its handler is not asked.
+pub(super) async fn answer(
+    request: &Delivery,
+    reply: &Reply,
+    accept: Accept,
+    permit: Permit,
+) -> Result<Answer, Cause> {
+    let (shared, served, source) = (&request.shared, &request.served, &request.served.source);
+    let (delivery, received_at) = (accept.delivery, accept.received_at);
+    let caller = caller(reply, delivery.secret(), &request.headers, request.by_proxy)?;
+    admit(request, reply, &caller)?;
+    let key = delivery.event_id().clone();
+    let body = delivery.request(&source.scheme, &reply.fields);
+    let digest = digest(&request.method, &request.target, delivery.event_type(), body);
+    let asked = match shared.store.known_key(&source.name, &caller, &key, digest) {
+        Some(asked) => {
+            drop(delivery);
+            asked
         }
-    }
-}
-
-/// A verified request, and the permit for its body.
-pub(super) struct Request {
-    pub(super) sent: Sent,
-    pub(super) headers: Headers,
-    pub(super) delivery: Verified,
-    pub(super) received_at: Timestamp,
-    pub(super) begun: Instant,
-    pub(super) permit: Permit,
-}
-
-impl Request {
-    /// Returns the handler's answer, or the problem in its place.
-    ///
-    /// # Errors
-    /// The request is refused: its handler is not asked.
-    pub(super) async fn take(
-        self,
-        shared: &Shared,
-        served: &ServedSource,
-        reply: &Reply,
-    ) -> Result<Answer, Cause> {
-        let Request { sent, headers, delivery, received_at, begun, permit } = self;
-        let source = &served.source;
-        let caller = caller(reply, delivery.secret(), &headers, sent.by_proxy)?;
-        admit(shared, served, reply, &caller)?;
-        let key = delivery.event_id().clone();
-        let body = delivery.request(&source.scheme, &reply.fields);
-        let request = digest(&sent, delivery.event_type(), body);
-        let asked = match shared.store.known_key(&source.name, &caller, &key, request) {
-            Some(asked) => {
-                drop(delivery);
-                asked
-            }
-            None => {
-                let ask = Ask {
-                    source: source.name.clone(),
-                    caller: caller.clone(),
-                    request,
-                    received_at,
-                    delivery,
-                    handler: reply.handler.clone(),
-                    keep: reply.keep,
-                    keep_errors: reply.keep_errors,
-                };
-                let slow = |_| Cause::unavailable("slow", "not committed in time; it may still be");
-                timeout(source.accept_wait, shared.store.ask(ask)).await.map_err(slow)??
-            }
-        };
-        drop(permit);
-        let (job, created, again, state) = match asked {
-            Asked::Begun { job, again } => (job, true, again, KeyState::Pending),
-            Asked::Known { job, state } => (job, false, true, state),
-            Asked::Conflict => {
-                served.traffic.keyed(Keyed::Conflict);
-                let detail = "a key was used again for another request";
-                return Err(Cause::new(Answer::Problem(Problem::Conflict), "conflict", detail));
-            }
-        };
-        let wait = if created { reply.first_wait } else { reply.repeat_wait };
-        let state = match state {
-            KeyState::Pending => {
-                // The job continues without the request that is refused here.
-                let detail = "limits.callers_waiting_count requests wait for an answer";
-                let busy = |_| Cause::unavailable("busy", detail);
-                let _place = shared.waiting.try_acquire().map_err(busy)?;
-                shared.store.await_answer(job, wait).await?
-            }
-            settled => settled,
-        };
-        let (answer, result) = outcome(state, created);
-        let took = begun.elapsed();
-        served.traffic.good(again, received_at, took);
-        served.traffic.keyed(result);
-        let (name, result) = (answer.name(), result.as_str());
-        let caller = (!caller.is_empty()).then_some(caller);
-        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        info!(source = %source.name, answer = name, result, %key, caller, %job, millis, "delivery");
-        Ok(answer)
-    }
+        None => {
+            let ask = Ask {
+                source: source.name.clone(),
+                caller: caller.clone(),
+                request: digest,
+                received_at,
+                delivery,
+                handler: reply.handler.clone(),
+                keep: reply.keep,
+                keep_errors: reply.keep_errors,
+            };
+            let asked = timeout(source.accept_wait, shared.store.ask(ask)).await;
+            asked.map_err(|_| Cause::slow())??
+        }
+    };
+    drop(permit);
+    let (job, created, again, state) = match asked {
+        Asked::Begun { job, again } => (job, true, again, KeyState::Pending),
+        Asked::Known { job, state } => (job, false, true, state),
+        Asked::Conflict => {
+            served.traffic.keyed(Keyed::Conflict);
+            let detail = "a key was used again for another request";
+            return Err(Cause::problem(Problem::Conflict, detail));
+        }
+    };
+    let wait = if created { reply.first_wait } else { reply.repeat_wait };
+    let state = match state {
+        KeyState::Pending => {
+            // The job continues without the request that is refused here.
+            let detail = "limits.callers_waiting_count requests wait for an answer";
+            let busy = |_| Cause::unavailable("busy", detail);
+            let _place = shared.waiting.try_acquire().map_err(busy)?;
+            shared.store.await_answer(job, wait).await?
+        }
+        settled => settled,
+    };
+    let (answer, result) = outcome(state, created);
+    let millis = request.count_good(again, received_at);
+    served.traffic.keyed(result);
+    let (name, result) = (answer.name(), result.as_str());
+    let caller = (!caller.is_empty()).then_some(caller);
+    info!(source = %source.name, answer = name, result, %key, caller, %job, millis, "delivery");
+    Ok(answer)
 }
 
 /// Counts a request against the rate of its caller.
-fn admit(shared: &Shared, served: &ServedSource, reply: &Reply, caller: &str) -> Result<(), Cause> {
+fn admit(request: &Delivery, reply: &Reply, caller: &str) -> Result<(), Cause> {
     let Some(per_minute) = reply.requests_per_minute else { return Ok(()) };
+    let (shared, served) = (&request.shared, &request.served);
     let bucket = format!("{}{BETWEEN}{caller}", served.source.name);
     shared.rates.take(bucket, per_minute, shared.clock.monotonic()).map_err(|wait| {
         served.traffic.keyed(Keyed::Limited);
-        let detail = "a caller is over requests_per_minute";
-        Cause::new(Answer::Problem(Problem::Limited(wait)), "limited", detail)
+        Cause::problem(Problem::Limited(wait), "a caller is over requests_per_minute")
     })
 }
 
@@ -165,10 +123,10 @@ fn outcome(state: KeyState, created: bool) -> (Answer, Keyed) {
 }
 
 /// Identifies the request: a digest of its parts, each after its length.
-fn digest(sent: &Sent, event_type: &EventType, body: Digest) -> Digest {
+fn digest(method: &str, target: &str, event_type: &EventType, body: Digest) -> Digest {
     let mut hash = Sha256::new();
     let event_type = event_type.raw().unwrap_or(event_type.as_str());
-    for part in [sent.method.as_bytes(), sent.target.as_bytes(), event_type.as_bytes(), &body.0] {
+    for part in [method.as_bytes(), target.as_bytes(), event_type.as_bytes(), &body.0] {
         add_part(&mut hash, part);
     }
     Digest(hash.finalize().into())
@@ -197,9 +155,9 @@ fn caller(
     }
     if let Some(header) = &reply.caller_header {
         let name = only(headers, header, |byte| byte.is_ascii_graphic());
-        let answer = Answer::Problem(Problem::Malformed("bad_caller"));
         let detail = "caller_header is not there once, in 1 to 200 bytes of visible ASCII";
-        parts.push(name.ok_or_else(|| Cause::new(answer, "bad_caller", detail))?);
+        let bad_caller = Problem::Malformed("bad_caller");
+        parts.push(name.ok_or_else(|| Cause::problem(bad_caller, detail))?);
     }
     Ok(parts.join(BETWEEN))
 }
@@ -278,20 +236,15 @@ mod tests {
 
     #[test]
     fn a_request_with_another_method_target_type_or_body_conflicts() {
-        let sent = |method: &str, target: &str| Sent {
-            method: method.to_owned(),
-            target: target.to_owned(),
-            by_proxy: false,
-        };
         let typed = EventType::from_raw;
-        let one = digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([1; 32]));
-        assert_eq!(one, digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([1; 32])));
+        let one = digest("POST", "/pay?a=1", &typed("pay"), Digest([1; 32]));
+        assert_eq!(one, digest("POST", "/pay?a=1", &typed("pay"), Digest([1; 32])));
         for other in [
-            digest(&sent("POS", "T/pay?a=1"), &typed("pay"), Digest([1; 32])),
-            digest(&sent("POST", "/pay?a=2"), &typed("pay"), Digest([1; 32])),
-            digest(&sent("POST", "/pay"), &typed("pay"), Digest([1; 32])),
-            digest(&sent("POST", "/pay?a=1"), &typed("pay"), Digest([2; 32])),
-            digest(&sent("POST", "/pay?a=1"), &typed("refund"), Digest([1; 32])),
+            digest("POS", "T/pay?a=1", &typed("pay"), Digest([1; 32])),
+            digest("POST", "/pay?a=2", &typed("pay"), Digest([1; 32])),
+            digest("POST", "/pay", &typed("pay"), Digest([1; 32])),
+            digest("POST", "/pay?a=1", &typed("pay"), Digest([2; 32])),
+            digest("POST", "/pay?a=1", &typed("refund"), Digest([1; 32])),
         ] {
             assert_ne!(one, other);
         }

@@ -7,9 +7,11 @@
 
 mod body;
 mod budget;
+mod cause;
 pub(crate) mod chunks;
 mod client;
 mod connection;
+mod delivery;
 mod eviction;
 mod files;
 pub(crate) mod head;
@@ -19,13 +21,11 @@ mod open;
 mod problem;
 mod rate;
 mod receive;
-mod refusal;
 mod refusal_log;
 mod reply;
 mod reverify;
 mod server;
 mod shared;
-mod snapshot;
 mod source;
 
 pub use budget::largest_body_bytes;
@@ -33,4 +33,4 @@ pub use client::Proxies;
 pub use files::raise_file_limit;
 pub use server::Server;
 pub(crate) use source::public_url;
-pub use source::{PathTaken, RESERVED_PATHS, Reply, Source, Sources};
+pub use source::{RESERVED_PATHS, Reply, Source, Sources};

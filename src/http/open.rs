@@ -48,13 +48,18 @@ impl Open {
     /// Admits a new connection, for which the slowest one may be evicted. `None` if the pool is full and no
     /// connection stalls.
     pub(super) async fn enter(self: &Arc<Self>) -> Option<Counted> {
-        self.pay(CONNECTION_BYTES).await.then(|| Counted::new(self))
+        if !self.pay(CONNECTION_BYTES).await {
+            return None;
+        }
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+        Some(Counted { open: Arc::clone(self), bytes: CONNECTION_BYTES })
     }
 
     /// Takes `bytes`. It tries several times, because a connection may begin to stall meanwhile.
     pub(super) async fn pay(&self, bytes: u64) -> bool {
         for _ in 0..TRIES {
-            if self.pool.unfinished().make_room(|| self.pool.take(bytes)).await {
+            if self.pool.unfinished.make_room(|| self.pool.take(bytes)).await {
                 return true;
             }
             sleep(BETWEEN_TRIES).await;
@@ -90,18 +95,10 @@ pub(super) struct Counted {
     pub(super) bytes: u64,
 }
 
-impl Counted {
-    fn new(open: &Arc<Open>) -> Self {
-        let now = open.now.fetch_add(1, Ordering::Relaxed) + 1;
-        open.peak.fetch_max(now, Ordering::Relaxed);
-        Counted { open: Arc::clone(open), bytes: CONNECTION_BYTES }
-    }
-}
-
 impl Drop for Counted {
     fn drop(&mut self) {
         self.open.pool.give(self.bytes);
-        self.open.pool.unfinished().notify_freed();
+        self.open.pool.unfinished.notify_freed();
         let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
         let peak = self.open.peak.load(Ordering::Relaxed);
         if peak >= MANY && now == peak / 2 {

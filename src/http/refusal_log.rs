@@ -30,7 +30,8 @@ pub(super) fn log_counts(traffic: &Traffic) -> bool {
     let counts = traffic.take_refusal_counts();
     let were_any = !counts.is_empty();
     for RefusalCount { source, answer, reason, count } in counts {
-        warn!(source = source.map(display), answer, reason, count, "more deliveries were refused");
+        let source = source.map(tracing::field::display);
+        warn!(source, answer, reason, count, "more deliveries were refused");
     }
     were_any
 }

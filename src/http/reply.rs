@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use actix_web::HttpResponse;
-use actix_web::body::{BodySize, MessageBody};
+use actix_http::Response;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::Payload;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use actix_web::http::{ConnectionType, StatusCode};
@@ -156,13 +156,14 @@ impl Answer {
         let status = self.name();
         match self {
             Answer::Accepted(event) => json!({"status": status, "event": event}),
-            Answer::Duplicate { event, state, removed, replayed: 0 } => {
-                let hint = hint(event, *state, *removed);
-                json!({"status": status, "event": event, "state": state, "hint": hint})
-            }
-            Answer::Duplicate { event, state, replayed, .. } => {
-                let hint = replayed_hint(event, *replayed);
-                json!({"status": status, "event": event, "state": state, "replayed": replayed, "hint": hint})
+            Answer::Duplicate { event, state, removed, replayed } => {
+                let hint = hint(event, *state, *removed, *replayed);
+                let mut json =
+                    json!({"status": status, "event": event, "state": state, "hint": hint});
+                if *replayed > 0 {
+                    json["replayed"] = (*replayed).into();
+                }
+                json
             }
             Answer::Malformed(reason)
             | Answer::Refused(reason)
@@ -177,10 +178,10 @@ impl Answer {
     /// `unread` keeps the request's payload until the response is sent. Then actix sees that a part was not read, and
     /// discards it for a bounded time before it closes; otherwise it would drain chunks as long as they arrive.
     /// `close` asks the client for a new connection.
-    pub(super) fn respond(self, unread: UnreadBody, close: bool) -> HttpResponse {
+    pub(super) fn respond(self, unread: UnreadBody, close: bool) -> Response<BoxBody> {
         let (text, kind) = self.body();
-        let mut response = HttpResponse::with_body(self.row().1, Text { text, _unread: unread })
-            .map_into_boxed_body();
+        let text = BoxBody::new(Text { text, _unread: unread });
+        let mut response = Response::with_body(self.row().1, text);
         let headers = response.headers_mut();
         if let Some(kind) = kind {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -205,8 +206,14 @@ impl Answer {
 }
 
 /// What the operator, who reads this in the provider's console, can do next.
-fn hint(event: &EventId, state: Option<State>, removed: bool) -> String {
+fn hint(event: &EventId, state: Option<State>, removed: bool, replayed: usize) -> String {
     let event = event.shell_word();
+    if replayed > 0 {
+        let jobs = if replayed == 1 { "job is" } else { "jobs are" };
+        return format!(
+            "stored before; {replayed} dead {jobs} put back and will run again; see `hooklatch show {event}`"
+        );
+    }
     match state {
         None => format!(
             "stored before, and no handler wanted it; `hooklatch replay {event} --handler NAME` runs one"
@@ -225,12 +232,6 @@ fn hint(event: &EventId, state: Option<State>, removed: bool) -> String {
         ),
         Some(State::Dropped) => format!("stored before, and dropped; see `hooklatch show {event}`"),
     }
-}
-
-fn replayed_hint(event: &EventId, replayed: usize) -> String {
-    let jobs = if replayed == 1 { "1 dead job is" } else { &format!("{replayed} dead jobs are") };
-    let event = event.shell_word();
-    format!("stored before; {jobs} put back and will run again; see `hooklatch show {event}`")
 }
 
 /// The unread part of a request, kept until its answer is sent. Dropping it admits the next request.

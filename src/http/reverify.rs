@@ -28,16 +28,15 @@ fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Accept, &'stat
         return Err(NOBODY_WAITS);
     }
     let QuarantinedDelivery { received_at, path, headers, body, .. } = kept;
-    let (path, query) = match path.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (path.as_str(), None),
-    };
+    let (path, query) =
+        path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));
     let url = source.signed_url(path, query);
     // Sources accept POST only.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
-    let delivery = verify::verify(&source.scheme, &source.keys, request, received_at)
-        .map_err(|rejection| rejection.reason)?;
-    Ok(source.accept(delivery, received_at).0)
+    match source.verify(request, received_at) {
+        Ok((accept, _)) => Ok(accept),
+        Err(rejection) => Err(rejection.reason),
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +79,7 @@ mod tests {
                 routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
             }),
         };
-        Sources::new([source]).unwrap()
+        Sources::new([source], Vec::new())
     }
 
     /// Signed at [`START`] with `secret`, and kept since `received_at`.

@@ -4,6 +4,7 @@
 //! not yet read, and closes idle connections that a client is about to use. So [`Server::stop`] first stops
 //! accepting, then sends `Connection: close` with every answer for a while.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
@@ -13,15 +14,10 @@ use std::time::Duration;
 
 use actix_http::body::BoxBody;
 use actix_http::error::DispatchError;
-use actix_http::{HttpMessage, HttpService, Request, Response};
-use actix_service::{
-    IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
-};
-use actix_web::dev::{
-    AppConfig, RequestHead, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse,
-};
+use actix_http::{HttpService, Request, Response};
+use actix_service::{Service, ServiceFactoryExt, apply_fn_factory, fn_service};
+use actix_web::dev::{Server as Workers, ServerHandle};
 use actix_web::http::Method;
-use actix_web::{App, HttpResponse};
 use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
@@ -30,14 +26,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
 use super::connection::{Connection, Gate};
+use super::delivery::{Delivery, address};
 use super::open::Open;
 use super::rate::Rates;
-use super::refusal::{Cause, address, refuse};
 use super::reply::{Answer, UnreadBody};
-use super::shared::Shared;
-use super::snapshot::Snapshot;
-use super::source::{ServedSource, Sources};
-use super::{chunks, files, health, receive, refusal_log};
+use super::shared::{Shared, Snapshot};
+use super::source::Sources;
+use super::{files, health, receive, refusal_log};
 use crate::clock::Clock;
 use crate::crash;
 use crate::limits::{Limits, STOP_LINGER};
@@ -79,7 +74,7 @@ impl Server {
         let workers = std::thread::available_parallelism().map_or(1, Into::into);
         let connections = files::connections(limits.connections_count, WAITING * workers);
         let shared = Arc::new(Shared {
-            snapshot: ArcSwap::from_pointee(Snapshot::new(sources.counted_by(&traffic), &limits)),
+            snapshot: ArcSwap::from_pointee(Snapshot::new(sources, &traffic, &limits)),
             store,
             traffic,
             clock,
@@ -112,13 +107,8 @@ impl Server {
             let (shared, stopping) = (Arc::clone(&shared), server.graceful_shutdown_signal());
             server = server.listen(address.to_string(), listener, move || {
                 let (shared, stopping) = (Arc::clone(&shared), stopping.clone());
-                let counted = Arc::clone(&shared);
+                let (open, traffic) = (Arc::clone(&shared.open), shared.traffic.clone());
                 let expecting = Arc::clone(&shared);
-                let app = App::new().default_service(fn_service(move |request| {
-                    let answered = answer(Arc::clone(&shared), request);
-                    async { Ok::<_, actix_web::Error>(answered.await) }
-                }));
-                let app = app.into_factory().map_err(|error| error.error_response());
                 let http = HttpService::build()
                     .keep_alive(keep_alive)
                     .client_request_timeout(head_time)
@@ -133,14 +123,16 @@ impl Server {
                     .on_connect_ext(|connection: &Connection, data| {
                         data.insert(connection.gate());
                     })
-                    .h1(map_config(app, |()| AppConfig::default()));
-                let (all, seen) = (Arc::clone(&counted), counted.traffic.clone());
+                    .h1(fn_service(move |request| {
+                        let answered = answer(Arc::clone(&shared), request);
+                        async { Ok::<_, Infallible>(answered.await) }
+                    }));
                 let served = fn_service(move |stream: TcpStream| {
-                    let all = Arc::clone(&all);
+                    let open = Arc::clone(&open);
                     async move {
                         let peer = stream.peer_addr().ok();
                         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-                        let place = all.open.enter().await.ok_or_else(refused)?;
+                        let place = open.enter().await.ok_or_else(refused)?;
                         let connection =
                             Connection::new(stream, place, head_bytes, head_time, keep_alive);
                         Ok::<_, DispatchError>((connection, peer))
@@ -150,7 +142,7 @@ impl Server {
                 .map_err(move |error| {
                     // The end of a connection is another error.
                     if matches!(error, DispatchError::Parse(_)) {
-                        unreadable(&seen, "bad_request", "not HTTP/1.1");
+                        unreadable(&traffic, "bad_request", "not HTTP/1.1");
                     }
                     error
                 });
@@ -175,7 +167,7 @@ impl Server {
                 connections: shared.open.count(),
                 body_bytes: snapshot.budget.used(),
                 body_bound_bytes: snapshot.budget.bytes(),
-                ready: !shared.closing.load(Ordering::Relaxed) && shared.store.ready().is_ok(),
+                ready: !shared.is_closing() && shared.store.ready().is_ok(),
             }
         }
     }
@@ -187,27 +179,30 @@ impl Server {
 
     /// Whether the source has this secret in the current snapshot.
     pub fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
-        self.shared.snapshot.load().sources.has_secret(source, secret)
+        let snapshot = self.shared.snapshot.load();
+        let sources = snapshot.sources.values().map(|served| &served.source);
+        let mut keys = sources.filter(|one| one.name == *source).flat_map(|one| &one.keys);
+        keys.any(|key| key.is_same(secret))
     }
 
     /// Serves these sources within these limits from the next request on. Requests in flight keep the snapshot
     /// that they began with. The limits of connections do not change. Returns at once.
     pub fn reload(&self, sources: Sources, limits: &Limits) {
-        let sources = sources.counted_by(&self.shared.traffic);
-        let next = self.shared.snapshot.load().next(sources, limits);
-        self.shared.snapshot.store(Arc::new(next));
+        let snapshot = &self.shared.snapshot;
+        let next = Snapshot::new(sources, &self.shared.traffic, limits);
+        let next = next.keep_budget(&snapshot.load());
+        snapshot.store(Arc::new(next));
     }
 
     /// Stops accepting, asks every client for a new connection for [`STOP_LINGER`], then waits for requests in
     /// flight, for at most `stop_wait_millis`. When `hurry` resolves (a second signal), it stops waiting. Returns
     /// whether every request in flight was answered. The store commits its queue either way.
-    pub async fn stop(self, hurry: impl Future<Output = ()>) -> bool {
-        let Server { shared, handle, mut task, background, wait, .. } = self;
+    pub async fn stop(mut self, hurry: impl Future<Output = ()>) -> bool {
         let gracefully = async {
-            handle.pause().await;
-            shared.closing.store(true, Ordering::Relaxed);
+            self.handle.pause().await;
+            self.shared.closing.store(true, Ordering::Relaxed);
             tokio::time::sleep(STOP_LINGER).await;
-            tokio::time::timeout(wait, handle.stop(true)).await.is_ok()
+            tokio::time::timeout(self.wait, self.handle.stop(true)).await.is_ok()
         };
         let drained = tokio::select! {
             drained = gracefully => drained,
@@ -215,11 +210,11 @@ impl Server {
         };
         if !drained {
             // Dropping actix's server forces its stop; it accepts no second command while it drains.
-            task.abort();
+            self.task.abort();
         }
-        let _ = (&mut task).await;
-        drop(background);
-        refusal_log::log_counts(&shared.traffic);
+        let _ = (&mut self.task).await;
+        drop(self.background);
+        refusal_log::log_counts(&self.shared.traffic);
         drained
     }
 }
@@ -230,23 +225,23 @@ fn coarse(millis: u64) -> Duration {
     Limits::duration(millis.max(1000))
 }
 
-async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResponse {
+async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> {
     crash::point("request.panic");
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         // Cannot happen: every connection has one.
-        return request.into_response(HttpResponse::InternalServerError());
+        return Response::internal_server_error();
     };
     let mut payload = request.take_payload();
     gate.begin(&request);
     let answer = if gate.is_over_bound() {
-        unreadable(&shared.traffic, Answer::HeadTooLarge.name(), "a request head over its bound");
-        Answer::HeadTooLarge
+        let answer = Answer::HeadTooLarge;
+        unreadable(&shared.traffic, answer.name(), "a request head over its bound");
+        answer
     } else {
         let snapshot = shared.snapshot.load_full();
-        match route(&shared, &snapshot, request.head()) {
-            Ok(served) => {
-                receive::receive(&shared, &snapshot, &served, &mut request, &gate, &mut payload)
-                    .await
+        match route(&shared, &snapshot, &request) {
+            Ok(delivery) => {
+                receive::receive(delivery, &snapshot, &mut request, &gate, &mut payload).await
             }
             Err(answer) => answer,
         }
@@ -255,66 +250,43 @@ async fn answer(shared: Arc<Shared>, mut request: ServiceRequest) -> ServiceResp
     if gate.rest_is_here() {
         while payload.next().await.is_some() {}
     }
-    let close =
-        shared.closing.load(Ordering::Relaxed) || shared.open.is_crowded() || gate.has_rest();
-    request.into_response(answer.respond(UnreadBody::new(payload, gate), close))
+    let close = shared.is_closing() || shared.open.is_crowded() || gate.has_rest();
+    answer.respond(UnreadBody::new(payload, gate), close)
 }
 
 /// Decides whether a client that waits for "100 Continue" may send its body. The error is the answer that it gets
 /// instead.
-fn may_send(shared: &Shared, mut request: Request) -> Result<Request, Response<BoxBody>> {
-    let snapshot = shared.snapshot.load();
-    let declared = chunks::declared(&request);
-    let refused = route(shared, &snapshot, request.head())
-        .and_then(|served| receive::admit(shared, &snapshot, &served, request.head(), declared));
-    let Err(answer) = refused else { return Ok(request) };
+fn may_send(shared: &Arc<Shared>, mut request: Request) -> Result<Request, Response<BoxBody>> {
+    let Err(answer) = route(shared, &shared.snapshot.load(), &request) else { return Ok(request) };
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         return Err(Response::internal_server_error());
     };
     gate.begin(&request);
     let payload = request.take_payload();
-    Err(answer.respond(UnreadBody::new(payload, gate), true).into())
+    Err(answer.respond(UnreadBody::new(payload, gate), true))
 }
 
-/// The source of a request, or the answer to a request without one. Paths are compared as sent: without decoding,
-/// trailing slashes or case folding.
-fn route(
-    shared: &Shared,
-    snapshot: &Snapshot,
-    head: &RequestHead,
-) -> Result<Arc<ServedSource>, Answer> {
-    let path = head.uri.path();
-    let reads = matches!(head.method, Method::GET | Method::HEAD);
+/// The delivery that a request begins, or the answer to a request that is refused by its head. Paths are compared as
+/// sent: without decoding, trailing slashes or case folding.
+fn route(shared: &Arc<Shared>, snapshot: &Snapshot, request: &Request) -> Result<Delivery, Answer> {
+    let path = request.path();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
         health::ALIVE | health::READY if !reads => return Err(Answer::Method("GET, HEAD")),
         health::ALIVE => return Err(Answer::Alive),
-        health::READY => {
-            return Err(health::ready(&shared.store, shared.closing.load(Ordering::Relaxed)));
-        }
+        health::READY => return Err(health::ready(&shared.store, shared.is_closing())),
         _ => {}
     }
-    let client = || address(snapshot, head);
-    match snapshot.sources.at(path) {
-        None => {
-            if shared.traffic.unknown_path(path, shared.clock.now()) {
-                let address = client().map(tracing::field::display);
-                // The path is not logged, because it may contain a token. `status` has the last ones.
-                warn!(
-                    answer = "not_found",
-                    reason = "unknown_path",
-                    address,
-                    "a request to no source"
-                );
-                shared.traffic.wake_refusal_log();
-            }
-            Err(Answer::NotFound)
-        }
-        Some(served) if head.method != Method::POST => {
-            let cause = Cause::new(Answer::Method("POST"), "method", "only POST");
-            Err(refuse(shared, served, cause, client()))
-        }
-        Some(served) => Ok(Arc::clone(served)),
+    if let Some(served) = snapshot.sources.get(path) {
+        return receive::admit(shared, snapshot, served, request);
     }
+    if shared.traffic.unknown_path(path, shared.clock.now()) {
+        let address = address(snapshot, request.head()).map(tracing::field::display);
+        // The path is not logged, because it may contain a token. `status` has the last ones.
+        warn!(answer = "not_found", reason = "unknown_path", address, "a request to no source");
+        shared.traffic.wake_refusal_log();
+    }
+    Err(Answer::NotFound)
 }
 
 /// Counts a malformed request. `log` switches off actix's own line for each.

@@ -1,19 +1,19 @@
 //! The sources that a configuration names, and what the server serves of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Proxies;
 use super::health;
+use crate::measure::Tally;
 use crate::model::{Name, OnRedelivery, Timestamp};
-use crate::payload::Event;
-use crate::payload::Pointer;
+use crate::payload::{Event, Pointer};
 use crate::provider::Scheme;
-use crate::routing::{Decisions, Route, Routes};
+use crate::routing::{Decisions, Routes};
 use crate::store::Accept;
-use crate::traffic::{ConditionTraffic, Place, SourceTraffic, Traffic};
-use crate::verify::{self, Verified};
+use crate::traffic::{CountedSource, SourceTraffic, Traffic};
+use crate::verify;
 
 /// Paths of the receiver, which a source cannot have.
 pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
@@ -24,14 +24,15 @@ pub struct Source {
     /// Compared byte for byte with the path of a request as sent.
     pub path: String,
     pub scheme: Arc<Scheme>,
-    /// Any of them may match.
+    /// A delivery is genuine if any of them matches.
     pub keys: Vec<verify::Key>,
     /// The URL that the provider calls, for schemes that sign it. The Host header is not trusted.
     pub public_url: Option<String>,
     pub body_limit_bytes: u64,
     /// How long a delivery may wait for its commit before it is answered with 503.
     pub accept_wait: Duration,
-    /// Whether requests through a proxy are refused: for sources without signatures.
+    /// For sources without signatures: whether requests are refused that come through a proxy, from a web page or
+    /// under a foreign host name.
     pub refuse_proxied: bool,
     pub on_redelivery: OnRedelivery,
     pub routes: Arc<Routes>,
@@ -44,7 +45,8 @@ pub struct Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub handler: Name,
-    /// The caller that each secret's reference belongs to. Another reference belongs to the only caller.
+    /// References to secrets, each with the caller that it belongs to. A secret that is not listed belongs to the
+    /// source's only caller.
     pub callers: Vec<(String, Name)>,
     /// A header whose value separates keys, in addition to the caller's name.
     pub caller_header: Option<String>,
@@ -58,105 +60,62 @@ pub struct Reply {
     pub repeat_wait: Duration,
     /// How long a key and its answer are kept.
     pub keep: Duration,
-    /// How long an error that may pass is kept.
+    /// How long a stored answer is kept that reports a temporary error.
     pub keep_errors: Duration,
-    /// Per caller; `None` without a bound.
+    /// The limit for each caller, if there is one.
     pub requests_per_minute: Option<u32>,
 }
 
-/// Every source of a configuration; no two have the same path.
+/// Every source of a configuration.
 #[derive(Default)]
 pub struct Sources {
     pub(super) all: Vec<Arc<Source>>,
-    proxies: Proxies,
+    /// The proxies that are trusted to report their clients' addresses.
+    pub(super) proxies: Proxies,
 }
 
-/// The sources of a snapshot by their paths, with their statistics.
-#[derive(Default)]
-pub(super) struct ServedSources {
-    by_path: HashMap<String, Arc<ServedSource>>,
-    proxies: Proxies,
-}
-
+/// A source of a snapshot, with its statistics.
 pub(super) struct ServedSource {
     pub(super) source: Arc<Source>,
     pub(super) traffic: SourceTraffic,
-    /// Those of every source's handlers.
-    conditions: Arc<[ConditionTraffic]>,
-}
-
-/// Two sources cannot share a path, nor use one of [`RESERVED_PATHS`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("path '{path}' of source '{name}' is taken")]
-pub struct PathTaken {
-    /// The source that came second.
-    pub name: Name,
-    pub path: String,
+    /// For each handler with a condition or a key, of any source: how often each decision was made.
+    decisions: Arc<BTreeMap<Name, Arc<Tally>>>,
 }
 
 impl Sources {
-    /// # Errors
-    /// Two sources have the same path, or one has a path of the receiver.
-    pub fn new(sources: impl IntoIterator<Item = Source>) -> Result<Self, PathTaken> {
-        let all: Vec<_> = sources.into_iter().map(Arc::new).collect();
-        let mut taken: HashSet<&str> = RESERVED_PATHS.iter().copied().collect();
-        if let Some(second) = all.iter().find(|source| !taken.insert(&source.path)) {
-            return Err(PathTaken { name: second.name.clone(), path: second.path.clone() });
-        }
-        Ok(Sources { all, proxies: Proxies::new() })
+    /// The configuration has ensured that no two sources have the same path, and none a path of [`RESERVED_PATHS`].
+    pub fn new(sources: impl IntoIterator<Item = Source>, proxies: Proxies) -> Self {
+        Sources { all: sources.into_iter().map(Arc::new).collect(), proxies }
     }
 
-    /// Trusts these proxies to report their clients' addresses.
-    pub fn with_proxies(self, proxies: Proxies) -> Self {
-        Sources { proxies, ..self }
-    }
-
-    /// From now on `traffic` counts for these sources and no others.
-    pub(super) fn counted_by(self, traffic: &Traffic) -> ServedSources {
-        let Sources { all, proxies } = self;
-        let counts = traffic.set_sources(all.iter().map(|source| source.place()).collect());
-        let routes = all.iter().flat_map(|source| &source.routes.routes);
-        let deciding =
-            routes.filter(|route: &&Route| route.decides()).map(|route| route.handler.clone());
-        let conditions: Arc<[_]> = traffic.set_conditions(deciding.collect()).into();
+    /// The sources by their paths, each with its statistics. From now on `traffic` counts for these sources only.
+    pub(super) fn served(self, traffic: &Traffic) -> HashMap<String, Arc<ServedSource>> {
+        let counts = traffic.set_sources(self.all.iter().map(|source| source.counted()).collect());
+        let routes = self.all.iter().flat_map(|source| &source.routes.routes);
+        let deciding = routes.filter(|route| route.decides()).map(|route| route.handler.clone());
+        let decisions = Arc::new(traffic.set_deciding(deciding));
         let served = |(source, traffic): (Arc<Source>, SourceTraffic)| {
-            let conditions = Arc::clone(&conditions);
-            (source.path.clone(), Arc::new(ServedSource { source, traffic, conditions }))
+            let decisions = Arc::clone(&decisions);
+            (source.path.clone(), Arc::new(ServedSource { source, traffic, decisions }))
         };
-        ServedSources { by_path: all.into_iter().zip(counts).map(served).collect(), proxies }
-    }
-}
-
-impl ServedSources {
-    pub(super) fn proxies(&self) -> &Proxies {
-        &self.proxies
-    }
-
-    pub(super) fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
-        let of = self.by_path.values().map(|own| &own.source).filter(|own| own.name == *source);
-        of.flat_map(|own| &own.keys).any(|key| key.is_same(secret))
-    }
-
-    pub(super) fn at(&self, path: &str) -> Option<&Arc<ServedSource>> {
-        self.by_path.get(path)
+        self.all.into_iter().zip(counts).map(served).collect()
     }
 }
 
 impl ServedSource {
     /// Counts the decisions about a new event.
-    pub(super) fn decided(&self, decisions: &Decisions) {
+    pub(super) fn count(&self, decisions: &Decisions) {
         for (handler, decision) in decisions.iter() {
-            let own = self.conditions.iter().find(|own| own.handler() == handler);
-            if let Some(own) = own {
-                own.decided(*decision);
+            if let Some(counts) = self.decisions.get(handler) {
+                counts.one(decision.as_str());
             }
         }
     }
 }
 
 impl Source {
-    fn place(&self) -> Place {
-        Place {
+    fn counted(&self) -> CountedSource {
+        CountedSource {
             name: self.name.clone(),
             path: self.path.clone(),
             deadline: self.scheme.deadline(),
@@ -165,18 +124,23 @@ impl Source {
         }
     }
 
-    /// What the store gets of a genuine delivery, and what its handlers' conditions came to.
-    pub(super) fn accept(&self, delivery: Verified, received_at: Timestamp) -> (Accept, Decisions) {
-        let event = Event {
+    /// Verifies a delivery. Returns what the store gets of it, and what its handlers' conditions came to.
+    pub(super) fn verify(
+        &self,
+        request: verify::Request<'_>,
+        received_at: Timestamp,
+    ) -> Result<(Accept, Decisions), verify::Rejection> {
+        let delivery = verify::verify(&self.scheme, &self.keys, request, received_at)?;
+        let (jobs, decisions) = self.routes.jobs(&Event {
             id: delivery.event_id().as_str(),
             event_type: delivery.event_type().as_str(),
             headers: delivery.headers(),
             body: delivery.body(),
             form_field: self.routes.form_field.as_deref(),
-        };
-        let (jobs, decisions) = self.routes.jobs(&event);
+        });
         let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
-        (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
+        let accept = Accept { source, received_at, delivery, jobs, on_redelivery };
+        Ok((accept, decisions))
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.
@@ -186,7 +150,8 @@ impl Source {
     }
 }
 
-/// A configured URL without a path means that the proxy keeps the path of the request.
+/// The URL that a provider called, with the request's query. It is the `configured` one, or, if that has no path, the
+/// proxy has kept the path of the request.
 pub(crate) fn public_url(configured: &str, path: &str, query: Option<&str>) -> String {
     let mut url = configured.split(['?', '#']).next().unwrap_or(configured).to_owned();
     let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);

@@ -12,13 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::fields::{Fields, Line};
 use super::writer::Writer;
 
-pub(super) struct Lines(Arc<Writer>);
-
-impl Lines {
-    pub(super) fn new(writer: Arc<Writer>) -> Self {
-        Lines(writer)
-    }
-}
+pub(super) struct Lines(pub(super) Arc<Writer>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {

@@ -37,7 +37,7 @@ const QUIET: &str = "actix_server=warn,actix_http=off";
 #[cfg(test)]
 pub(crate) fn kept() -> (impl tracing::Subscriber, std::sync::Arc<std::sync::Mutex<Vec<u8>>>) {
     let (writer, kept) = Writer::kept(Format::Json);
-    (tracing_subscriber::registry().with(Lines::new(writer)), kept)
+    (tracing_subscriber::registry().with(Lines(writer)), kept)
 }
 
 /// Starts logging to standard error at `filter` (such as `info` or `hooklatch=debug`). `journal` is the
@@ -52,7 +52,7 @@ pub fn start(filter: &str, journal: Option<&OsStr>) -> Result<(), String> {
     let stderr = std::io::stderr();
     let place = fstat(&stderr).ok().map(|stat| (stat.st_dev, stat.st_ino));
     let format = Format::choose(stderr.is_terminal(), journal, place);
-    let lines = Lines::new(Writer::open(format));
+    let lines = Lines(Writer::open(format));
     // A second call is refused.
     drop(tracing_subscriber::registry().with(filter).with(lines).try_init());
     Ok(())

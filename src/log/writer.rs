@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -73,12 +73,11 @@ impl Writer {
         match self.queue.get() {
             // An error of the log has nowhere to be reported.
             None => drop(self.put(&bytes)),
-            Some(queue) => match queue.try_send(Message::Line(bytes)) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+            Some(queue) => {
+                if queue.try_send(Message::Line(bytes)).is_err() {
                     LOST.fetch_add(1, Ordering::Relaxed);
                 }
-            },
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! Every family of metrics: name, type, labels, meaning, samples. `docs/metrics.md` has the same table.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::model::{Name, State, Timestamp};
+use crate::traffic::{UNKNOWN_PATH, UNREADABLE};
 
 use super::facts::{Facts, Runner};
 use super::samples::Samples;
@@ -17,13 +19,10 @@ pub enum Kind {
     Histogram,
 }
 
+/// The word of Prometheus' text format.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -68,23 +67,23 @@ families! {
         |facts, out| out.count(&[], facts.front.body_bound_bytes);
     Counter "hooklatch_deliveries_total" ["source", "answer"]
         "Deliveries to a source by how they were answered. One that is committed after it was answered 503 counts as unavailable and as accepted."
-        deliveries;
+        |facts, out| for source in facts.traffic.sources() {
+            out.counts(source.name(), source.counts.answers.get());
+        };
     Counter "hooklatch_refusals_total" ["source", "answer", "reason"]
         "Refused deliveries by answer and reason; answer unavailable is a 503."
         refusals;
     Counter "hooklatch_keyed_requests_total" ["source", "result"]
         "Requests to a source whose handler answers, by their result. Absent for other sources."
         |facts, out| for source in facts.traffic.sources() {
-            for (result, count) in source.keyed_counts() {
-                out.count(&[source.name(), result], count);
-            }
+            out.counts(source.name(), source.keyed_counts());
         };
     Counter "hooklatch_unknown_path_requests_total" []
         "Requests to paths that no source has."
-        |facts, out| out.count(&[], facts.traffic.unknown_path_requests());
+        |facts, out| out.count(&[], facts.traffic.no_source_requests(UNKNOWN_PATH));
     Counter "hooklatch_unreadable_requests_total" []
         "Requests on the deliveries' port that cannot be read as HTTP."
-        |facts, out| out.count(&[], facts.traffic.unreadable_requests());
+        |facts, out| out.count(&[], facts.traffic.no_source_requests(UNREADABLE));
     Histogram "hooklatch_accept_duration_seconds" ["source"]
         "Seconds from the head of a genuine delivery to its answer."
         |facts, out| for source in facts.traffic.sources() {
@@ -93,7 +92,7 @@ families! {
     Histogram "hooklatch_accept_deadline_ratio" ["source"]
         "The same as a part of the time that the provider waits, where its file gives one; over 1 it has given up."
         |facts, out| for source in facts.traffic.sources() {
-            if source.place.deadline.is_some() {
+            if source.configured.deadline.is_some() {
                 out.histogram(&[source.name()], &source.counts.shares.get());
             }
         };
@@ -149,10 +148,8 @@ families! {
         |facts, out| out.count(&[], facts.writer.disk.floor_bytes);
     Counter "hooklatch_conditions_total" ["handler", "result"]
         "New events of a handler's types by what its condition and its key came to: true, false (no job), or failed (the job is held). Absent for handlers without either."
-        |facts, out| for handler in facts.traffic.conditions() {
-            for (result, count) in handler.counts() {
-                out.count(&[handler.name.as_str(), result], count);
-            }
+        |facts, out| for (name, decisions) in facts.traffic.decisions() {
+            out.counts(name.as_str(), decisions.get());
         };
     Gauge "hooklatch_jobs" ["handler", "state"]
         "Jobs that are ready, waiting or running, and those that wait for a person (held, dead). Of each of these two states the first 100000 are counted, over all handlers."
@@ -160,29 +157,25 @@ families! {
     Gauge "hooklatch_groups_blocked" ["handler"]
         "Groups that stand still: their first job is held or dead, and others are behind it. Of held and of dead jobs the first 100000 are looked at."
         |facts, out| if let Some(store) = &facts.store {
-            for handler in facts.traffic.handlers() {
-                let blocked = store.jobs.blocked.iter().find(|of| of.handler == handler.name);
-                out.count(&[handler.name.as_str()], blocked.map_or(0, |of| of.groups));
+            for name in facts.traffic.handlers().keys() {
+                let blocked = store.jobs.blocked.iter().find(|of| of.handler == *name);
+                out.count(&[name.as_str()], blocked.map_or(0, |of| of.groups));
             }
         };
     Counter "hooklatch_jobs_settled_total" ["handler", "state"]
         "Jobs that the end of an attempt has made succeeded, held or dead."
-        |facts, out| for handler in facts.traffic.handlers() {
-            for (state, count) in &handler.counts.settled {
-                out.count(&[handler.name.as_str(), state.as_str()], count.get());
-            }
+        |facts, out| for (name, handler) in facts.traffic.handlers() {
+            out.counts(name.as_str(), handler.settled.get());
         };
     Counter "hooklatch_attempts_total" ["handler", "outcome"]
         "Attempts that have ended."
-        |facts, out| for handler in facts.traffic.handlers() {
-            for (outcome, count) in &handler.counts.outcomes {
-                out.count(&[handler.name.as_str(), outcome.as_str()], count.get());
-            }
+        |facts, out| for (name, handler) in facts.traffic.handlers() {
+            out.counts(name.as_str(), handler.outcomes.get());
         };
     Histogram "hooklatch_attempt_duration_seconds" ["handler"]
         "Seconds of the attempts that began and ended under this receiver."
-        |facts, out| for handler in facts.traffic.handlers() {
-            out.histogram(&[handler.name.as_str()], &handler.counts.seconds.get());
+        |facts, out| for (name, handler) in facts.traffic.handlers() {
+            out.histogram(&[name.as_str()], &handler.seconds.get());
         };
     Gauge "hooklatch_oldest_ready_age_seconds" ["handler"]
         "How long the next job to be claimed has been ready; 0 if there is none."
@@ -190,14 +183,14 @@ families! {
     Gauge "hooklatch_handler_paused" ["handler"]
         "Whether the operator has paused the handler: 1 or 0."
         |facts, out| if let Some(store) = &facts.store {
-            for handler in facts.traffic.handlers() {
-                out.count(&[handler.name.as_str()], store.paused.contains(&handler.name).into());
+            for name in facts.traffic.handlers().keys() {
+                out.count(&[name.as_str()], store.paused.contains(name).into());
             }
         };
     Gauge "hooklatch_handler_broken" ["handler"]
         "Whether the handler could not run when it was last tried, and backs off: 1 or 0."
-        |facts, out| for handler in facts.traffic.handlers() {
-            out.count(&[handler.name.as_str()], handler.broken().is_some().into());
+        |facts, out| for (name, handler) in facts.traffic.handlers() {
+            out.count(&[name.as_str()], handler.broken().is_some().into());
         };
     Gauge "hooklatch_runner_connected" ["runner"]
         "Whether the runner has admitted this receiver: 1 or 0. Absent if it has no configured command and no running attempt."
@@ -213,33 +206,8 @@ families! {
         |facts, out| out.count(&[], facts.log_lines_lost);
 }
 
-/// The answers to deliveries that are refused.
-const REFUSALS: [&str; 9] = [
-    "rejected",
-    "malformed",
-    "refused",
-    "method_not_allowed",
-    "too_slow",
-    "too_large",
-    "conflict",
-    "limited",
-    "unavailable",
-];
-
 /// The states whose jobs the store counts.
 const STATES: [State; 5] = [State::Ready, State::Waiting, State::Running, State::Held, State::Dead];
-
-fn deliveries(facts: &Facts, out: &mut Samples<'_>) {
-    for source in facts.traffic.sources() {
-        out.count(&[source.name(), "accepted"], source.counts.accepted.get());
-        out.count(&[source.name(), "duplicate"], source.counts.duplicates.get());
-        let refused = source.refused_counts();
-        for answer in REFUSALS {
-            let of_answer = refused.iter().filter(|(one, ..)| *one == answer);
-            out.count(&[source.name(), answer], of_answer.map(|(.., count)| count).sum());
-        }
-    }
-}
 
 fn refusals(facts: &Facts, out: &mut Samples<'_>) {
     for source in facts.traffic.sources() {
@@ -254,7 +222,8 @@ fn secret_matches(facts: &Facts, out: &mut Samples<'_>) {
     let sources = facts.traffic.sources();
     for used in facts.store.iter().flat_map(|store| &store.secrets) {
         let is_configured = sources.iter().any(|source| {
-            source.place.name == used.source && source.place.secrets.contains(&used.reference)
+            source.configured.name == used.source
+                && source.configured.secrets.contains(&used.reference)
         });
         if is_configured {
             out.value(&[used.source.as_str(), &used.reference], seconds(used.last_matched_at));
@@ -266,10 +235,7 @@ fn secret_matches(facts: &Facts, out: &mut Samples<'_>) {
 fn jobs(facts: &Facts, out: &mut Samples<'_>) {
     let Some(store) = &facts.store else { return };
     let handlers = facts.traffic.handlers();
-    let mut names: Vec<&Name> = handlers.iter().map(|handler| &handler.name).collect();
-    names.extend(store.jobs.handlers());
-    names.sort();
-    names.dedup();
+    let names: BTreeSet<&Name> = handlers.keys().chain(store.jobs.handlers()).collect();
     for name in names {
         for state in STATES {
             out.count(&[name.as_str(), state.as_str()], store.jobs.count(name, state));
@@ -279,10 +245,10 @@ fn jobs(facts: &Facts, out: &mut Samples<'_>) {
 
 fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
     let Some(store) = &facts.store else { return };
-    for handler in facts.traffic.handlers() {
-        let ready = store.jobs.ready.iter().find(|backlog| backlog.handler == handler.name);
+    for name in facts.traffic.handlers().keys() {
+        let ready = store.jobs.ready.iter().find(|backlog| backlog.handler == *name);
         let age = ready.map(|ready| facts.now.since(ready.since).as_secs_f64());
-        out.value(&[handler.name.as_str()], age.unwrap_or(0.0));
+        out.value(&[name.as_str()], age.unwrap_or(0.0));
     }
 }
 

@@ -30,6 +30,15 @@ impl<'p> Samples<'p> {
         self.value(labels, value as f64);
     }
 
+    /// A sample for each count. The family's labels are that of `first` and that of the counted words.
+    pub(super) fn counts(
+        &mut self,
+        first: &str,
+        counts: impl Iterator<Item = (&'static str, u64)>,
+    ) {
+        counts.for_each(|(word, count)| self.count(&[first, word], count));
+    }
+
     pub(super) fn histogram(&mut self, labels: &[&str], seen: &Distribution) {
         let mut all = 0;
         for (bound, below) in &seen.buckets {

@@ -15,9 +15,9 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::message::{Hello, HelloOk, Key, Start, ToReceiver, ToRunner};
-use super::wire::{self, Bounds, WireError};
+use super::wire::{self, WireError};
 use crate::crash;
-use crate::limits::{RUNNER_BODY_BYTES, RUNNER_WAIT, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
+use crate::limits::RUNNER_WAIT;
 
 /// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +39,12 @@ pub struct Sender {
     /// `None` once a write has failed: the runner may have got half a frame, and would read the next frame as the
     /// rest of it.
     to: Arc<Mutex<Option<BufWriter<OwnedWriteHalf>>>>,
-    bounds: Bounds,
 }
 
 /// Receives the runner's messages. For one task: [`Events::next`] must be polled to its end.
 #[derive(Debug)]
 pub struct Events {
     from: BufReader<OwnedReadHalf>,
-    bounds: Bounds,
 }
 
 /// Connects to the runner that listens at `socket`, as the receiver `hello`. The runner cuts every other
@@ -58,19 +56,16 @@ pub async fn connect(
     socket: &Path,
     hello: &Hello,
 ) -> Result<(HelloOk, Sender, Events), ConnectError> {
-    let wait = RUNNER_WAIT;
-    let bounds = |header_bytes| Bounds { header_bytes, body_bytes: RUNNER_BODY_BYTES, wait };
     let stream = UnixStream::connect(socket)
         .await
         .map_err(|source| ConnectError::Unreachable { socket: socket.to_owned(), source })?;
     let (from, to) = stream.into_split();
-    let to = Arc::new(Mutex::new(Some(BufWriter::with_capacity(wire::BUFFER_BYTES, to))));
-    let sender = Sender { to, bounds: bounds(TO_RUNNER_BYTES) };
-    let from = BufReader::with_capacity(wire::BUFFER_BYTES, from);
-    let mut events = Events { from, bounds: bounds(TO_RECEIVER_BYTES) };
+    let to = BufWriter::with_capacity(wire::BUFFER_BYTES, to);
+    let sender = Sender { to: Arc::new(Mutex::new(Some(to))) };
+    let mut events = Events { from: BufReader::with_capacity(wire::BUFFER_BYTES, from) };
     sender.send(ToRunner::Hello(hello.clone())).await?;
-    let answer = timeout(wait, events.next()).await.unwrap_or(Err(WireError::Slow(wait)))?;
-    match answer {
+    let answer = timeout(RUNNER_WAIT, events.next()).await;
+    match answer.unwrap_or(Err(WireError::Slow(RUNNER_WAIT)))? {
         Some((ToReceiver::HelloOk(list), _)) => Ok((*list, sender, events)),
         Some((ToReceiver::Denied { detail }, _)) => Err(ConnectError::Denied(detail)),
         _ => Err(WireError::Io(io::ErrorKind::UnexpectedEof.into()).into()),
@@ -122,9 +117,9 @@ impl Sender {
         let sent = async {
             for message in messages {
                 crash::frame("receiver.before", message);
-                wire::write(&mut open, message, body, self.bounds).await?;
+                wire::write(&mut open, message, body, wire::TO_RUNNER).await?;
             }
-            wire::flush(&mut open, self.bounds).await
+            wire::flush(&mut open, wire::TO_RUNNER).await
         };
         let sent = sent.await;
         messages.iter().for_each(|message| crash::frame("receiver.sent", message));
@@ -142,7 +137,7 @@ impl Events {
     /// # Errors
     /// The connection is lost; every message that arrived has been returned.
     pub async fn next(&mut self) -> Result<Option<(ToReceiver, Vec<u8>)>, WireError> {
-        let read = wire::read(&mut self.from, self.bounds).await?;
+        let read = wire::read(&mut self.from, wire::TO_RECEIVER).await?;
         if let Some((message, _)) = &read {
             crash::frame("receiver.read", message);
         }

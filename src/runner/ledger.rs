@@ -69,12 +69,19 @@ impl fmt::Display for Line {
     }
 }
 
-/// An attempt as its ledger has it.
+/// An attempt as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct LedgerEntry {
     pub(super) incarnation: Incarnation,
     pub(super) process: Option<Process>,
+    /// `None` while it runs. The ledger has no outputs.
     pub(super) end: Option<Ended>,
+}
+
+impl LedgerEntry {
+    pub(super) fn new(incarnation: Incarnation, process: Option<Process>) -> Self {
+        LedgerEntry { incarnation, process, end: None }
+    }
 }
 
 /// The ledger of the runners before this one.
@@ -84,7 +91,7 @@ pub(crate) struct Inherited {
     pub(super) incarnations: Vec<Incarnation>,
     pub(super) bound: Option<Bound>,
     /// The attempts that are not acknowledged.
-    pub(super) attempts: BTreeMap<Key, Noted>,
+    pub(super) attempts: BTreeMap<Key, LedgerEntry>,
 }
 
 /// The open ledger.
@@ -189,21 +196,21 @@ pub(crate) fn read(bytes: &[u8]) -> Inherited {
 }
 
 fn take(inherited: &mut Inherited, line: Line) {
-    let Inherited { incarnations, bound, attempts } = inherited;
+    let attempts = &mut inherited.attempts;
     match line {
-        Line::Runner(incarnation) => incarnations.push(incarnation),
-        Line::Bound(now) => *bound = Some(now),
+        Line::Runner(incarnation) => inherited.incarnations.push(incarnation),
+        Line::Bound(bound) => inherited.bound = Some(bound),
         Line::Start(key, incarnation) => {
-            attempts.insert(key, Noted { incarnation, process: None, end: None });
+            attempts.insert(key, LedgerEntry::new(incarnation, None));
         }
         Line::Process(key, process) => {
-            if let Some(noted) = attempts.get_mut(&key) {
-                noted.process = Some(process);
+            if let Some(entry) = attempts.get_mut(&key) {
+                entry.process = Some(process);
             }
         }
         Line::Exit(key, end) => {
-            if let Some(noted) = attempts.get_mut(&key) {
-                noted.end = Some(end);
+            if let Some(entry) = attempts.get_mut(&key) {
+                entry.end = Some(end);
             }
         }
         Line::Void(key) | Line::Ack(key) => {
@@ -241,10 +248,10 @@ mod tests {
         lines.extend([Line::Exit(key(2), exited()), Line::Void(key(3))]);
         lines.extend([Line::Exit(key(4), exited()), Line::Ack(key(4))]);
         lines.iter().for_each(|line| ledger.note(line).unwrap());
-        let noted = |process, end| Noted { incarnation, process, end };
+        let entry = |process, end| LedgerEntry { incarnation, process, end };
         let expected = BTreeMap::from([
-            (key(1), noted(Some(process), None)),
-            (key(2), noted(Some(process), Some(exited()))),
+            (key(1), entry(Some(process), None)),
+            (key(2), entry(Some(process), Some(exited()))),
         ]);
         // Once as it was written, once written anew.
         for _ in 0..2 {

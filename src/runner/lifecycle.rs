@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::AskedBy;
+use crate::clock::Clock;
 
 /// The phase of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(super) struct Progress {
 impl Lifecycle {
     /// Begins now. `grace` is the time between SIGTERM and SIGKILL.
     pub(super) fn new(timeout: Duration, grace: Duration) -> Self {
-        let due = monotonic().saturating_add(timeout);
+        let due = Clock::system().monotonic().saturating_add(timeout);
         Progress { phase: Phase::Runs, due, grace, ends: false }.into()
     }
 
@@ -74,7 +74,7 @@ impl Lifecycle {
     /// The phase, and the time until it is over.
     pub(super) fn now(&self) -> (Phase, Duration) {
         let progress = self.lock();
-        (progress.phase, progress.due.saturating_sub(monotonic()))
+        (progress.phase, progress.due.saturating_sub(Clock::system().monotonic()))
     }
 
     /// Begins `phase` now.
@@ -82,9 +82,7 @@ impl Lifecycle {
         let mut progress = self.lock();
         progress.due = match phase {
             Phase::Stuck(_) => Duration::MAX,
-            Phase::Runs | Phase::Asked(_) | Phase::Killed(_) => {
-                monotonic().saturating_add(progress.grace)
-            }
+            _ => Clock::system().monotonic().saturating_add(progress.grace),
         };
         progress.phase = phase;
     }
@@ -106,9 +104,4 @@ impl From<Progress> for Lifecycle {
     fn from(progress: Progress) -> Self {
         Lifecycle(Mutex::new(progress))
     }
-}
-
-fn monotonic() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -36,6 +36,7 @@ pub(crate) mod tests;
 pub(crate) mod wire;
 mod zombies;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,16 +87,15 @@ pub struct CommandSettings {
 
 impl CommandSettings {
     /// The same command with the values of this event: its arguments, and a variable for each.
-    fn for_event(
-        &self,
-        CommandValues { values, arguments }: &CommandValues,
-        facts: &Facts,
-    ) -> Result<Self, Refused> {
+    fn for_event(&self, facts: &Facts) -> Result<Cow<'_, Self>, Refused> {
+        let Some(CommandValues { values, arguments }) = &self.values else {
+            return Ok(Cow::Borrowed(self));
+        };
         let texts = values.of(facts)?;
         let arguments = values::arguments(arguments, &texts)?;
         let argv = self.argv.iter().take(1).cloned().chain(arguments).collect();
         let env = self.env.iter().cloned().chain(texts).collect();
-        Ok(CommandSettings { argv, env, values: None, ..self.clone() })
+        Ok(Cow::Owned(CommandSettings { argv, env, values: None, ..self.clone() }))
     }
 }
 
@@ -128,11 +128,19 @@ pub struct Exited {
 }
 
 impl Ended {
+    /// Standard output and standard error of a command that was reaped.
+    fn outputs(&self) -> Option<[&Captured; 2]> {
+        match self {
+            Ended::Exited(exited) => Some([&exited.stdout, &exited.stderr]),
+            Ended::Lost(_) => None,
+        }
+    }
+
     /// The same end for the ledger and for a message's header.
     fn without_outputs(&self) -> Self {
         match self {
-            Ended::Exited(Exited { status, asked_by, usage, .. }) => {
-                Ended::Exited(Exited::without_outputs(*status, *asked_by, *usage))
+            Ended::Exited(one) => {
+                Ended::Exited(Exited::without_outputs(one.status, one.asked_by, one.usage))
             }
             Ended::Lost(reason) => Ended::Lost(reason.clone()),
         }

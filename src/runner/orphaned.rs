@@ -66,11 +66,7 @@ fn find(attempts: &[(Key, Option<Process>)]) -> Option<Vec<Orphan>> {
     if attempts.is_empty() {
         return Some(Vec::new());
     }
-    let pids: Vec<Pid> = fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))
-        .collect();
+    let pids: Vec<Pid> = pids()?.collect();
     // This process itself may have such an environment, if a command started it.
     let own = pids.iter().position(|pid| *pid == getpid())?;
     let others = pids[..own].iter().chain(&pids[own + 1..]);
@@ -116,10 +112,15 @@ pub(super) fn living(pid: Pid) -> Option<Process> {
 
 /// Whether a process of this group lives; true if /proc cannot be read.
 pub(super) fn group_lives(number: Pid) -> bool {
-    let Ok(listing) = fs::read_dir("/proc") else { return true };
-    let pids = listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut pids = pids.filter_map(Pid::from_raw);
-    pids.any(|pid| group(pid) == Some(number) && living(pid).is_some())
+    let lives = |pid| group(pid) == Some(number) && living(pid).is_some();
+    pids().is_none_or(|mut pids| pids.any(lives))
+}
+
+/// Every process; `None` if /proc cannot be read.
+fn pids() -> Option<impl Iterator<Item = Pid>> {
+    let listing = fs::read_dir("/proc").ok()?.flatten();
+    let numbers = listing.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Some(numbers.filter_map(Pid::from_raw))
 }
 
 /// A process's group; `None` for a group outside of this PID namespace, as a container's first processes may
@@ -158,8 +159,7 @@ fn kill(orphan: &Orphan) {
 fn has_ended(pidfd: &OwnedFd, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left =
-            Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let left = Timespec::try_from(left).unwrap_or_default();
         match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             ready => return matches!(ready, Ok(1..)),

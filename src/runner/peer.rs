@@ -19,20 +19,19 @@ pub(super) enum Outgoing {
 /// A connected receiver. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    number: u64,
     cut: watch::Sender<bool>,
     out: mpsc::Sender<Outgoing>,
 }
 
 impl Peer {
-    pub(super) fn new(number: u64) -> (Self, mpsc::Receiver<Outgoing>) {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Outgoing>) {
         let (out, queue) = mpsc::channel(QUEUE_COUNT);
-        (Peer { number, cut: watch::Sender::new(false), out }, queue)
+        (Peer { cut: watch::Sender::new(false), out }, queue)
     }
 
     /// Whether both are one connection.
     pub(super) fn is(&self, other: &Peer) -> bool {
-        self.number == other.number
+        self.out.same_channel(&other.out)
     }
 
     /// Ends the connection: nothing more is read from it.

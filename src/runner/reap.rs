@@ -1,13 +1,20 @@
 //! Reaps a child and reads how it ended and which resources it used: the kernel reports both only once.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::clock::Clock;
 
 use super::{Status, Usage, zombies};
+
+/// Waits until a child has exited, and leaves it to be reaped. Blocks.
+pub(super) fn wait(pid: Pid) -> io::Result<()> {
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+    Ok(())
+}
 
 /// Reaps a child that has exited; never blocks. `None` if the kernel does not report its status.
 pub(super) fn reap(pid: Pid) -> Option<(Status, Usage)> {

@@ -10,9 +10,10 @@
 //! handed over has no other owner in the new program. Not handled: a signal that arrives before the new program
 //! has registered for it has its default effect, and a new program that cannot read the memory file dies.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Seek, Write};
+use std::io::{self, BufReader, BufWriter, Seek};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::process::{Pid, getpid};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
@@ -29,7 +30,7 @@ use super::incarnation::Incarnation;
 use super::lifecycle::Progress;
 use super::message::Key;
 use super::spawn::Child;
-use super::{AskedBy, Captured, descriptors, stdin, zombies};
+use super::{AskedBy, Captured, descriptors, reap, stdin, zombies};
 use crate::systemd;
 
 /// The variable that tells a program to take over from the one before: the number of the memory file's
@@ -160,7 +161,7 @@ impl Reexec {
         let pid = Pid::from_child(&child);
         starting.own(pid);
         drop(starting);
-        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+        reap::wait(pid)?;
         match zombies::reaping(pid, || child.wait())? {
             status if status.success() => Ok(()),
             status => Err(io::Error::other(format!("its rehearsal ended with {status}"))),
@@ -181,30 +182,19 @@ impl Reexec {
     /// Becomes the new program. Returns only if that fails; nothing has changed then.
     ///
     /// The caller ensures that every descriptor of `state` is open and stays open.
-    pub(super) fn exec(&self, state: &State) -> io::Error {
-        let written = stdin::memory().and_then(|file| {
-            let mut file = BufWriter::new(file);
-            serde_json::to_writer(&mut file, state)?;
-            file.flush()?;
-            let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.rewind()?;
-            Ok(file)
-        });
-        let file = match written {
-            Ok(file) => file,
-            Err(error) => return error,
-        };
+    pub(super) fn exec(&self, state: &State) -> io::Result<Infallible> {
+        let mut file = BufWriter::new(stdin::memory()?);
+        serde_json::to_writer(&mut file, state)?;
+        let mut file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.rewind()?;
         let all = || state.descriptors().chain([file.as_raw_fd()]);
         let inherited = all().try_for_each(|number| mark(number, FdFlags::empty()));
-        let error = match inherited {
-            Ok(()) => self.command(&file.as_raw_fd().to_string()).exec(),
-            Err(error) => error,
-        };
+        let failed = inherited.map(|()| self.command(&file.as_raw_fd().to_string()).exec());
         let _kept = all().try_for_each(|number| mark(number, FdFlags::CLOEXEC));
         // The standard library has reset it to the default, for the new program.
         // SAFETY: installs and replaces no handler.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-        error
+        Err(failed.unwrap_or_else(|error| error))
     }
 }
 

@@ -23,12 +23,9 @@ use super::incarnation;
 use super::ledger::Ledger;
 use super::reexec::{self, Handover, Reexec};
 use super::table::Table;
-use super::wire::Bounds;
 use super::{Ended, attempt, connection, launch, orphaned, zombies};
 use crate::crash;
-use crate::limits::{
-    Limits, RUNNER_BODY_BYTES, RUNNER_CONNECTIONS, RUNNER_WAIT, TO_RECEIVER_BYTES, TO_RUNNER_BYTES,
-};
+use crate::limits::{Limits, RUNNER_CONNECTIONS};
 use crate::memory;
 use crate::model::{Incarnation, RunnerName};
 use crate::systemd::Manager;
@@ -84,7 +81,7 @@ pub async fn run(
     manager: Manager,
     mut requests: mpsc::Receiver<Request>,
 ) -> Result<(), Error> {
-    let Settings { name, folder, socket, reload, leave_when_idle, limits, reexec, .. } = settings;
+    let folder = settings.folder;
     let begin = |source| Error::Begin { folder: folder.clone(), source };
     let handover = match settings.handed_over {
         Some(number) => reexec::resume(number).map_err(begin)?,
@@ -97,29 +94,30 @@ pub async fn run(
             settled: Vec::new(),
         },
     };
-    let Handover { incarnation, lock, listener, given, running, settled } = handover;
+    let (incarnation, given) = (handover.incarnation, handover.given);
     let (ledger, inherited) = Ledger::open(&folder).map_err(begin)?;
     // An attempt that the ledger lacks would count as one that never started.
     if settings.handed_over.is_some() && !inherited.incarnations.contains(&incarnation) {
         return Err(begin(io::Error::other("the ledger is not as this runner left it")));
     }
+    let (name, commands, limits) = (settings.name, settings.commands, settings.limits);
     let capacity = usize::try_from(limits.runner_attempts_count).unwrap_or(usize::MAX);
-    let commands = settings.commands;
     let table = Table::new(name.clone(), incarnation, commands, capacity, ledger, inherited);
     let table = Arc::new(table.map_err(begin)?);
-    for (key, outputs) in settled {
+    for (key, outputs) in handover.settled {
         table.restore(key, outputs);
     }
-    for (key, child, cancelled) in running {
+    for (key, child, cancelled) in handover.running {
         let cancellation = table.resume(key, Arc::clone(&child), cancelled);
-        tokio::spawn(attempt::resume(Arc::clone(&table), key, child, cancellation));
+        let resumed = attempt::resume(Arc::clone(&table), key, child, cancellation);
+        tokio::spawn(resumed);
     }
     crash::point("runner.orphaned.before");
     if !end_orphaned(&table).await {
         tokio::spawn(keep_ending_orphaned(Arc::clone(&table)));
     }
     crash::point("runner.orphaned.after");
-    let listener = listener.map_or_else(|| folder::listen(&socket), Ok)?;
+    let listener = handover.listener.map_or_else(|| folder::listen(&settings.socket), Ok)?;
     tokio::spawn(zombies::adopt());
     if settings.launched && settings.handed_over.is_none() {
         launch::release_launcher().map_err(begin)?;
@@ -133,24 +131,25 @@ pub async fn run(
     tokio::spawn(manager.clone().keep_status(lines));
     let mut serving = Serving {
         table,
-        reload: Arc::new(Mutex::new(reload)),
+        reload: Arc::new(Mutex::new(settings.reload)),
         listener,
         connections: JoinSet::new(),
         accepted: 0,
         limits,
         manager,
         status,
+        reexec: settings.reexec,
+        incarnation,
+        given,
+        lock: handover.lock,
     };
-    let next = NextProgram { reexec, incarnation, lock, given };
-    serving.until_idle_or(&mut requests, &next, leave_when_idle).await;
+    serving.until_idle_or(&mut requests, settings.leave_when_idle).await;
     // First the socket's name, so that no receiver connects any more. Receivers that connect to a socket of
     // the service manager wait there for the next runner.
     if !given {
-        let _gone = fs::remove_file(socket);
+        let _gone = fs::remove_file(settings.socket);
     }
     drop(serving);
-    // The lock last: the process that takes it creates a socket of that name.
-    drop(next);
     tracing::info!("left");
     Ok(())
 }
@@ -202,13 +201,19 @@ struct Serving {
     manager: Manager,
     /// The line that the manager shows.
     status: watch::Sender<String>,
+    /// How it executes itself again.
+    reexec: Reexec,
+    incarnation: Incarnation,
+    /// Whether the listener is the service manager's.
+    given: bool,
+    /// Dropped last: the process that takes it creates a socket of the same name.
+    lock: File,
 }
 
 impl Serving {
     async fn until_idle_or(
         &mut self,
         requests: &mut mpsc::Receiver<Request>,
-        next: &NextProgram,
         leave_when_idle: bool,
     ) {
         let (rehearsed, mut rehearsals) = mpsc::channel(1);
@@ -221,7 +226,7 @@ impl Serving {
             if draining.as_ref().is_some_and(|drain| drain.is_over(&self.table)) {
                 return;
             }
-            if may_execute && draining.is_none() && next.has_failed(self) {
+            if may_execute && draining.is_none() && self.has_failed_to_execute() {
                 may_execute = false;
             }
             // A connection that has not sent its Hello needs the runner too.
@@ -239,15 +244,15 @@ impl Serving {
                     });
                 }
                 Some(()) = rehearsals.recv(), if draining.is_none() => {
-                    self.table.drain();
+                    self.table.set_draining(true);
                     may_execute = true;
                 }
                 Some(request) = requests.recv() => match &mut draining {
                     None if request == Request::Reexec => {
-                        tokio::spawn(rehearse(next.reexec.clone(), rehearsed.clone()));
+                        tokio::spawn(rehearse(self.reexec.clone(), rehearsed.clone()));
                     }
                     None => {
-                        self.table.drain();
+                        self.table.set_draining(true);
                         let wait = Limits::duration(self.limits.runner_drain_millis);
                         draining = Some(Drain { limit: Instant::now() + wait, ending: false });
                         _stopping = Some(self.manager.stopping().await);
@@ -267,10 +272,8 @@ impl Serving {
         match accepted {
             Ok((stream, _)) => {
                 self.accepted += 1;
-                let bounds = bounds();
                 let (table, reload) = (Arc::clone(&self.table), Arc::clone(&self.reload));
-                let served = connection::serve(stream, self.accepted, table, reload, bounds);
-                self.connections.spawn(served);
+                self.connections.spawn(connection::serve(stream, self.accepted, table, reload));
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
@@ -279,6 +282,18 @@ impl Serving {
             }
         }
     }
+
+    /// Executes the new program, unless an attempt is being started or reaped at the moment: returns false then.
+    /// Returns true if the execution failed: the runner continues to serve.
+    fn has_failed_to_execute(&self) -> bool {
+        let state = reexec::State::new(self.incarnation, &self.lock, &self.listener, self.given);
+        let Some(state) = self.table.hand_over(state) else { return false };
+        let Err(error) = self.table.write_down().and_then(|()| self.reexec.exec(&state));
+        let program = self.reexec.program.display();
+        tracing::error!(%program, %error, "cannot execute itself again");
+        self.table.set_draining(false);
+        true
+    }
 }
 
 /// Resolves at `limit`; never without one.
@@ -286,31 +301,6 @@ async fn at(limit: Option<Instant>) {
     match limit {
         Some(limit) => sleep_until(limit).await,
         None => pending().await,
-    }
-}
-
-/// The program that the runner executes, and what it hands over besides the table and the listener.
-struct NextProgram {
-    reexec: Reexec,
-    incarnation: Incarnation,
-    lock: File,
-    /// Whether the listener is the service manager's.
-    given: bool,
-}
-
-impl NextProgram {
-    /// Executes the program, unless an attempt is being started or reaped at the moment: returns false then.
-    /// Returns true if the execution failed: the runner continues to serve.
-    fn has_failed(&self, serving: &Serving) -> bool {
-        let state = reexec::State::new(self.incarnation, &self.lock, &serving.listener, self.given);
-        let Some(state) = serving.table.hand_over(state) else { return false };
-        let error = match serving.table.write_down() {
-            Ok(()) => self.reexec.exec(&state),
-            Err(error) => error,
-        };
-        tracing::error!(program = %self.reexec.program.display(), %error, "cannot execute itself again");
-        serving.table.undrain();
-        true
     }
 }
 
@@ -325,13 +315,6 @@ async fn rehearse(reexec: Reexec, rehearsed: mpsc::Sender<()>) {
         }
         Err(error) => tracing::error!(program, %error, "cannot execute itself again"),
     }
-}
-
-/// The bounds of the frames that a runner reads, and of those that it writes.
-fn bounds() -> [Bounds; 2] {
-    let bounds =
-        |header_bytes| Bounds { header_bytes, body_bytes: RUNNER_BODY_BYTES, wait: RUNNER_WAIT };
-    [bounds(TO_RUNNER_BYTES), bounds(TO_RECEIVER_BYTES)]
 }
 
 /// A stop that waits for the commands.

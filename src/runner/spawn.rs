@@ -16,15 +16,14 @@ use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
-};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::capture::Output;
 use super::ledger::Process;
 use super::lifecycle::Lifecycle;
+use super::message::Refusal;
 use super::{Captured, CommandSettings, descriptors, oom, orphaned, reap, script, stdin, zombies};
 use crate::model::{Facts, Headers};
 
@@ -87,19 +86,20 @@ impl Child {
 /// The reason why no child runs.
 #[derive(Debug)]
 pub(super) enum NoChild {
-    /// The command did not start, for this reason.
-    NotStarted(String),
-    /// The command did not start, only because the machine lacks room for it now.
-    NoRoom(String),
+    /// The command did not start: why, and what the operator should know.
+    Refused(Refusal, String),
     /// The command started and had to be killed, because it could not be watched.
     Lost(String),
 }
 
-/// Starts the command, and identifies its process. Blocks; needs a tokio runtime's context.
+/// Starts the command with the values of the event, and identifies its process. Blocks, for a while if the values
+/// are of a large body; needs a tokio runtime's context.
 pub(super) fn spawn(
     settings: &CommandSettings,
     facts: &Facts,
 ) -> Result<(Arc<Child>, Option<Process>), NoChild> {
+    let settings = settings.for_event(facts);
+    let settings = &*settings.map_err(|why| NoChild::Refused(Refusal::Values, why.to_string()))?;
     let stdin = stdin::holding(&facts.body, settings.stdin_memory_bytes)
         .map_err(|error| no_room(&format!("the body of {} bytes", facts.body.len()), &error))?;
     let starting = zombies::starting();
@@ -112,7 +112,7 @@ pub(super) fn spawn(
         Ok(child) => Ok((child, orphaned::process(pid))),
         Err(error) => {
             let _gone = kill_process_group(pid, Signal::KILL);
-            let _ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            let _ended = reap::wait(pid);
             reap::reap(pid);
             let reason = "killed at its start, because it could not be watched";
             Err(NoChild::Lost(format!("{reason}: {error}")))
@@ -126,11 +126,11 @@ fn start(
     stdin: fs::File,
 ) -> Result<std::process::Child, NoChild> {
     descriptors::keep_inherited_ones();
-    let empty = || NoChild::NotStarted("the command is empty".to_owned());
+    let empty = || not_started("the command is empty".to_owned());
     let (name, arguments) = settings.argv.split_first().ok_or_else(empty)?;
     let folder = settings.cwd.as_ref().unwrap_or(&settings.home);
     let environment = environment(settings, facts);
-    let program = find(name, folder, &environment).map_err(NoChild::NotStarted)?;
+    let program = find(name, folder, &environment).map_err(not_started)?;
     Command::new(&program)
         .arg0(name)
         .args(arguments)
@@ -194,20 +194,20 @@ fn environment(settings: &CommandSettings, facts: &Facts) -> Vec<(String, String
         ("HOOKLATCH_RECEIVED_AT", facts.received_at.to_string()),
         ("HOOKLATCH_HANDLER", facts.handler.to_string()),
     ];
-    let headers = headers(&facts.headers);
-    let caller = facts.caller.iter().map(|caller| ("HOOKLATCH_CALLER", caller.clone()));
+    let caller = facts.caller.clone().map(|caller| ("HOOKLATCH_CALLER", caller));
     let owned = |(key, value): (&str, String)| (key.to_owned(), value);
-    let attempt = attempt.into_iter().chain(caller).map(owned);
-    let settings = settings.env.iter().cloned();
-    fixed.map(owned).into_iter().chain(settings).chain(headers).chain(attempt).collect()
+    let mut all = fixed.map(owned).to_vec();
+    all.extend(settings.env.iter().cloned());
+    all.extend(headers(&facts.headers));
+    all.extend(attempt.into_iter().chain(caller).map(owned));
+    all
 }
 
 /// A variable for each kept header, such as `HOOKLATCH_HEADER_X_GITHUB_EVENT`, if it came once and in printable ASCII.
 fn headers(headers: &Headers) -> impl Iterator<Item = (String, String)> {
     let mut variables: BTreeMap<String, Option<String>> = BTreeMap::new();
     for (header, value) in headers.iter() {
-        let shown = |c: char| if c == '-' { '_' } else { c.to_ascii_uppercase() };
-        let name = format!("HOOKLATCH_HEADER_{}", header.chars().map(shown).collect::<String>());
+        let name = format!("HOOKLATCH_HEADER_{}", header.to_ascii_uppercase().replace('-', "_"));
         let is_variable = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let is_printable = value.iter().all(|byte| (b' '..=b'~').contains(byte));
         let text = (is_variable && is_printable)
@@ -226,10 +226,10 @@ fn reason(error: &io::Error, program: &Path, cwd: &Path) -> NoChild {
         return no_room("another process", error);
     }
     if let Some(fault) = folder_fault(cwd) {
-        return NoChild::NotStarted(format!("working directory {}: {fault}", cwd.display()));
+        return not_started(format!("working directory {}: {fault}", cwd.display()));
     }
     let shown = program.display();
-    NoChild::NotStarted(match errno {
+    not_started(match errno {
         Some(E::NOENT | E::NOEXEC) if cwd.join(program).exists() => {
             let fault = script::fault(&cwd.join(program), PATH).map(|fault| fault.message);
             let unknown = || "it is not a program for this machine".to_owned();
@@ -239,8 +239,13 @@ fn reason(error: &io::Error, program: &Path, cwd: &Path) -> NoChild {
     })
 }
 
+fn not_started(reason: String) -> NoChild {
+    NoChild::Refused(Refusal::CannotStart, reason)
+}
+
 fn no_room(what: &str, error: &io::Error) -> NoChild {
-    NoChild::NoRoom(format!("this machine has no room for {what} now: {error}"))
+    let reason = format!("this machine has no room for {what} now: {error}");
+    NoChild::Refused(Refusal::NoResources, reason)
 }
 
 fn folder_fault(folder: &Path) -> Option<String> {
@@ -258,8 +263,8 @@ mod tests {
     #[test]
     fn a_machine_without_room_is_not_the_programs_fault() {
         for errno in [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE] {
-            let told = reason(&errno.into(), Path::new("/bin/true"), Path::new("/nowhere"));
-            assert!(matches!(told, NoChild::NoRoom(_)), "{told:?}");
+            let refused = reason(&errno.into(), Path::new("/bin/true"), Path::new("/nowhere"));
+            assert!(matches!(refused, NoChild::Refused(Refusal::NoResources, _)), "{refused:?}");
         }
     }
 }

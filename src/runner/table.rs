@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::commands::{Commands, Configured};
-use super::ledger::{Bound, Inherited, Ledger, Line, Noted, Process};
+use super::ledger::{Bound, Inherited, Ledger, LedgerEntry, Line, Process};
 use super::message::{Hello, HelloOk, Key, Listed, Refusal, Start, Stream, ToReceiver};
 use super::peer::{Outgoing, Peer};
 use super::spawn::Child;
@@ -52,17 +52,10 @@ struct Inner {
 
 #[derive(Debug)]
 struct Attempt {
-    incarnation: Incarnation,
-    process: Option<Process>,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    /// `None` for an attempt of a dead runner.
-    Running(Option<Living>),
-    /// Not acknowledged. Without outputs if another runner started it and died.
-    Settled(Box<Ended>),
+    /// With its outputs, if this runner started it. An attempt that has ended is not acknowledged yet.
+    entry: LedgerEntry,
+    /// `Some` while it runs, unless a dead runner started it.
+    living: Option<Living>,
 }
 
 /// A running attempt of this runner.
@@ -92,7 +85,8 @@ impl Table {
         ledger: Ledger,
         inherited: Inherited,
     ) -> std::io::Result<Self> {
-        let attempts = inherited.attempts.into_iter().map(|(key, noted)| (key, noted.into()));
+        let attempts = inherited.attempts.into_iter();
+        let attempts = attempts.map(|(key, entry)| (key, Attempt { entry, living: None }));
         let mut inner = Inner {
             name,
             incarnation,
@@ -137,15 +131,17 @@ impl Table {
             before.cut();
         }
         self.changed.send_replace(());
+        let attempts = inner.attempts.iter();
+        let ended = attempts.map(|(key, attempt)| (*key, attempt.entry.end.is_some()));
+        let attempts: Vec<Listed> = ended.map(|(key, ended)| Listed { key, ended }).collect();
+        let ended: Vec<Key> = attempts.iter().filter(|one| one.ended).map(|one| one.key).collect();
         let list = HelloOk {
             incarnation: inner.incarnation,
             draining: inner.draining,
             free: inner.free(),
             answers_for: inner.dead.clone(),
-            attempts: inner.list(),
+            attempts,
         };
-        let ended = list.attempts.iter().filter(|listed| listed.ended).map(|listed| listed.key);
-        let ended: Vec<Key> = ended.collect();
         inner.tell(ToReceiver::HelloOk(Box::new(list)));
         for key in ended {
             inner.queue(Outgoing::End(key));
@@ -167,26 +163,27 @@ impl Table {
         let mut inner = self.lock();
         let command = inner.may_start(peer, start)?;
         let (key, incarnation) = (start.key(), inner.incarnation);
-        inner.ledger.note(&Line::Start(key, incarnation)).map_err(|error| {
-            (Refusal::NoResources, format!("the ledger cannot be written: {error}"))
-        })?;
+        if let Err(error) = inner.ledger.note(&Line::Start(key, incarnation)) {
+            let detail = format!("the ledger cannot be written: {error}");
+            return Err((Refusal::NoResources, detail));
+        }
         let cancellation = Cancellation::default();
-        let living = Living { cancellation: cancellation.clone(), child: None };
-        let state = State::Running(Some(living));
-        inner.attempts.insert(key, Attempt { incarnation, process: None, state });
+        let living = Some(Living { cancellation: cancellation.clone(), child: None });
+        let entry = LedgerEntry::new(incarnation, None);
+        inner.attempts.insert(key, Attempt { entry, living });
         Ok(Permission { command, cancellation })
     }
 
-    /// Notes the process of an attempt that began.
-    pub(super) fn began(&self, key: Key, process: Option<Process>, child: Arc<Child>) {
+    /// Notes the process of an attempt that has begun.
+    pub(super) fn note_process(&self, key: Key, process: Option<Process>, child: Arc<Child>) {
         let mut inner = self.lock();
         if let Some(process) = process {
             inner.try_note(&Line::Process(key, process));
             crash::point("runner.process.noted");
         }
         if let Some(attempt) = inner.attempts.get_mut(&key) {
-            attempt.process = process;
-            if let State::Running(Some(living)) = &mut attempt.state {
+            attempt.entry.process = process;
+            if let Some(living) = &mut attempt.living {
                 living.child = Some(child);
             }
         }
@@ -194,8 +191,8 @@ impl Table {
         self.changed.send_replace(());
     }
 
-    /// Removes an attempt that could not be started.
-    pub(super) fn void(&self, key: Key, (reason, detail): Refused) {
+    /// Removes an attempt that could not be started, and tells the receiver why.
+    pub(super) fn refuse(&self, key: Key, (reason, detail): Refused) {
         let mut inner = self.lock();
         inner.try_note(&Line::Void(key));
         inner.attempts.remove(&key);
@@ -209,7 +206,10 @@ impl Table {
         inner.try_note(&Line::Exit(key, ended.without_outputs()));
         crash::point("runner.exit.noted");
         match inner.attempts.get_mut(&key) {
-            Some(attempt) => attempt.state = State::Settled(Box::new(ended)),
+            Some(attempt) => {
+                attempt.entry.end = Some(ended);
+                attempt.living = None;
+            }
             None => tracing::error!(%key, "ended, and is not in the table"),
         }
         inner.queue(Outgoing::End(key));
@@ -219,10 +219,9 @@ impl Table {
     /// The message about the end of an attempt, with its outputs as the body. `None` if the receiver has
     /// acknowledged it meanwhile.
     pub(super) fn end(&self, key: Key) -> Option<(ToReceiver, Vec<u8>)> {
-        match &self.lock().attempts.get(&key)?.state {
-            State::Settled(ended) => Some(ToReceiver::ended(key, ended)),
-            State::Running(_) => None,
-        }
+        let inner = self.lock();
+        let end = inner.attempts.get(&key)?.entry.end.as_ref()?;
+        Some(ToReceiver::ended(key, end))
     }
 
     /// Removes a settled attempt, if `peer` is admitted.
@@ -231,11 +230,10 @@ impl Table {
         if !inner.is_admitted(peer) {
             return;
         }
-        match inner.attempts.get(&key).map(|attempt| &attempt.state) {
-            Some(State::Settled(_)) => {}
-            Some(State::Running(_)) => return tracing::error!(%key, "acknowledged while it runs"),
-            // Every connection that lists it gets an Ack, and an earlier one removed it.
-            None => return,
+        // Every connection that lists it gets an Ack, and an earlier one may have removed it.
+        let Some(attempt) = inner.attempts.get(&key) else { return };
+        if attempt.entry.end.is_none() {
+            return tracing::error!(%key, "acknowledged while it runs");
         }
         inner.attempts.remove(&key);
         inner.try_note(&Line::Ack(key));
@@ -252,7 +250,7 @@ impl Table {
     pub(super) fn kill(&self, peer: &Peer, key: Key) {
         let inner = self.lock();
         let attempt = inner.attempts.get(&key).filter(|_| inner.is_admitted(peer));
-        if let Some(Attempt { state: State::Running(Some(living)), .. }) = attempt {
+        if let Some(living) = attempt.and_then(|attempt| attempt.living.as_ref()) {
             living.cancellation.cancel(AskedBy::Cancelled);
         }
     }
@@ -268,53 +266,38 @@ impl Table {
         !here && inner.is_admitted(peer)
     }
 
-    /// The answer to a Peek, with the output as the body.
-    pub(super) fn peek(&self, key: Key, stream: Stream) -> (ToReceiver, Vec<u8>) {
-        ToReceiver::peeked(key, stream, self.printed(key, stream))
-    }
-
     /// The output of an attempt so far, or all of it if the attempt has ended. `None` if there
     /// is no such attempt, or its runner is dead.
-    fn printed(&self, key: Key, stream: Stream) -> Option<Captured> {
-        let captured = match &self.lock().attempts.get(&key)?.state {
-            State::Running(living) => match &living.as_ref()?.child {
-                Some(child) => {
-                    let [stdout, stderr] = &child.outputs;
-                    match stream {
-                        Stream::Stdout => stdout.now(),
-                        Stream::Stderr => stderr.now(),
-                    }
-                }
+    pub(super) fn printed(&self, key: Key, stream: Stream) -> Option<Captured> {
+        let inner = self.lock();
+        let Attempt { entry, living } = inner.attempts.get(&key)?;
+        let captured = match &entry.end {
+            Some(end) => end.outputs()?[stream as usize].clone(),
+            None => match &living.as_ref()?.child {
+                Some(child) => child.outputs[stream as usize].now(),
                 None => Captured::empty(),
-            },
-            State::Settled(ended) => match (&**ended, stream) {
-                (Ended::Exited(exited), Stream::Stdout) => exited.stdout.clone(),
-                (Ended::Exited(exited), Stream::Stderr) => exited.stderr.clone(),
-                (Ended::Lost(_), _) => return None,
             },
         };
         Some(captured).filter(|captured| captured.total.is_some())
     }
 
-    /// Takes no Start any more.
-    pub(super) fn drain(&self) {
+    /// Takes no Start any more, or takes them again.
+    pub(super) fn set_draining(&self, draining: bool) {
         let mut inner = self.lock();
-        inner.draining = true;
-        inner.tell(ToReceiver::Draining { draining: true });
+        inner.draining = draining;
+        inner.tell(ToReceiver::Draining { draining });
         self.changed.send_replace(());
     }
 
     /// Asks every running attempt to end.
     pub(super) fn end_all(&self) {
-        for attempt in self.lock().attempts.values() {
-            if let State::Running(Some(living)) = &attempt.state {
-                living.cancellation.cancel(AskedBy::Stop);
-            }
+        for living in self.lock().living() {
+            living.cancellation.cancel(AskedBy::Stop);
         }
     }
 
     /// Notes that a connection has ended.
-    pub(super) fn gone(&self, peer: &Peer) {
+    pub(super) fn disconnect(&self, peer: &Peer) {
         let mut inner = self.lock();
         if inner.is_admitted(peer) {
             inner.admitted = None;
@@ -334,22 +317,26 @@ impl Table {
 
     /// How many commands of this runner run.
     pub(super) fn running_count(&self) -> usize {
-        let running = |one: &&Attempt| matches!(one.state, State::Running(Some(_)));
-        self.lock().attempts.values().filter(running).count()
+        self.lock().living().count()
     }
 
     /// The attempts that dead runners left running, each with its process if that is known.
     pub(super) fn orphaned(&self) -> Vec<(Key, Option<Process>)> {
         let inner = self.lock();
-        let attempts = inner.attempts.iter();
-        let left = attempts.filter(|(_, attempt)| matches!(attempt.state, State::Running(None)));
-        left.map(|(key, attempt)| (*key, attempt.process)).collect()
+        let is_left = |one: &Attempt| one.living.is_none() && one.entry.end.is_none();
+        let left = inner.attempts.iter().filter(|(_, attempt)| is_left(attempt));
+        left.map(|(key, attempt)| (*key, attempt.entry.process)).collect()
     }
 }
 
 impl Inner {
     fn is_admitted(&self, peer: &Peer) -> bool {
         self.admitted.as_ref().is_some_and(|admitted| admitted.is(peer))
+    }
+
+    /// The running attempts of this runner.
+    fn living(&self) -> impl Iterator<Item = &Living> {
+        self.attempts.values().flat_map(|attempt| &attempt.living)
     }
 
     fn free(&self) -> u32 {
@@ -370,14 +357,6 @@ impl Inner {
         }
     }
 
-    fn list(&self) -> Vec<Listed> {
-        let listed = |(key, attempt): (&Key, &Attempt)| Listed {
-            key: *key,
-            ended: matches!(attempt.state, State::Settled(_)),
-        };
-        self.attempts.iter().map(listed).collect()
-    }
-
     /// Writes a line without which the table is still right, and only the next runner knows less.
     fn try_note(&mut self, line: &Line) {
         if let Err(error) = self.ledger.note(line) {
@@ -389,23 +368,11 @@ impl Inner {
         let incarnations = self.dead.iter().copied().chain([self.incarnation]);
         let mut lines: Vec<Line> = incarnations.map(Line::Runner).collect();
         lines.extend(self.bound.map(Line::Bound));
-        for (key, attempt) in &self.attempts {
-            lines.push(Line::Start(*key, attempt.incarnation));
-            lines.extend(attempt.process.map(|process| Line::Process(*key, process)));
-            if let State::Settled(end) = &attempt.state {
-                lines.push(Line::Exit(*key, end.without_outputs()));
-            }
+        for (&key, Attempt { entry, .. }) in &self.attempts {
+            lines.push(Line::Start(key, entry.incarnation));
+            lines.extend(entry.process.map(|process| Line::Process(key, process)));
+            lines.extend(entry.end.as_ref().map(|end| Line::Exit(key, end.without_outputs())));
         }
         self.ledger.rewrite(lines)
-    }
-}
-
-impl From<Noted> for Attempt {
-    fn from(Noted { incarnation, process, end }: Noted) -> Self {
-        let state = match end {
-            Some(end) => State::Settled(Box::new(end)),
-            None => State::Running(None),
-        };
-        Attempt { incarnation, process, state }
     }
 }

@@ -15,6 +15,7 @@ use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::message::Key;
+use super::message::Refusal;
 use super::spawn::NoChild;
 use super::*;
 use crate::model::{EventType, Facts, Headers, JobId, Timestamp};
@@ -416,13 +417,15 @@ async fn a_failed_start_names_its_cause() {
         let cwd = Some(cwd.into());
         let settings = CommandSettings { cwd, ..settings(folder.path(), &argv) };
         let ended = run_it(&settings, "body").await;
-        let Err(NoChild::NotStarted(reason)) = &ended else { panic!("{argv:?}: {ended:?}") };
+        let Err(NoChild::Refused(Refusal::CannotStart, reason)) = &ended else {
+            panic!("{argv:?}: {ended:?}")
+        };
         assert!(parts.iter().all(|part| reason.contains(part)), "{argv:?}: {reason}");
     }
     let path = vec![("PATH".to_owned(), format!("/nowhere:{home}"))];
     let settings = CommandSettings { env: path, ..settings(folder.path(), &["plain"]) };
     let ended = run_it(&settings, "").await;
-    let Err(NoChild::NotStarted(reason)) = ended else { panic!("{ended:?}") };
+    let Err(NoChild::Refused(Refusal::CannotStart, reason)) = ended else { panic!("{ended:?}") };
     assert!(reason.ends_with("plain is not executable"), "{reason}");
 }
 

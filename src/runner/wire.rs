@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::crash;
+use crate::limits::{RUNNER_BODY_BYTES, RUNNER_WAIT, TO_RECEIVER_BYTES, TO_RUNNER_BYTES};
 
 /// The size of the buffer for reading, and of the memory that is allocated before a body arrives: most frames
 /// are smaller.
@@ -26,6 +27,18 @@ pub(crate) struct Bounds {
     pub(crate) header_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) wait: Duration,
+}
+
+/// The bounds of a frame to the runner.
+pub(super) const TO_RUNNER: Bounds = Bounds::with_header(TO_RUNNER_BYTES);
+
+/// The bounds of a frame to the receiver.
+pub(super) const TO_RECEIVER: Bounds = Bounds::with_header(TO_RECEIVER_BYTES);
+
+impl Bounds {
+    const fn with_header(header_bytes: u64) -> Self {
+        Bounds { header_bytes, body_bytes: RUNNER_BODY_BYTES, wait: RUNNER_WAIT }
+    }
 }
 
 /// Why a frame cannot be read or written.

@@ -5,7 +5,6 @@ use actix_web::dev::RequestHead;
 use actix_web::http::Method;
 use actix_web::http::header::{ALLOW, HOST, HeaderMap};
 
-use crate::metrics;
 use crate::model::host;
 
 /// The only path.
@@ -26,10 +25,6 @@ pub(super) fn refusal(head: &RequestHead) -> Option<HttpResponse> {
         return None;
     };
     Some(response.content_type("text/plain; charset=utf-8").body(detail))
-}
-
-pub(super) fn page(page: String) -> HttpResponse {
-    HttpResponse::Ok().content_type(metrics::CONTENT_TYPE).body(page)
 }
 
 /// Whether the one Host is an IP address or `localhost`, with or without a port.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use actix_http::error::DispatchError;
 use actix_http::{HttpService, KeepAlive, Request};
 use actix_service::{Service, ServiceFactoryExt, apply_fn_factory, fn_service};
+use actix_web::HttpResponse;
 use actix_web::dev::{Server as Workers, ServerHandle};
 use tokio::io::{AsyncReadExt, join};
 use tokio::net::TcpStream;
@@ -124,10 +125,11 @@ pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::
                 .h1(fn_service(move |request: Request| {
                     let gatherer = Arc::clone(&gatherer);
                     async move {
-                        Ok::<_, Infallible>(match answer::refusal(request.head()) {
-                            Some(refusal) => refusal,
-                            None => answer::page(metrics::page(&gatherer.gather().await)),
-                        })
+                        if let Some(refusal) = answer::refusal(request.head()) {
+                            return Ok::<_, Infallible>(refusal);
+                        }
+                        let page = metrics::page(&gatherer.gather().await);
+                        Ok(HttpResponse::Ok().content_type(metrics::CONTENT_TYPE).body(page))
                     }
                 }));
             let connected = fn_service(|stream: TcpStream| async {

@@ -44,9 +44,7 @@ impl Plan {
                 .map(|source| source.name.clone())
                 .collect(),
         };
-        let sources = http::Sources::new(sources)
-            .map_err(|taken| vec![Problem::of_file(config.file(), taken.to_string())])?;
-        let sources = sources.with_proxies(config.server().trusted_proxies.clone());
+        let sources = http::Sources::new(sources, config.server().trusted_proxies.clone());
         Ok(Plan { sources, workers, listeners })
     }
 }

@@ -1,10 +1,10 @@
 //! The statistics of one handler's attempts.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::measure::{Counter, Histogram};
-use crate::model::{Broken, Name, Outcome, State};
+use crate::measure::{Histogram, Tally};
+use crate::model::{Broken, Outcome, State};
 
 /// Buckets of an attempt's seconds: from a local endpoint's answer to a long command.
 const SECONDS: &[f64] =
@@ -13,47 +13,36 @@ const SECONDS: &[f64] =
 /// The final states, and held, that an attempt can leave its job in.
 const SETTLED: [State; 3] = [State::Succeeded, State::Held, State::Dead];
 
-/// Clones share their counts.
-#[derive(Debug, Clone)]
-pub struct HandlerTraffic {
-    pub(crate) name: Name,
-    pub(crate) counts: Arc<HandlerCounts>,
-}
-
 #[derive(Debug)]
-pub(crate) struct HandlerCounts {
+pub struct HandlerTraffic {
     /// Attempts by outcome.
-    pub(crate) outcomes: Vec<(Outcome, Counter)>,
+    pub(crate) outcomes: Tally,
     /// Jobs that an attempt left in a final state or held.
-    pub(crate) settled: [(State, Counter); 3],
+    pub(crate) settled: Tally,
     /// Seconds of attempts.
     pub(crate) seconds: Histogram,
     broken: Mutex<Option<Broken>>,
 }
 
-impl HandlerTraffic {
-    pub(super) fn new(name: Name) -> Self {
-        let counts = HandlerCounts {
-            outcomes: Outcome::ALL.iter().map(|one| (*one, Counter::default())).collect(),
-            settled: SETTLED.map(|state| (state, Counter::default())),
+impl Default for HandlerTraffic {
+    fn default() -> Self {
+        HandlerTraffic {
+            outcomes: Tally::new(Outcome::ALL.iter().map(|outcome| outcome.as_str())),
+            settled: Tally::new(SETTLED.map(State::as_str)),
             seconds: Histogram::new(SECONDS),
             broken: Mutex::default(),
-        };
-        HandlerTraffic { name, counts: Arc::new(counts) }
+        }
     }
+}
 
-    /// HandlerCounts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
+impl HandlerTraffic {
+    /// Counts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
     /// started the attempt.
     pub fn ended(&self, outcome: Outcome, state: State, took: Option<Duration>) {
-        let counts = &self.counts;
-        if let Some((_, counter)) = counts.outcomes.iter().find(|(one, _)| *one == outcome) {
-            counter.one();
-        }
-        if let Some((_, counter)) = counts.settled.iter().find(|(one, _)| *one == state) {
-            counter.one();
-        }
+        self.outcomes.one(outcome.as_str());
+        self.settled.one(state.as_str());
         if let Some(took) = took {
-            counts.seconds.observe(took.as_secs_f64());
+            self.seconds.observe(took.as_secs_f64());
         }
     }
 
@@ -82,6 +71,6 @@ impl HandlerTraffic {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Broken>> {
-        self.counts.broken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,31 +5,31 @@
 //! no lock; text from strangers is bounded in number and length.
 
 mod burst;
-mod condition;
 mod handler;
 mod seen;
 mod source;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::document::nearest;
 use crate::limits::{UNKNOWN_PATH_BYTES, UNKNOWN_PATHS};
+use crate::measure::Tally;
 use crate::model::{Broken, Name, Timestamp};
+use crate::routing::Decision;
 
 pub use burst::RefusalCount;
-pub use condition::ConditionTraffic;
 pub use handler::HandlerTraffic;
 pub use seen::{Seen, SourceSeen, UnknownPath};
-pub use source::{Keyed, Place, Refusal, Refused, SourceTraffic};
+pub use source::{CountedSource, Keyed, Refusal, Refused, SourceTraffic};
 
 use burst::Bursts;
 
 /// The reasons of refused requests to no source.
-const UNKNOWN_PATH: &str = "unknown_path";
-const UNREADABLE: &str = "unreadable";
+pub(crate) const UNKNOWN_PATH: &str = "unknown_path";
+pub(crate) const UNREADABLE: &str = "unreadable";
 
 /// Clones share their counts.
 #[derive(Debug, Clone, Default)]
@@ -45,8 +45,9 @@ struct All {
 #[derive(Debug, Default)]
 struct Known {
     sources: Vec<SourceTraffic>,
-    handlers: Vec<HandlerTraffic>,
-    conditions: Vec<ConditionTraffic>,
+    handlers: BTreeMap<Name, Arc<HandlerTraffic>>,
+    /// The decisions about new events of each handler that has a condition or a key.
+    decisions: BTreeMap<Name, Arc<Tally>>,
     /// Their `nearest` is filled in when they are read.
     unknown_paths: Vec<UnknownPath>,
     /// Those of no source.
@@ -54,17 +55,17 @@ struct Known {
 }
 
 impl Traffic {
-    /// Replaces the sources and returns theirs in the same order. A source whose name stays keeps its counts; the
-    /// counts of others are dropped.
-    pub fn set_sources(&self, places: Vec<Place>) -> Vec<SourceTraffic> {
+    /// Replaces the sources and returns their statistics in the same order. A source whose name stays keeps its
+    /// counts; the counts of others are dropped.
+    pub fn set_sources(&self, sources: Vec<CountedSource>) -> Vec<SourceTraffic> {
         self.with(|known| {
-            let traffic = |place: Place| {
-                let before = known.sources.iter().find(|one| one.place.name == place.name);
+            let traffic = |source: CountedSource| {
+                let before = known.sources.iter().find(|one| one.name() == source.name.as_str());
                 let counts = before.map(|one| Arc::clone(&one.counts)).unwrap_or_default();
-                SourceTraffic { place: Arc::new(place), counts }
+                SourceTraffic { configured: Arc::new(source), counts }
             };
-            let sources: Vec<_> = places.into_iter().map(traffic).collect();
-            let is_one = |path: &str| sources.iter().any(|one| one.place.path == path);
+            let sources: Vec<_> = sources.into_iter().map(traffic).collect();
+            let is_one = |path: &str| sources.iter().any(|one| one.configured.path == path);
             known.unknown_paths.retain(|unknown| !is_one(&unknown.path));
             known.sources.clone_from(&sources);
             sources
@@ -72,40 +73,30 @@ impl Traffic {
     }
 
     /// Replaces the handlers in the same way.
-    pub fn set_handlers(&self, names: impl IntoIterator<Item = Name>) -> Vec<HandlerTraffic> {
-        self.with(|known| {
-            let traffic = |name: Name| {
-                let before = known.handlers.iter().find(|one| one.name == name);
-                before.cloned().unwrap_or_else(|| HandlerTraffic::new(name))
-            };
-            let handlers: Vec<_> = names.into_iter().map(traffic).collect();
-            known.handlers.clone_from(&handlers);
-            handlers
-        })
+    pub fn set_handlers(
+        &self,
+        names: impl IntoIterator<Item = Name>,
+    ) -> BTreeMap<Name, Arc<HandlerTraffic>> {
+        self.with(|known| replace(&mut known.handlers, names, HandlerTraffic::default))
     }
 
-    /// Replaces the handlers that have a condition or a key, in the same way; each once, by name.
-    pub fn set_conditions(&self, names: BTreeSet<Name>) -> Vec<ConditionTraffic> {
-        self.with(|known| {
-            let traffic = |name: Name| {
-                let before = known.conditions.iter().find(|one| one.name == name);
-                before.cloned().unwrap_or_else(|| ConditionTraffic::new(name))
-            };
-            let conditions: Vec<_> = names.into_iter().map(traffic).collect();
-            known.conditions.clone_from(&conditions);
-            conditions
-        })
+    /// Replaces the handlers that have a condition or a key in the same way.
+    pub fn set_deciding(
+        &self,
+        names: impl IntoIterator<Item = Name>,
+    ) -> BTreeMap<Name, Arc<Tally>> {
+        self.with(|known| replace(&mut known.decisions, names, || Tally::new(Decision::WORDS)))
     }
 
-    pub fn conditions(&self) -> Vec<ConditionTraffic> {
-        self.with(|known| known.conditions.clone())
+    pub fn decisions(&self) -> BTreeMap<Name, Arc<Tally>> {
+        self.with(|known| known.decisions.clone())
     }
 
     pub fn sources(&self) -> Vec<SourceTraffic> {
         self.with(|known| known.sources.clone())
     }
 
-    pub fn handlers(&self) -> Vec<HandlerTraffic> {
+    pub fn handlers(&self) -> BTreeMap<Name, Arc<HandlerTraffic>> {
         self.with(|known| known.handlers.clone())
     }
 
@@ -115,10 +106,10 @@ impl Traffic {
             self.with(|known| (known.sources.clone(), known.unknown_paths.clone()));
         // Not for each request, or strangers could make the receiver compare many long paths.
         for unknown in &mut unknown_paths {
-            let paths = sources.iter().map(|one| one.place.path.as_str());
+            let paths = sources.iter().map(|one| one.configured.path.as_str());
             unknown.nearest = meant(&unknown.path, paths);
         }
-        let seen = |source: SourceTraffic| (source.place.name.clone(), source.seen());
+        let seen = |source: SourceTraffic| (source.configured.name.clone(), source.seen());
         Seen {
             sources: sources.into_iter().map(seen).collect(),
             unknown_paths,
@@ -128,10 +119,7 @@ impl Traffic {
 
     /// The handlers that cannot run, by name.
     pub fn broken(&self) -> Vec<Broken> {
-        let mut broken: Vec<Broken> =
-            self.handlers().iter().filter_map(HandlerTraffic::broken).collect();
-        broken.sort_by(|a, b| a.handler.cmp(&b.handler));
-        broken
+        self.handlers().values().filter_map(|handler| handler.broken()).collect()
     }
 
     /// Counts a request to a path that no source has. True if it is the first of a burst and needs a log line.
@@ -139,14 +127,9 @@ impl Traffic {
         let path = &path[..path.floor_char_boundary(UNKNOWN_PATH_BYTES)];
         self.with(|known| {
             let at = known.unknown_paths.iter().position(|known| known.path == path);
-            let mut entry = match at {
-                Some(at) => known.unknown_paths.remove(at),
-                None => {
-                    UnknownPath { path: path.to_owned(), requests: 0, last_at: now, nearest: None }
-                }
-            };
-            entry.requests += 1;
-            entry.last_at = now;
+            let before = at.map_or(0, |at| known.unknown_paths.remove(at).requests);
+            let (path, requests) = (path.to_owned(), before + 1);
+            let entry = UnknownPath { path, requests, last_at: now, nearest: None };
             known.unknown_paths.insert(0, entry);
             known.unknown_paths.truncate(UNKNOWN_PATHS);
             known.refusals.add("not_found", UNKNOWN_PATH)
@@ -158,21 +141,12 @@ impl Traffic {
         self.with(|known| known.refusals.add("bad_request", UNREADABLE))
     }
 
-    pub fn unknown_path_requests(&self) -> u64 {
-        self.total(UNKNOWN_PATH)
-    }
-
-    pub fn unreadable_requests(&self) -> u64 {
-        self.total(UNREADABLE)
-    }
-
-    /// The requests to no source that were refused for `reason`.
-    fn total(&self, reason: &str) -> u64 {
-        let of_reason = |known: &mut Known| {
+    /// The requests to no source that were refused for `reason`: [`UNKNOWN_PATH`] or [`UNREADABLE`].
+    pub fn no_source_requests(&self, reason: &str) -> u64 {
+        self.with(|known| {
             let mut totals = known.refusals.totals();
             totals.find(|(_, one, _)| *one == reason).map_or(0, |(.., count)| count)
-        };
-        self.with(of_reason)
+        })
     }
 
     /// Wakes [`Traffic::first_refusal`]. Called after the first refusal of a burst is logged.
@@ -200,6 +174,21 @@ impl Traffic {
     }
 }
 
+/// Replaces the statistics by those of `names`. A name that stays keeps its statistics.
+fn replace<T>(
+    known: &mut BTreeMap<Name, Arc<T>>,
+    names: impl IntoIterator<Item = Name>,
+    new: fn() -> T,
+) -> BTreeMap<Name, Arc<T>> {
+    let before = std::mem::take(known);
+    let of = |name: Name| {
+        let kept = before.get(&name).map(Arc::clone);
+        (name, kept.unwrap_or_else(|| Arc::new(new())))
+    };
+    known.extend(names.into_iter().map(of));
+    known.clone()
+}
+
 /// The source's path that is near enough to be meant: a slash too many or another case is nearer than
 /// any misspelling.
 fn meant<'a>(path: &str, paths: impl Iterator<Item = &'a str>) -> Option<String> {
@@ -222,21 +211,21 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_000);
 
-    fn place(name: &str, path: &str) -> Place {
+    fn source(name: &str, path: &str) -> CountedSource {
         let (name, path) = (name.parse().unwrap(), path.to_owned());
         let deadline = Some(Duration::from_secs(10));
-        Place { name, path, deadline, secrets: Vec::new(), answers: false }
+        CountedSource { name, path, deadline, secrets: Vec::new(), answers: false }
     }
 
     fn traffic() -> Traffic {
         let traffic = Traffic::default();
-        traffic.set_sources(vec![place("github", "/github"), place("stripe", "/hooks/stripe")]);
+        traffic.set_sources(vec![source("github", "/github"), source("stripe", "/hooks/stripe")]);
         traffic
     }
 
     fn forged() -> Refusal<'static> {
         let reason = "bad_signature";
-        Refusal { answer: "rejected", reason, told: reason, unproven: true }
+        Refusal { answer: "rejected", reason, shown: reason, unproven: true }
     }
 
     #[test]
@@ -265,7 +254,7 @@ mod tests {
         traffic.unknown_path("/gitea", NOW);
         traffic.unknown_path("/githb", NOW);
         traffic.unknown_path("/gitea2", NOW);
-        traffic.set_sources(vec![place("gitea", "/gitea2")]);
+        traffic.set_sources(vec![source("gitea", "/gitea2")]);
         let seen = traffic.seen().unknown_paths;
         let nearest = |at: usize| (seen[at].path.as_str(), seen[at].nearest.as_deref());
         assert_eq!([nearest(0), nearest(1)], [("/githb", None), ("/gitea", Some("/gitea2"))]);
@@ -309,7 +298,7 @@ mod tests {
         let traffic = traffic();
         let before = traffic.sources();
         before[1].good(false, NOW, Duration::ZERO);
-        traffic.set_sources(vec![place("stripe", "/elsewhere"), place("new", "/new")]);
+        traffic.set_sources(vec![source("stripe", "/elsewhere"), source("new", "/new")]);
         before[1].good(false, NOW, Duration::ZERO);
         let seen = traffic.seen().sources;
         let told = |name: &str| {

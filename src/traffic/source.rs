@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::measure::{Counter, Histogram};
+use crate::measure::{Histogram, Tally};
 use crate::model::{Name, Timestamp};
 use crate::notify::Failures;
 
@@ -20,9 +20,27 @@ const SHARES: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.
 
 const NEVER: i64 = i64::MIN;
 
+const ACCEPTED: &str = "accepted";
+const DUPLICATE: &str = "duplicate";
+
+/// Every answer to a delivery but those of a source that returns its handler's: first those to good ones.
+const ANSWERS: [&str; 11] = [
+    ACCEPTED,
+    DUPLICATE,
+    "rejected",
+    "malformed",
+    "refused",
+    "method_not_allowed",
+    "too_slow",
+    "too_large",
+    "conflict",
+    "limited",
+    "unavailable",
+];
+
 /// The configuration of a source, as far as its statistics show it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CountedSource {
     pub name: Name,
     pub path: String,
     /// How long its provider waits for an answer, if that is known.
@@ -66,18 +84,16 @@ impl Keyed {
 /// snapshots that have a source of this name.
 #[derive(Debug, Clone)]
 pub struct SourceTraffic {
-    pub(crate) place: Arc<Place>,
+    pub(crate) configured: Arc<CountedSource>,
     pub(crate) counts: Arc<SourceCounts>,
 }
 
 /// The counts of one source since the start.
 #[derive(Debug)]
 pub(crate) struct SourceCounts {
-    /// New events.
-    pub(crate) accepted: Counter,
-    /// Deliveries of events that were stored before.
-    pub(crate) duplicates: Counter,
-    keyed: [Counter; Keyed::WORDS.len()],
+    /// Deliveries by answer.
+    pub(crate) answers: Tally,
+    keyed: Tally,
     /// Seconds from a good delivery's head to its answer.
     pub(crate) seconds: Histogram,
     /// The same divided by the provider's time-out; empty if that is unknown.
@@ -100,9 +116,8 @@ struct Refusals {
 impl Default for SourceCounts {
     fn default() -> Self {
         SourceCounts {
-            accepted: Counter::default(),
-            duplicates: Counter::default(),
-            keyed: Default::default(),
+            answers: Tally::new(ANSWERS),
+            keyed: Tally::new(Keyed::WORDS),
             seconds: Histogram::new(SECONDS),
             shares: Histogram::new(SHARES),
             last_good_at: AtomicI64::new(NEVER),
@@ -120,7 +135,7 @@ pub struct Refusal<'a> {
     /// One word.
     pub reason: &'static str,
     /// A sentence for the operator.
-    pub told: &'a str,
+    pub shown: &'a str,
     /// Whether the delivery is not proven to be genuine.
     pub unproven: bool,
 }
@@ -134,30 +149,28 @@ pub struct Refused {
 }
 
 impl SourceTraffic {
-    /// SourceCounts a genuine delivery of a new or a stored event.
+    /// Counts a genuine delivery of a new or a stored event.
     pub fn good(&self, duplicate: bool, now: Timestamp, took: Duration) {
         let counts = &self.counts;
-        match duplicate {
-            true => counts.duplicates.one(),
-            false => counts.accepted.one(),
-        }
+        counts.answers.one(if duplicate { DUPLICATE } else { ACCEPTED });
         counts.last_good_at.store(now.0, Ordering::Relaxed);
         counts.refused_in_a_row.store(0, Ordering::Relaxed);
         counts.seconds.observe(took.as_secs_f64());
-        if let Some(deadline) = self.place.deadline {
+        if let Some(deadline) = self.configured.deadline {
             counts.shares.observe(took.div_duration_f64(deadline));
         }
     }
 
     pub fn keyed(&self, result: Keyed) {
-        self.counts.keyed[result as usize].one();
+        self.counts.keyed.one(result.as_str());
     }
 
     pub fn refused(&self, refusal: Refusal<'_>, now: Timestamp) -> Refused {
-        let Refusal { answer, reason, told, unproven } = refusal;
+        let Refusal { answer, reason, shown, unproven } = refusal;
+        self.counts.answers.one(answer);
         self.counts.refused_in_a_row.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals();
-        refusals.last = Some((now, told.to_owned()));
+        refusals.last = Some((now, shown.to_owned()));
         let failing = unproven.then(|| {
             self.counts.unproven.store(true, Ordering::Relaxed);
             refusals.failures.failed(now)
@@ -175,11 +188,11 @@ impl SourceTraffic {
 
     /// The refusals since the last call, for one log line each.
     pub(super) fn take_refusal_counts(&self) -> Vec<RefusalCount> {
-        self.refusals().by_kind.take_unlogged(Some(&self.place.name))
+        self.refusals().by_kind.take_unlogged(Some(&self.configured.name))
     }
 
     pub fn name(&self) -> &str {
-        self.place.name.as_str()
+        self.configured.name.as_str()
     }
 
     /// Refused deliveries by answer and reason.
@@ -189,26 +202,24 @@ impl SourceTraffic {
 
     /// Requests with a key by result; none if the source does not return its handler's answer.
     pub fn keyed_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.counts.keyed.iter().filter(|_| self.place.answers);
-        Keyed::WORDS.into_iter().zip(counts.map(Counter::get))
+        self.counts.keyed.get().filter(|_| self.configured.answers)
     }
 
     /// For `status`.
     pub(super) fn seen(&self) -> SourceSeen {
-        let refusals = self.refusals();
-        let refused = |selects: fn(&str) -> bool| -> u64 {
-            let selected = refusals.by_kind.totals().filter(|(answer, ..)| selects(answer));
-            selected.map(|(.., count)| count).sum()
-        };
+        let answers: Vec<_> = self.counts.answers.get().collect();
+        let of =
+            |answer| answers.iter().find(|(one, _)| *one == answer).map_or(0, |(_, count)| *count);
+        let [accepted, duplicates] = [ACCEPTED, DUPLICATE].map(of);
         SourceSeen {
-            path: self.place.path.clone(),
-            accepted: self.counts.accepted.get(),
-            duplicates: self.counts.duplicates.get(),
-            refused: refused(|_| true),
+            path: self.configured.path.clone(),
+            accepted,
+            duplicates,
+            refused: answers.iter().map(|(_, count)| count).sum::<u64>() - accepted - duplicates,
             refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
-            too_large: refused(|answer| answer == "too_large"),
+            too_large: of("too_large"),
             last_good_at: self.last_good_at(),
-            last_refused: refusals.last.clone(),
+            last_refused: self.refusals().last.clone(),
         }
     }
 

@@ -95,7 +95,7 @@ impl Front {
         let proxies = config.server().trusted_proxies.clone();
         let server = Server::start(
             vec![TcpListener::bind("127.0.0.1:0").unwrap()],
-            Sources::new(sources).unwrap().with_proxies(proxies),
+            Sources::new(sources, proxies),
             self.store.intake.clone(),
             self.traffic.clone(),
             self.clock.clone(),

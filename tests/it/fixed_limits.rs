@@ -22,7 +22,7 @@ const AS_IN_FORCE: &[&str] = &[
     "src/dispatcher",
     "src/http/body.rs",
     "src/http/budget.rs",
-    "src/http/snapshot.rs",
+    "src/http/shared.rs",
     "src/serve/reload.rs",
 ];
 

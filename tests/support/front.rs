@@ -63,14 +63,14 @@ impl Front {
 
     /// Starts a server on the same socket and store, as the next receiver does after a stop.
     pub(crate) fn serve(&mut self) {
-        let sources = Sources::new([
+        let sources = [
             source("github", "all", GITHUB_BYTES, &self.limits),
             source("stripe", "all", 64 * 1024, &self.limits),
             source("none", "all", 64 * 1024, &self.limits),
-        ]);
+        ];
         let server = Server::start(
             vec![self.listener.try_clone().unwrap()],
-            sources.unwrap(),
+            Sources::new(sources, Vec::new()),
             self.store.intake.clone(),
             Traffic::default(),
             self.clock.clone(),
@@ -81,8 +81,8 @@ impl Front {
 
     /// Reloads with only the source `/github`, for this handler.
     pub(crate) fn reload(&self, handler: &str) {
-        let sources = Sources::new([source("github", handler, GITHUB_BYTES, &self.limits)]);
-        self.server.as_ref().unwrap().reload(sources.unwrap(), &self.limits);
+        let sources = [source("github", handler, GITHUB_BYTES, &self.limits)];
+        self.server.as_ref().unwrap().reload(Sources::new(sources, Vec::new()), &self.limits);
     }
 
     /// Sends one request on a new connection and reads the answer.

@@ -111,9 +111,7 @@ fn judge(config: &Config) -> Result<Reverifier, Failure> {
         Failure::from(problems)
             .help("a running receiver judges with the secrets it has: hooklatch serve")
     })?;
-    let sources = http::Sources::new(parts.sources);
-    let sources = sources.map_err(|error| Exit::Config.failure(error.to_string()))?;
-    Ok(sources.judge())
+    Ok(http::Sources::new(parts.sources, Vec::new()).judge())
 }
 
 /// Judges every delivery that matches, until a signal comes.

@@ -63,10 +63,7 @@ impl ToReceiver {
     /// The message about the end of an attempt, and its body.
     pub(in crate::runner) fn ended(key: Key, end: &Ended) -> (Self, Vec<u8>) {
         let (nothing, mut body) = (Captured::default(), Vec::new());
-        let outputs = match end {
-            Ended::Exited(exited) => [&exited.stdout, &exited.stderr],
-            Ended::Lost(_) => [&nothing; 2],
-        };
+        let outputs = end.outputs().unwrap_or([&nothing; 2]);
         let outputs = Outputs(outputs.map(|output| Extent::append(output, &mut body)));
         (ToReceiver::Ended { key, end: Box::new(end.without_outputs()), outputs }, body)
     }

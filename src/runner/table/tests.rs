@@ -62,7 +62,7 @@ fn key(job: u8, attempt: u32) -> Key {
 #[test]
 fn only_the_admitted_receiver_changes_anything() {
     let bench = bench();
-    let ((first, _first), (second, _second)) = (Peer::new(1), Peer::new(2));
+    let ((first, _first), (second, _second)) = (Peer::new(), Peer::new());
     assert_eq!(bench.start(&first, 1, 1), Err(Refusal::StaleEpoch), "before its Hello");
     bench.admit(&first, 1).unwrap();
     assert_eq!(bench.start(&first, 1, 1), Ok(()));
@@ -74,7 +74,7 @@ fn only_the_admitted_receiver_changes_anything() {
     assert!(!bench.table.is_empty());
     assert!(bench.admit(&first, 1).is_err());
     // Its end is not the second one's.
-    bench.table.gone(&first);
+    bench.table.disconnect(&first);
     assert_eq!(bench.start(&second, 2, 1), Ok(()));
     bench.table.ack(&second, key(1, 1));
     bench.table.ack(&second, key(1, 1));
@@ -84,7 +84,7 @@ fn only_the_admitted_receiver_changes_anything() {
 #[test]
 fn a_job_has_one_attempt_whatever_its_number() {
     let bench = bench();
-    let (peer, _queue) = Peer::new(1);
+    let (peer, _queue) = Peer::new();
     bench.admit(&peer, 1).unwrap();
     assert_eq!(bench.start(&peer, 1, 1), Ok(()));
     for attempt in [1, 2] {
@@ -103,15 +103,15 @@ fn a_job_has_one_attempt_whatever_its_number() {
 #[test]
 fn a_receiver_that_does_not_read_is_cut_and_nothing_is_lost() {
     let bench = bench();
-    let (peer, queue) = Peer::new(1);
+    let (peer, queue) = Peer::new();
     bench.admit(&peer, 1).unwrap();
     assert_eq!(bench.start(&peer, 1, 1), Ok(()));
     while bench.table.lock().admitted.is_some() {
-        bench.table.undrain();
+        bench.table.set_draining(false);
     }
     drop(queue);
     bench.table.settle(key(1, 1), exited());
-    let (next, mut queue) = Peer::new(2);
+    let (next, mut queue) = Peer::new();
     bench.admit(&next, 1).unwrap();
     let first = queue.try_recv().unwrap();
     let Outgoing::Message(ToReceiver::HelloOk(list)) = first else { panic!("{first:?}") };
@@ -127,7 +127,7 @@ fn exited() -> Ended {
 #[test]
 fn an_end_is_sent_until_its_ack_and_not_after_it() {
     let bench = bench();
-    let (peer, _queue) = Peer::new(1);
+    let (peer, _queue) = Peer::new();
     bench.admit(&peer, 1).unwrap();
     assert_eq!(bench.start(&peer, 1, 1), Ok(()));
     assert!(bench.table.end(key(1, 1)).is_none(), "it runs");

@@ -3,7 +3,7 @@ use super::*;
 use crate::admin::Refusal;
 use crate::model::RunnerName;
 use crate::store::{QuarantinedRow, StoreStatus};
-use crate::traffic::{self, Place, Traffic};
+use crate::traffic::{self, CountedSource, Traffic};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -19,7 +19,7 @@ fn traffic() -> Traffic {
     let (name, path) = (name("github"), "/github".to_owned());
     let traffic = Traffic::default();
     let (deadline, secrets, answers) = (None, Vec::new(), false);
-    traffic.set_sources(vec![Place { name, path, deadline, secrets, answers }]);
+    traffic.set_sources(vec![CountedSource { name, path, deadline, secrets, answers }]);
     traffic
 }
 
@@ -153,7 +153,7 @@ fn what_strangers_send_is_shown_and_wakes_nobody() {
     let traffic = traffic();
     traffic.sources()[0].good(false, at(9), Default::default());
     let reason = "bad_signature";
-    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    let refusal = traffic::Refusal { answer: "rejected", reason, shown: reason, unproven: true };
     traffic.sources()[0].refused(refusal, at(5));
     traffic.unknown_path("/githb", at(4));
     let screen = seen(well(&traffic));
@@ -167,7 +167,7 @@ fn what_strangers_send_is_shown_and_wakes_nobody() {
 fn a_source_has_the_last_word_of_store_and_receiver() {
     let traffic = traffic();
     let reason = "bad_signature";
-    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    let refusal = traffic::Refusal { answer: "rejected", reason, shown: reason, unproven: true };
     traffic.sources()[0].refused(refusal, at(5));
     let mut status = well(&traffic);
     let failure = QuarantinedRow {
@@ -260,7 +260,7 @@ fn a_handler_that_cannot_run_is_the_first_thing_said() {
 fn a_source_that_refuses_everything_since_its_last_good_delivery_is_named() {
     let (traffic, reason) = (traffic(), "bad_signature");
     let source = &traffic.sources()[0];
-    let refusal = traffic::Refusal { answer: "rejected", reason, told: reason, unproven: true };
+    let refusal = traffic::Refusal { answer: "rejected", reason, shown: reason, unproven: true };
     source.refused(refusal, at(90));
     source.good(false, at(80), Default::default());
     assert!(seen(well(&traffic)).notes.is_empty(), "a good delivery came after it");

@@ -1,0 +1,156 @@
+//! A delivery to a source, from its head on, and how it is refused: the answer is a fixed word, the reason goes to
+//! the log, the counters and quarantine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::dev::RequestHead;
+use actix_web::http::header::HeaderMap;
+use bytes::Bytes;
+use tracing::warn;
+
+use super::cause::Cause;
+use super::client;
+use super::problem::Problem;
+use super::reply::Answer;
+use super::shared::{Shared, Snapshot};
+use super::source::ServedSource;
+use crate::model::{Headers, Timestamp};
+use crate::notify;
+use crate::store::FailedDelivery;
+use crate::traffic::Refusal;
+use crate::verify::{self, Rejection};
+
+/// A delivery whose head has arrived.
+pub(super) struct Delivery {
+    pub(super) shared: Arc<Shared>,
+    pub(super) served: Arc<ServedSource>,
+    pub(super) begun: Instant,
+    pub(super) method: String,
+    /// Path and query, as sent. A query may contain secrets.
+    pub(super) target: String,
+    /// The client's address, as a trusted proxy reports it if there is one.
+    address: Option<IpAddr>,
+    /// The peer is a trusted proxy, which may name its client's certificate.
+    pub(super) by_proxy: bool,
+    /// Only those that are needed later, because a stalled body keeps them in memory.
+    pub(super) headers: Headers,
+}
+
+/// The client's address, as a trusted proxy reports it if there is one.
+pub(super) fn address(snapshot: &Snapshot, head: &RequestHead) -> Option<IpAddr> {
+    let forwarded = headers(&head.headers, |name| name == "x-forwarded-for");
+    head.peer_addr.map(|peer| client::address(peer.ip(), &forwarded, &snapshot.proxies))
+}
+
+fn headers(map: &HeaderMap, wanted: impl Fn(&str) -> bool) -> Headers {
+    let mut headers = Headers::new();
+    for (name, value) in map.iter().filter(|(name, _)| wanted(name.as_str())) {
+        headers.push(name.as_str(), value.as_bytes());
+    }
+    headers
+}
+
+impl Delivery {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        snapshot: &Snapshot,
+        served: &Arc<ServedSource>,
+        head: &RequestHead,
+    ) -> Self {
+        let needs = verify::needs(&served.source.scheme);
+        let reply = served.source.reply.as_ref();
+        let names_the_caller = |name: &str| {
+            let named = reply.map(|reply| [&reply.caller_header, &reply.certificate_header]);
+            let mut named = named.into_iter().flatten().flatten();
+            named.any(|known| known.eq_ignore_ascii_case(name))
+        };
+        let by_proxy = |peer: SocketAddr| client::is_proxy(peer.ip(), &snapshot.proxies);
+        Delivery {
+            shared: Arc::clone(shared),
+            served: Arc::clone(served),
+            begun: Instant::now(),
+            method: head.method.to_string(),
+            target: head.uri.to_string(),
+            address: address(snapshot, head),
+            by_proxy: head.peer_addr.is_some_and(by_proxy),
+            headers: headers(&head.headers, |name| needs(name) || names_the_caller(name)),
+        }
+    }
+
+    /// The query of the target, as sent.
+    pub(super) fn query(&self) -> Option<&str> {
+        self.target.split_once('?').map(|(_, query)| query)
+    }
+
+    /// Counts and logs a refusal, and returns its answer.
+    pub(super) fn refuse(&self, cause: Cause) -> Answer {
+        self.record(&cause, &cause.detail, false);
+        cause.answer
+    }
+
+    /// Counts a genuine delivery of a new event, or of one that was stored before. Returns how many milliseconds it
+    /// took.
+    pub(super) fn count_good(&self, stored_before: bool, received_at: Timestamp) -> u64 {
+        let took = self.begun.elapsed();
+        self.served.traffic.good(stored_before, received_at, took);
+        u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Counts a refusal, logs it if it is the first of a burst, and notifies of a source that begins to fail.
+    /// `shown` is what `status` shows of it, and has no text from the request.
+    fn record(&self, cause: &Cause, shown: &str, unproven: bool) {
+        let (source, now) = (&self.served.source.name, self.shared.clock.now());
+        let (answer, reason) = (cause.answer.name(), cause.reason);
+        let refusal = Refusal { answer, reason, shown, unproven };
+        let refused = self.served.traffic.refused(refusal, now);
+        if refused.first {
+            let address = self.address.map(tracing::field::display);
+            warn!(%source, answer, reason, detail = &*cause.detail, address, "delivery");
+            self.shared.traffic.wake_refusal_log();
+        }
+        if let Some((count, first_at)) = refused.failing {
+            notify::failing(&self.shared.store, source, reason, count, first_at, now);
+        }
+    }
+
+    /// Rejects a delivery that is not proven. The client learns only that; the log gets the reason, and quarantine
+    /// the reason, the headers, and the body with the time when it was complete, if it was `read`.
+    pub(super) fn reject(&self, rejection: Rejection, read: Option<(Timestamp, Bytes)>) -> Answer {
+        let source = &self.served.source;
+        let Rejection { reason, detail, malformed } = rejection;
+        let answer = match malformed {
+            true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
+            true => Answer::Malformed(reason),
+            false => Answer::Rejected,
+        };
+        let cause = Cause { answer, reason, detail: detail.clone().into() };
+        self.record(&cause, reason, !malformed);
+        // A caller that waits for an answer gets the refusal, and can repeat the request.
+        if source.scheme.is_unsigned() || source.reply.is_some() {
+            return cause.answer;
+        }
+        let (received_at, body) = match read {
+            Some((received_at, body)) => (received_at, Some(body)),
+            None => (self.shared.clock.now(), None),
+        };
+        // The query is kept only if the provider signs the URL.
+        let query = self.query().filter(|_| source.scheme.signs_url());
+        let query = query.map_or_else(String::new, |query| format!("?{query}"));
+        self.shared.store.quarantine(FailedDelivery {
+            source: source.name.clone(),
+            scheme: Arc::clone(&source.scheme),
+            received_at,
+            address: self.address,
+            reason,
+            detail,
+            path: source.path.clone() + &query,
+            headers: verify::evidence(&source.scheme, &self.headers),
+            body_bytes: body.as_ref().map_or(0, |body| body.len() as u64),
+            // A body that no secret can prove later is not kept.
+            body: body.filter(|_| verify::can_be_judged_again(&source.scheme)),
+        });
+        cause.answer
+    }
+}
