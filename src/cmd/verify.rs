@@ -81,8 +81,8 @@ fn scheme(provider: &str) -> Result<Scheme> {
         return Ok(scheme);
     }
     if !provider.contains('/') && !provider.ends_with(".toml") {
-        let known = Scheme::embedded_names().collect::<Vec<_>>().join(", ");
-        return Err(wrong(format!("no provider '{provider}'; built in are: {known}")));
+        let message = format!("there is no built-in provider '{provider}'");
+        return Err(wrong(message).help(crate::provider::help(provider)));
     }
     let text = input::read(Path::new(provider), CONFIG_BYTES)?;
     let text = String::from_utf8(text).map_err(|error| wrong(format!("{provider}: {error}")))?;

@@ -343,10 +343,13 @@ fn read_events(section: &Section<'_>) -> Option<Vec<Value<String>>> {
     for Value { value: event, at } in &events {
         let fixed = event.bytes().filter(|&b| b != b'*');
         if event.is_empty()
+            || event.trim() != event
             || fixed.clone().count() > EVENT_TYPE_MAX_BYTES
-            || !fixed.clone().all(|b| b.is_ascii_graphic())
+            || !fixed.clone().all(|b| b.is_ascii_graphic() || b == b' ')
         {
-            let help = format!("types are 1 to {EVENT_TYPE_MAX_BYTES} visible ASCII characters");
+            let help = format!(
+                "types are 1 to {EVENT_TYPE_MAX_BYTES} visible ASCII characters and spaces"
+            );
             section.reject(at, format!("'{event}' can never match"), help);
         }
     }

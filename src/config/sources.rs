@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
-use crate::provider::Scheme;
+use crate::provider::{NAMES, Scheme};
 
 use super::read::{Context, parsed, ranged};
 use super::replies::{self, Replies};
@@ -95,8 +95,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
 }
 
 fn read_provider(section: &Section<'_>, context: &Context<'_>) -> Option<Value<Arc<Scheme>>> {
-    let help = format!("add provider = \"NAME\"; {}", context.catalogue.names());
-    section.demand("provider", help);
+    section.demand("provider", format!("add provider = \"NAME\"; {NAMES}"));
     let Value { value: name, at } = section.get::<String>("provider")?;
     match context.catalogue.get(&name) {
         Ok(scheme) => Some(Value::new(scheme, at)),

@@ -167,11 +167,12 @@ impl EventType {
     /// The type of an event without a usable one.
     pub const ODD: &'static str = "?";
 
-    /// The type of a provider's text: itself where it is 1 to 200 visible ASCII characters,
-    /// [`EventType::ODD`] with the raw text (cut at 200 characters) otherwise.
+    /// The type of a provider's text: itself where it is 1 to 200 visible ASCII characters, with spaces between them as
+    /// in GitLab's `Push Hook`; [`EventType::ODD`] with the raw text (cut at 200 characters) otherwise.
     pub fn from_raw(raw: &str) -> Self {
         let plain = (1..=EVENT_TYPE_MAX_BYTES).contains(&raw.len())
-            && raw.bytes().all(|b| b.is_ascii_graphic());
+            && raw.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+            && raw.trim() == raw;
         if plain {
             EventType { text: raw.into(), raw: None }
         } else {

@@ -11,7 +11,7 @@ mod scheme;
 mod setup;
 pub(crate) mod template;
 
-use crate::document::Problems;
+use crate::document::{Problems, nearest};
 pub use scheme::Scheme;
 pub(crate) use scheme::{
     Delivery, Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace,
@@ -19,38 +19,60 @@ pub(crate) use scheme::{
 };
 pub use setup::Setup;
 
-/// Finds each provider's file by its name, so that a new provider is one line of the table.
+/// Finds each provider's file by its name.
 macro_rules! built_in {
-    ($($name:literal: $samples:expr,)+) => {
-        &[$(($name, include_str!(concat!("../../providers/", $name, ".toml")), $samples),)+]
+    ($($name:literal)+) => {
+        &[$(($name, include_str!(concat!("../../providers/", $name, ".toml")))),+]
     };
 }
 
-/// The built-in providers: name, the text of `providers/NAME.toml`, sample bodies.
-const EMBEDDED: &[(&str, &str, &str)] = built_in! {
-    "bearer": GENERIC,
-    "certificate": GENERIC,
-    "github": include_str!("../../providers/samples/github.json"),
-    "none": GENERIC,
-    "standard-webhooks": STANDARD_WEBHOOKS,
-    "stripe": include_str!("../../providers/samples/stripe.json"),
-    "svix": STANDARD_WEBHOOKS,
+/// The built-in providers: name and the text of `providers/NAME.toml`.
+const EMBEDDED: &[(&str, &str)] = built_in! {
+    "adyen-platform" "airtable" "anthropic" "bearer" "bitbucket" "box" "brevo" "brex" "buildkite"
+    "cal-com" "calendly" "certificate" "chargebee" "checkout-com" "circleci" "clerk" "clickup"
+    "cloudflare-notifications" "cloudflare-stream" "coinbase-cdp" "coinbase-commerce"
+    "customer-io" "docusign" "dodo-payments" "doppler" "easypost" "elevenlabs" "flutterwave"
+    "forgejo" "gitea" "github" "gitlab" "gitlab-token" "gogs" "grafana" "grafana-no-timestamp"
+    "greenhouse" "heroku" "incident-io" "intercom" "jira" "kontent-ai" "launchdarkly"
+    "lemonsqueezy" "linear" "lithic" "liveblocks" "loops" "mailersend" "modern-treasury" "mollie"
+    "mux" "none" "openai" "paddle" "pagerduty" "paystack" "polar" "postmark" "razorpay" "render"
+    "replicate" "resend" "revenuecat" "rootly" "sanity" "sentry" "shopify" "square"
+    "standard-webhooks" "stripe" "supabase-auth" "svix" "teams-outgoing" "telegram"
+    "terraform-cloud" "tiktok" "typeform" "vercel" "webflow" "woocommerce" "workos" "zendesk"
 };
 
-const GENERIC: &str = include_str!("../../providers/samples/generic.json");
-const STANDARD_WEBHOOKS: &str = include_str!("../../providers/samples/standard-webhooks.json");
+/// The sample bodies of a built-in provider, see `verify::sample`.
+fn samples(name: &str) -> &'static str {
+    match name {
+        "github" => include_str!("../../providers/samples/github.json"),
+        "stripe" => include_str!("../../providers/samples/stripe.json"),
+        "standard-webhooks" | "svix" => {
+            include_str!("../../providers/samples/standard-webhooks.json")
+        }
+        _ => include_str!("../../providers/samples/generic.json"),
+    }
+}
+
+/// Where an operator finds the names of all of them.
+pub const NAMES: &str = "docs/providers.md names those that are built in";
+
+/// What may be meant by a name that no built-in provider has.
+pub fn help(name: &str) -> String {
+    let near = nearest(name, Scheme::embedded_names());
+    near.map_or_else(|| NAMES.to_owned(), |near| format!("did you mean '{near}'?"))
+}
 
 impl Scheme {
     /// The names of the built-in providers.
     pub fn embedded_names() -> impl Iterator<Item = &'static str> {
-        EMBEDDED.iter().map(|(name, ..)| *name)
+        EMBEDDED.iter().map(|(name, _)| *name)
     }
 
     /// The built-in provider `name`, with its samples.
     pub fn embedded(name: &str) -> Option<Scheme> {
-        let (name, text, samples) = EMBEDDED.iter().find(|(known, ..)| *known == name)?;
+        let (name, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
         let scheme = Scheme::parse(name, text, &Problems::new())?;
-        Some(Scheme { samples, ..scheme })
+        Some(Scheme { samples: samples(name), ..scheme })
     }
 
     /// Reads a provider file. Adds everything that is wrong with it to `problems`, and then returns

@@ -25,6 +25,8 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
         let text = EMBEDDED.iter().find(|(n, ..)| *n == name).unwrap().1;
         assert_eq!(problems(text), Vec::<String>::new(), "{name}");
         assert_eq!(Scheme::embedded(name).unwrap().name(), name);
+        let page = include_str!("../../docs/providers.md");
+        assert!(page.contains(&format!("\n| `{name}` |")), "{name} is not on the page");
     }
     assert_eq!(Scheme::embedded("strip"), None);
     let github = Scheme::embedded("github").unwrap();
@@ -116,7 +118,7 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, name, replay, secret, setup, signature, timestamp, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, like, name, replay, secret, setup, signature, timestamp, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
@@ -211,4 +213,30 @@ proptest! {
         lines[at] = &with;
         problems(&lines.join("\n"));
     }
+}
+
+#[test]
+fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
+    let parse = |text: &str| Scheme::parse("p.toml", text, &Problems::new()).unwrap();
+    let base = Scheme::embedded("standard-webhooks").unwrap();
+    let own = parse("name = \"own\"\nlike = \"standard-webhooks\"\n");
+    let renamed = Scheme { name: base.name.clone(), vectors: base.vectors.clone(), ..own.clone() };
+    assert_eq!(renamed, base);
+    let other = parse(
+        "name = \"own\"\nlike = \"standard-webhooks\"\n[secret]\nencoding = \"text\"\n\
+         [event]\nid = \"header:webhook-id\"\n",
+    );
+    assert_ne!(other.signature, base.signature);
+    assert_eq!((other.timestamp.clone(), other.has_types()), (base.timestamp.clone(), false));
+    let found = problems("name = \"own\"\nlike = \"stripy\"\n");
+    assert_eq!(
+        found,
+        [
+            "p.toml:2:8: like: no built-in provider is called 'stripy'\n    help: did you mean 'stripe'?"
+        ]
+    );
+    let token = problems("name = \"own\"\nlike = \"bearer\"\n[secret]\nencoding = \"text\"\n");
+    assert!(token[0].contains("the algorithm uses none"), "{token:?}");
+    let unsigned = problems("name = \"own\"\nlike = \"stripe\"\n[event]\nid = \"header:X-Id\"\n");
+    assert!(unsigned[0].contains("does not cover the event id"), "{unsigned:?}");
 }

@@ -61,14 +61,13 @@ fn signed_at(scheme: &Scheme, request: &Request<'_>) -> Option<Timestamp> {
 }
 
 fn missing_signature(scheme: &Scheme, request: &Request<'_>) -> String {
-    let expects = |other: &Scheme| {
-        let headers = other.signature.iter().flat_map(|signature| &signature.headers);
-        headers.into_iter().any(|name| request.headers.all(name).next().is_some())
-    };
-    let other = Scheme::embedded_names()
-        .filter(|name| *name != scheme.name())
-        .find(|name| Scheme::embedded(name).is_some_and(|other| expects(&other)));
-    if let Some(other) = other {
+    let has = |name: &String| request.headers.all(name).next().is_some();
+    let expects = |other: &Scheme| other.signature.iter().flat_map(|own| &own.headers).any(has);
+    // Several share a header such as X-Hub-Signature.
+    let fitting: Vec<&str> = Scheme::embedded_names()
+        .filter(|name| Scheme::embedded(name).is_some_and(|other| expects(&other)))
+        .collect();
+    if let [other] = fitting[..] {
         return format!("this looks like a request of provider {other}, not {}", scheme.name());
     }
     let similar = request.headers.iter().find(|(name, _)| {

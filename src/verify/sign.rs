@@ -9,6 +9,7 @@ use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
+use super::signature::BASIC;
 use super::{Key, Request, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
@@ -196,11 +197,12 @@ pub const SECRET_BYTES: usize = 32;
 
 /// Writes `random` as a secret in the scheme's text form.
 pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
-    let how = scheme.signature.as_ref().map(|signature| &signature.proof);
+    let how = scheme.signature.as_ref().map(|signature| (&signature.proof, &*signature.prefix));
     Zeroizing::new(match how {
-        Some(Proof::Hmac { key: KeyText::Base64 { prefix }, .. }) => {
+        Some((Proof::Hmac { key: KeyText::Base64 { prefix }, .. }, _)) => {
             format!("{prefix}{}", BASE64.encode(random))
         }
+        Some((Proof::Token, BASIC)) => format!("hooklatch:{}", HEXLOWER.encode(random)),
         _ => HEXLOWER.encode(random),
     })
 }

@@ -29,12 +29,19 @@ pub(super) struct Presented<'h> {
 /// # Errors
 /// Says what is wrong with the text. Does not quote it.
 pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
-    let how = match scheme.signature.as_ref().map(|signature| &signature.proof) {
-        Some(Proof::Hmac { key, .. }) => key,
-        Some(Proof::Token) => &KeyText::Text,
-        None => return Err(format!("{reference}: provider {} takes no secret", scheme.name())),
+    let Some(signature) = &scheme.signature else {
+        return Err(format!("{reference}: provider {} takes no secret", scheme.name()));
+    };
+    let how = match &signature.proof {
+        Proof::Hmac { key, .. } => key,
+        Proof::Token => &KeyText::Text,
     };
     let bytes = match how {
+        // RFC 7617
+        KeyText::Text if signature.prefix == BASIC => match text.contains(':') {
+            true => Ok(BASE64.encode(text.as_bytes()).into_bytes()),
+            false => Err("user:password".to_owned()),
+        },
         KeyText::Text => Ok(text.as_bytes().to_vec()),
         KeyText::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| "hex".to_owned()),
         KeyText::Base64 { prefix } => BASE64
@@ -52,6 +59,9 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     }
     Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes) })
 }
+
+/// What stands before user:password in HTTP's Basic authentication.
+pub(super) const BASIC: &str = "Basic ";
 
 /// Reads the signature headers. Makes every check that does not need the body.
 pub(super) fn present<'h>(
@@ -124,11 +134,17 @@ fn split<'h>(
 
 /// A signature's bytes; `None` if it is empty, of the wrong length or not in the scheme's form.
 fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
-    let value = value.strip_prefix(signature.prefix.as_str())?;
+    let (prefix, rest) = value.split_at_checked(signature.prefix.len())?;
+    let is_prefix = match &signature.proof {
+        // The names of HTTP's ways to authenticate have no case (RFC 9110, section 11.1).
+        Proof::Token => prefix.eq_ignore_ascii_case(&signature.prefix),
+        Proof::Hmac { .. } => prefix == signature.prefix,
+    };
     match &signature.proof {
-        Proof::Token => (!value.is_empty()).then(|| value.as_bytes().to_vec()),
+        _ if !is_prefix => None,
+        Proof::Token => (!rest.is_empty()).then(|| rest.as_bytes().to_vec()),
         Proof::Hmac { hash, encoding, .. } => {
-            let bytes = alphabet(*encoding).decode(value.as_bytes()).ok()?;
+            let bytes = alphabet(*encoding).decode(rest.as_bytes()).ok()?;
             (bytes.len() == length(*hash)).then_some(bytes)
         }
     }

@@ -88,9 +88,8 @@ fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
     let built_in = Scheme::embedded_names().map(embedded);
     let later = Timestamp(NOW.0 + 3_600_000);
     for scheme in built_in.chain([dated]).filter(|scheme| can_resign(scheme).is_ok()) {
-        let [first, other] = [&b"first"[..], b"other"].map(|text| {
-            let text = format!("whsec_{}", data_encoding::BASE64.encode(text));
-            key(&scheme, "literal:…", &text).unwrap()
+        let [first, other] = [1, 2].map(|byte| {
+            key(&scheme, "literal:…", &secret_text(&scheme, &[byte; SECRET_BYTES])).unwrap()
         });
         let body = String::from_utf8(sample(&scheme, "id-1", "a.type", NOW)).unwrap();
         let mut draft = draft("id-1", "a.type", &body);
@@ -115,7 +114,7 @@ fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
                 .filter(|(name, _)| stays(name))
                 .map(|line| format!("{line:?}"))
                 .collect();
-            lines.retain(|line| !line.contains("-timestamp"));
+            lines.retain(|line| !line.to_ascii_lowercase().contains("-timestamp"));
             lines
         };
         assert_eq!(rest(&resigned), rest(accepted.headers()), "{}", scheme.name());
@@ -166,7 +165,7 @@ fn a_token_must_match_exactly_and_is_not_stored() {
     assert_eq!(kept, ["content-type", "X-Kept"]);
 
     let key = key(&scheme, "env:TOKEN", "sesame").unwrap();
-    for wrong in ["Bearer sesam", "Bearer sesamee", "Bearer ", "bearer sesame", "sesame", ""] {
+    for wrong in ["Bearer sesam", "Bearer sesamee", "Bearer ", "Basic sesame", "sesame", ""] {
         let mut headers = draft.headers.clone();
         headers.push("Authorization", wrong);
         assert_eq!(evidence(&scheme, &headers).all("authorization").count(), 0);
@@ -310,6 +309,11 @@ fn a_hint_names_the_cause_of_the_rejection() {
     assert!(legacy.starts_with("there is X-Hub-Signature instead"), "{legacy}");
 }
 
+/// The name of a built-in provider.
+fn built_in() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(Scheme::embedded_names().collect::<Vec<_>>())
+}
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..80)
 }
@@ -328,62 +332,62 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn random_requests_are_refused_without_a_panic(
+        name in built_in(),
         values in prop::collection::vec((0usize..12, value()), 0..6),
         body in bytes(),
         now in any::<i64>(),
     ) {
-        for name in Scheme::embedded_names() {
-            let scheme = embedded(name);
-            let reads = scheme.reads_headers();
-            let mut headers = Headers::new();
-            for (n, value) in &values {
-                headers.push(reads[n % reads.len()], value.clone());
-            }
-            let keys: Vec<Key> = key(&scheme, "k", BASE64_SECRET).into_iter().collect();
-            let request = Request { method: "POST", url: None, headers: &headers, body: body.clone().into() };
-            let _ = precheck(&scheme, &headers);
-            let judged = verify(&scheme, &keys, request.clone(), Timestamp(now));
-            prop_assert!(judged.is_err() || scheme.is_unsigned());
-            if let Err(rejection) = judged {
-                let _ = hint(&scheme, &keys, &request, &rejection, Timestamp(now));
-            }
+        let scheme = embedded(name);
+        let reads = scheme.reads_headers();
+        let mut headers = Headers::new();
+        for (n, value) in &values {
+            headers.push(reads[n % reads.len()], value.clone());
+        }
+        let keys: Vec<Key> = key(&scheme, "k", BASE64_SECRET).into_iter().collect();
+        let request = Request { method: "POST", url: None, headers: &headers, body: body.into() };
+        let _ = precheck(&scheme, &headers);
+        let judged = verify(&scheme, &keys, request.clone(), Timestamp(now));
+        prop_assert!(judged.is_err() || scheme.is_unsigned());
+        if let Err(rejection) = judged {
+            let _ = hint(&scheme, &keys, &request, &rejection, Timestamp(now));
         }
     }
 
     #[test]
     fn a_signed_sample_is_accepted_and_a_forged_or_stale_one_is_refused(
+        name in built_in(),
         id in "[A-Za-z0-9_][A-Za-z0-9_.:-]{0,40}",
         event_type in "[a-z_]{1,12}(\\.[a-z_.]{1,12})?",
         random in any::<[u8; SECRET_BYTES]>(),
     ) {
-        for name in Scheme::embedded_names() {
-            let scheme = std::sync::Arc::new(embedded(name));
-            // A scheme that signs the id between dots refuses an id with a dot.
-            let id = if scheme.template().is_some() { id.replace('.', "_") } else { id.clone() };
-            let text = secret_text(&scheme, &random);
-            let real = || (!scheme.is_unsigned()).then(|| key(&scheme, "k", &text).unwrap());
-            let body = Bytes::from(sample(&scheme, &id, &event_type, NOW));
-            let draft = Draft { method: "POST", id: &id, event_type: &event_type, body, ..Draft::default() };
-            let keys: Vec<Key> = real().into_iter().collect();
-            let judge = |signer: Signer, at: Timestamp| {
-                let headers = signer.sign(&draft, at).unwrap();
-                verify(&scheme, &keys, request(&draft, &headers), NOW)
-            };
-            let verified = judge(Signer::new(scheme.clone(), real()), NOW).unwrap();
+        let scheme = std::sync::Arc::new(embedded(name));
+        // A scheme that signs the id between dots refuses an id with a dot.
+        let id = if scheme.template().is_some() { id.replace('.', "_") } else { id.clone() };
+        let text = secret_text(&scheme, &random);
+        let real = || (!scheme.is_unsigned()).then(|| key(&scheme, "k", &text).unwrap());
+        let keys: Vec<Key> = real().into_iter().collect();
+        let judge = |signer: Signer, at: Timestamp| {
+            let (url, body) = (Some("https://example.com/hooks"), sample(&scheme, &id, &event_type, at).into());
+            let draft = Draft { method: "POST", id: &id, event_type: &event_type, url, body, ..Draft::default() };
+            let headers = signer.sign(&draft, at).unwrap();
+            verify(&scheme, &keys, request(&draft, &headers), NOW)
+        };
+        let verified = judge(Signer::new(scheme.clone(), real()), NOW).unwrap();
+        if scheme.event.ids[0] != Place::Digest {
             prop_assert_eq!(verified.event_id().to_string(), id.clone(), "{}", name);
-            prop_assert_eq!(verified.event_type().as_str(), event_type.as_str(), "{}", name);
-            prop_assert_eq!(verified.guard() != ReplayGuard::Off, name == "github");
-            let mut others = random;
-            others[0] ^= 1;
-            if !scheme.is_unsigned() {
-                let forged = judge(Signer::forger(scheme.clone(), others), NOW).unwrap_err();
-                prop_assert_eq!(forged.reason, "bad_signature");
-            }
-            if let Some(tolerance) = scheme.tolerance() {
-                let then = Timestamp(NOW.0 - 1000 - tolerance.as_millis() as i64);
-                let stale = judge(Signer::new(scheme.clone(), real()), then).unwrap_err();
-                prop_assert_eq!(stale.reason, "stale_timestamp");
-            }
+        }
+        let typed = if scheme.has_types() { event_type.as_str() } else { "?" };
+        prop_assert_eq!(verified.event_type().as_str(), typed, "{}", name);
+        let mut others = random;
+        others[0] ^= 1;
+        if !scheme.is_unsigned() {
+            let forged = judge(Signer::forger(scheme.clone(), others), NOW).unwrap_err();
+            prop_assert_eq!(forged.reason, "bad_signature");
+        }
+        if let Some(tolerance) = scheme.tolerance() {
+            let then = Timestamp(NOW.0 - 1000 - tolerance.as_millis() as i64);
+            let stale = judge(Signer::new(scheme.clone(), real()), then).unwrap_err();
+            prop_assert_eq!(stale.reason, "stale_timestamp");
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Delivery, Event, Proof, Scheme, StampPlace};
+use super::{Delivery, Event, Proof, Scheme, StampPlace, help};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -39,12 +39,26 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         text.parse::<Name>().map_err(|error| error.to_string())
     });
     let vectors = root.value::<String>("vectors");
-    let (signature, timestamp) = proof::read(root);
-    let event = event(root);
+    let like = parsed(root, root.get::<String>("like"), |name| {
+        let unknown =
+            || Fault::new(format!("no built-in provider is called '{name}'"), help(&name));
+        Scheme::embedded(&name).ok_or_else(unknown)
+    });
+    if root.has("like") && like.is_none() {
+        // What is missing here cannot be told from what the other provider has.
+        return None;
+    }
+    let inherits = |table| like.as_ref().filter(|_| !root.has(table));
+    let (signature, timestamp) = proof::read(root, like.as_ref());
+    let event = inherits("event").map_or_else(|| event(root), |like| Some(like.event.clone()));
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
-    let (guard, flag_types) = replay(root);
-    let delivery = delivery(root);
-    let setup = setup::read(root);
+    let (guard, flag_types) = match inherits("replay") {
+        Some(like) => (like.guard, like.flag_types.clone()),
+        None => replay(root, two_levels),
+    };
+    let delivery =
+        inherits("delivery").map_or_else(|| delivery(root), |like| like.delivery.clone());
+    let setup = inherits("setup").map_or_else(|| setup::read(root), |like| like.setup.clone());
     if root.has("handshake") {
         root.problem(Fault::new(
             "[handshake] is reserved: challenges are not answered yet",
@@ -56,12 +70,12 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         signature: signature?,
         timestamp,
         event: event?,
-        guard: guard.unwrap_or(ReplayGuard::Off),
-        flag_types: flag_types.into_iter().map(|text| Pattern::new(text, two_levels)).collect(),
+        guard,
+        flag_types,
         delivery,
         vectors,
         setup,
-        samples: "",
+        samples: like.as_ref().map_or("", |like| like.samples),
     };
     check_consistency(root, &scheme);
     Some(scheme)
@@ -83,11 +97,17 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             (Some(_), false) if !by_body => root.problem(Fault::new("[timestamp] is not signed: an attacker who re-sends a delivery can write a new one", "remove it, or add {timestamp} to signature.signed")),
             _ => {}
         }
-    } else if scheme.timestamp.is_some() {
-        root.problem("[timestamp] proves nothing without a signature over it");
+    } else {
+        if scheme.timestamp.is_some() {
+            root.problem("[timestamp] proves nothing without a signature over it");
+        }
+        if root.has("secret") {
+            root.problem("[secret] says how a key is made, but the algorithm uses none");
+        }
     }
     let unsigned_id = !ids.iter().all(|place| scheme.covers(place));
-    if unsigned_id && !root.has("replay") {
+    let of_like = root.has("like") && !root.has("event");
+    if unsigned_id && !root.has("replay") && !of_like {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
     let token = scheme.signature.iter().filter(|signature| signature.proof == Proof::Token);
@@ -144,14 +164,15 @@ fn places(
     })
 }
 
-fn replay(root: &Section<'_>) -> (Option<ReplayGuard>, Vec<String>) {
-    let Some(section) = root.section("replay") else { return (None, Vec::new()) };
+fn replay(root: &Section<'_>, two_levels: bool) -> (ReplayGuard, Vec<Pattern>) {
+    let Some(section) = root.section("replay") else { return (ReplayGuard::Off, Vec::new()) };
     let words: Vec<(&str, ReplayGuard)> =
         ReplayGuard::ALL.iter().map(|g| (g.as_str(), *g)).collect();
     let guard = word(&section, "guard", &words);
     let flag_types = section.value::<Vec<String>>("flag_types").unwrap_or_default();
     section.finish();
-    (guard, flag_types)
+    let pattern = |text| Pattern::new(text, two_levels);
+    (guard.unwrap_or(ReplayGuard::Off), flag_types.into_iter().map(pattern).collect())
 }
 
 fn delivery(root: &Section<'_>) -> Delivery {

@@ -10,21 +10,31 @@ use crate::model::is_header_name;
 use crate::payload::Pointer;
 use crate::provider::template::Template;
 use crate::provider::{
-    Encoding, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace, StampUnit,
+    Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, Stamp, StampPlace, StampUnit,
 };
 
-/// The signature and the timestamp. The signature is `None` after a problem, and `Some(None)` for
-/// `algorithm = "none"`.
-pub(super) fn read(root: &Section<'_>) -> (Option<Option<Signature>>, Option<Stamp>) {
-    let stamp = root.section("timestamp").and_then(timestamp);
+/// The signature and the timestamp; tables that the file lacks are those of `like`. The signature is `None` after a
+/// problem, and `Some(None)` for `algorithm = "none"`.
+pub(super) fn read(
+    root: &Section<'_>,
+    like: Option<&Scheme>,
+) -> (Option<Option<Signature>>, Option<Stamp>) {
+    let stamp = root.section("timestamp").map(timestamp);
+    let stamp = stamp.unwrap_or_else(|| like.and_then(|like| like.timestamp.clone()));
     let key = root.section("secret").map(key_text);
+    if let Some(like) = like.filter(|_| !root.has("signature")) {
+        let mut signature = like.signature.clone();
+        if let (Some(Signature { proof: Proof::Hmac { key: own, .. }, .. }), Some(Some(key))) =
+            (&mut signature, key)
+        {
+            *own = key;
+        }
+        return (Some(signature), stamp);
+    }
     let help = "add it; algorithm = \"none\" where nothing is signed";
     let Some(section) = root.required_section("signature", help) else { return (None, stamp) };
     let algorithms = ["hmac-sha1", "hmac-sha256", "hmac-sha512", "token", "none"];
     let algorithm = one_of(&section, "algorithm", algorithms);
-    if key.is_some() && matches!(algorithm, Some("token" | "none")) {
-        root.problem("[secret] says how a key is made, but the algorithm uses none");
-    }
     let key = key.flatten().unwrap_or(KeyText::Text);
     let signature = match algorithm {
         Some("none") => Some(None),
