@@ -156,9 +156,13 @@ CREATE INDEX job_waiting ON job (handler, behind, due_at) WHERE state = 'waiting
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
 
--- At most one job holds a group. The others, those behind it apart, are found in the order of arrival.
+-- At most one job holds a group. The others are found behind it, in the order of arrival.
 CREATE UNIQUE INDEX job_holder ON job (handler, group_key) WHERE holds = 1 AND behind = 0;
-CREATE INDEX job_group ON job (handler, group_key, behind, event) WHERE group_key IS NOT NULL;
+CREATE INDEX job_behind ON job (handler, group_key, event) WHERE behind = 1;
+
+-- Finds the newest job of a group that has begun or is to begin. Without those that were dropped before: a million of
+-- them may lie between two others.
+CREATE INDEX job_begun ON job (handler, group_key, event) WHERE group_key IS NOT NULL AND (attempt > 0 OR holds = 1);
 
 -- A row is an idempotency key that a job had before the operator replayed it under a new one. No two jobs ever
 -- share a key, so a key found in an old log still names its job.

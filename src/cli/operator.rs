@@ -27,6 +27,7 @@ fn stopped(text: &str) -> Result<State, String> {
        hooklatch replay [OPTIONS] --handler <NAME> --since <TIME>")]
 #[command(group = ArgGroup::new("what").args(["event", "job", "since", "state"]).multiple(true).required(true))]
 #[command(group = ArgGroup::new("many").args(["since", "state"]).multiple(true))]
+#[command(group = ArgGroup::new("stored").args(["event", "job", "state"]).multiple(true))]
 pub struct Replay {
     /// The event whose held and dead jobs are put back: its id, or its beginning
     #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
@@ -43,9 +44,9 @@ pub struct Replay {
     /// With --job: under a new idempotency key, so that a handler that remembers the old one does not ignore it
     #[arg(long, requires = "job")]
     pub new_key: bool,
-    /// With an event or --job: also where a newer event has taken its place, or its
+    /// With an event, --job or --state: also where a newer event has taken a job's place, or its
     /// handler's condition does not hold or cannot be decided
-    #[arg(long, conflicts_with = "many")]
+    #[arg(long, requires = "stored")]
     pub regardless: bool,
     /// All held (or dead) jobs that match the filters
     #[arg(long, value_name = "STATE", value_parser = stopped)]

@@ -24,6 +24,7 @@ pub(super) struct Bulk<'a> {
     /// Held or dead, which is in the filter too.
     pub(super) state: State,
     pub(super) filter: JobFilter,
+    pub(super) regardless: bool,
     pub(super) dry_run: bool,
     pub(super) yes: bool,
     pub(super) format: &'a cli::Format,
@@ -90,7 +91,8 @@ async fn go(
     let mut batches = counted.jobs.chunks(BATCH_JOBS);
     progress::walk(counted.jobs.len() as u64, "jobs", bulk.format.json, async || {
         let Some(jobs) = batches.next() else { return Ok(None) };
-        let batch = JobBatch { verb: bulk.verb, state: bulk.state, jobs: jobs.to_vec() };
+        let &Bulk { verb, state, regardless, .. } = bulk;
+        let batch = JobBatch { verb, state, regardless, jobs: jobs.to_vec() };
         let more = client.call(batch).await?;
         for (handler, count) in more.done {
             *moved.done.entry(handler).or_default() += count;
@@ -130,7 +132,7 @@ fn report(bulk: &Bulk<'_>, counted: &Counted, moved: &BatchResult) -> Result<Exi
         (moved.undecided, "left held: {} whose condition still cannot be decided"),
         (
             moved.superseded,
-            "left alone: {} whose group has gone on to a newer event (--job JOB --regardless)",
+            "left alone: {} whose group has gone on to a newer event (--regardless)",
         ),
         (
             suspected,

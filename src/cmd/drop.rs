@@ -35,6 +35,7 @@ fn many(args: &cli::Drop) -> Result<Exit, Failure> {
         verb: Verb::Drop,
         state,
         filter,
+        regardless: false,
         dry_run: args.dry_run,
         yes: args.yes,
         format: &args.options.format,

@@ -81,6 +81,7 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
         verb: Verb::Replay,
         state,
         filter: jobs::filter(&typed, Some(state), None)?,
+        regardless: args.regardless,
         dry_run: args.dry_run,
         yes: args.yes,
         format: &args.options.format,

@@ -43,17 +43,15 @@ use quarantine::handle::QuarantineHandle;
 
 pub use border::*;
 
+pub use admin::backfill::{Backfill, BackfillCursor, BackfillResult, EventMatcher};
 pub use admin::counts::{Backlog, BlockedGroups, JobCounts, StoppedJobs};
 pub use admin::find::{IdKind, IdMatch, IdQuery};
 pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};
 pub use admin::handle::Admin;
-pub use admin::mover::{BackfillResult, BatchResult, JobBatch, Replay, Replayed};
+pub use admin::mover::{BatchResult, JobBatch, Replay, Replayed};
 pub use admin::resolve::Resolution;
-pub use admin::selection::{
-    Backfill, BackfillCursor, EventMatcher, JobSelection, SelectedJob, SelectedJobs,
-    SelectionCursor, Verb,
-};
+pub use admin::selection::{JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 pub use admin::status::{Disk, SourceActivity, StoreStatus};
 pub use engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use engine::durable::give_name;

@@ -143,6 +143,24 @@ fn a_held_job_is_decided_by_the_configuration_of_its_replay() {
 }
 
 #[test]
+fn a_bulk_replay_runs_what_cannot_be_decided_only_if_it_is_told_to() {
+    let site = Site::new(&deploy(r#"{ "/ref" = "refs/heads/main" }"#));
+    site.script("note", "true");
+    let receiver = site.start();
+    for id in ["one", "two"] {
+        let body = TWICE.replacen('{', &format!(r#"{{"branch":"{id}","#), 1);
+        assert_eq!(receiver.github(id, "push", &body).0, 200);
+    }
+    site.all_jobs(2, "held");
+    let many = ["replay", "--state", "held", "--yes"];
+    assert_eq!(site.json(&many)["undecided"], 2);
+    let make = ["replay", "--handler", "deploy", "--since", "1h", "--regardless"];
+    assert_eq!(site.run(&make).status.code(), Some(2), "it makes no job regardless");
+    assert_eq!(site.json(&[&many[..], &["--regardless"]].concat())["done"], 2);
+    site.all_jobs(2, "succeeded");
+}
+
+#[test]
 fn a_handler_that_comes_later_gets_the_events_for_which_its_condition_holds() {
     let site = Site::new("");
     site.script("note", "true");

@@ -552,7 +552,7 @@ async fn after_a_runners_death_its_commands_end_before_anything_runs_again() {
     assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
 
     // The operator puts the held one back: the store wakes the dispatcher.
-    bench.store.admin.replay(Replay::Job(held[0].job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(held[0].job), false).await.unwrap();
     bench.until_all("careful", State::Succeeded).await;
     assert_eq!(bench.outcomes("held").await, [unknown, succeeded]);
     handle.stop(MINUTE, pending()).await;
@@ -578,7 +578,7 @@ async fn a_job_put_back_for_a_handler_that_is_not_configured_does_not_sleep() {
     bench.accept("first", &["other"]).await;
     bench.until_all("other", State::Succeeded).await;
     let (event, handler) = ("o".parse().unwrap(), Some("othr".parse().unwrap()));
-    bench.store.admin.replay(Replay::Event { source: None, event, handler }).await.unwrap();
+    bench.store.admin.replay(Replay::Event { source: None, event, handler }, false).await.unwrap();
     let held = bench.until("othr", |jobs| jobs[0].state == State::Held).await;
     assert_eq!(held[0].reason.as_deref(), Some("handler gone"));
     handle.stop(MINUTE, pending()).await;

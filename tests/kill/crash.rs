@@ -6,6 +6,7 @@
 
 mod answers;
 mod case;
+mod conditions;
 mod deaths;
 mod keeping;
 mod keys;

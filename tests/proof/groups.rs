@@ -16,11 +16,12 @@
 //! - **G2** When the job that holds a group leaves these states, the one of the oldest event among those behind gets
 //!   its turn, in the same transaction.
 //! - **G3** A job that is behind is not claimed.
-//! - **G4** Where the latest wins, the job of a new event supersedes those that are ready or waiting and that were
-//!   accepted under the same rule.
+//! - **G4** Where the latest wins, the job of a new event, or one that is made later, supersedes those of older events
+//!   that are ready or waiting and that were accepted under the same rule.
 //! - **G5** Such a job is also superseded at the end of an attempt instead of being tried again, if a newer job is ready
 //!   or waiting.
-//! - **G6** A duplicate, and a job that is held from the beginning, replayed, or made later supersedes none.
+//! - **G6** A duplicate, and a job that is held from the beginning or replayed supersedes none. No job supersedes that
+//!   of a newer event.
 //! - **G7** Where the latest wins, a job is not put back nor made if a newer one has ever begun or holds the group, unless
 //!   the operator says `regardless`. A redelivery never says so.
 //! - **G8** The newest event of which retention has removed a job that had begun is remembered. For G7 what is older is
@@ -176,8 +177,13 @@ fn without_g4_and_g5_the_latest_wins() {
 fn without_g6_what_supersedes_none() {
     let forged = Budget { unsure: 1, ..EVENTS };
     breaks("G6 (held)", &[Rule::HeldSupersedesNone], LATEST, forged, &[(Q6, 2)]);
-    breaks("G6 (replay)", &[Rule::ReplaySupersedesNone], LATEST, OPERATOR, &[(Q4, 3), (Q6, 3)]);
-    breaks("G6 (duplicate)", &[Rule::DuplicateSupersedesNone], LATEST, EVENTS, &[(Q4, 3), (Q6, 3)]);
+    let made = Budget { jobless: 1, ..OPERATOR };
+    let older = &[Rule::OnlyOlderIsSuperseded, Rule::MakeIsRefused];
+    breaks("G6 (made later)", older, LATEST, made, &[(Q4, 3), (Q6, 3)]);
+    let replay = &[Rule::ReplaySupersedesNone, Rule::OnlyOlderIsSuperseded];
+    breaks("G6 (replay)", replay, LATEST, OPERATOR, &[(Q4, 3), (Q6, 3)]);
+    let duplicate = &[Rule::DuplicateSupersedesNone, Rule::OnlyOlderIsSuperseded];
+    breaks("G6 (duplicate)", duplicate, LATEST, EVENTS, &[(Q4, 3), (Q6, 3)]);
 }
 
 #[test]

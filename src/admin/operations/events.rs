@@ -63,7 +63,7 @@ operation! {
     } -> store::Replayed,
     |ReplayEvent { event, source, handler, regardless }, context| {
         let what = store::Replay::Event { source, event, handler };
-        Ok(context.store.replay_with(what, regardless).await?)
+        Ok(context.store.replay(what, regardless).await?)
     }
 }
 

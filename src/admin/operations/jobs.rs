@@ -47,7 +47,7 @@ operation! {
     } -> store::Replayed,
     |ReplayJob { job, new_key, regardless }, context| {
         let what = if new_key { store::Replay::NewKey(job) } else { store::Replay::Job(job) };
-        Ok(context.store.replay_with(what, regardless).await?)
+        Ok(context.store.replay(what, regardless).await?)
     }
 }
 

@@ -95,7 +95,8 @@ fn job(
                 body: &body,
                 form_field: routes.form_field.as_deref(),
             };
-            Ok(Some(routes.job(route, &event)))
+            // A delay counts from an event's arrival.
+            Ok(Some(routes.job(route, &event).map(|job| NewJob { delay: None, ..job })))
         })
         .optional()?;
     Ok(found.flatten().unwrap_or_else(|| Some(NewJob::of(handler.clone()))))

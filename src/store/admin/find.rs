@@ -35,16 +35,6 @@ pub enum IdKind {
     Any,
 }
 
-impl IdKind {
-    fn noun(self) -> &'static str {
-        match self {
-            IdKind::Event => "event",
-            IdKind::Job => "job",
-            IdKind::Any => "event or job",
-        }
-    }
-}
-
 /// What an operator typed for an id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,7 +86,14 @@ fn find(conn: &Connection, typed: &IdQuery) -> Result<IdMatch, VerbError> {
         ids = beginning(conn, &sources, kind, text, NAMED + 1)?;
     }
     match ids.as_slice() {
-        [] => Err(Error::NoId { text: text.clone(), noun: typed.kind.noun() }.into()),
+        [] => {
+            let noun = match typed.kind {
+                IdKind::Event => "event",
+                IdKind::Job => "job",
+                IdKind::Any => "event or job",
+            };
+            Err(Error::NoId { text: text.clone(), noun }.into())
+        }
         [Id::Event(event)] => Ok(IdMatch::Event(event.clone())),
         [Id::Job(job)] => Ok(job_of(conn, *job)?.ok_or(Error::NoJob(*job))?),
         several => {

@@ -11,7 +11,7 @@ use crate::store::border::{Error, EventFilter, EventRow};
 
 use super::clauses::Clauses;
 use super::handle::Admin;
-use super::list::{EVENT, ListedEvent, event_row, newest_events, with_jobs};
+use super::list::{EVENT, event_row, newest_events, with_jobs};
 
 /// A place in the order of arrival: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,16 @@ fn new_events(
     let (found, place) = match after {
         Some(FollowCursor(after)) => {
             let upto = newest.min(after.saturating_add(PAGE_LOOK_ROWS));
-            let found = next_events(conn, filter, (after, upto), limit)?;
+            let mut clauses = Clauses::default();
+            clauses.event(conn, filter)?;
+            clauses.after("e.row", after);
+            clauses.raw(&format!("e.row <= {upto}"));
+            // The next in the order of arrival.
+            let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
+            let found = conn
+                .prepare_cached(&sql)?
+                .query_map(clauses.values().as_slice(), event_row)?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
             let is_full = found.len() as i64 == limit;
             let place = found.last().filter(|_| is_full).map_or(upto.max(after), |last| last.row);
             (found, place)
@@ -52,19 +61,4 @@ fn new_events(
     let events =
         found.into_iter().map(|event| with_jobs(conn, event)).collect::<rusqlite::Result<_>>()?;
     Ok((events, FollowCursor(place)))
-}
-
-fn next_events(
-    conn: &Connection,
-    filter: &EventFilter,
-    (after, upto): (i64, i64),
-    limit: i64,
-) -> rusqlite::Result<Vec<ListedEvent>> {
-    let mut clauses = Clauses::default();
-    clauses.event(conn, filter)?;
-    clauses.after("e.row", after);
-    clauses.raw(&format!("e.row <= {upto}"));
-    // The next in the order of arrival.
-    let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
-    conn.prepare_cached(&sql)?.query_map(clauses.values().as_slice(), event_row)?.collect()
 }

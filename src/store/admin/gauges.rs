@@ -1,7 +1,5 @@
 //! GAUGES: what `metrics` asks of the store every few seconds.
 
-use rusqlite::Connection;
-
 use crate::limits::COUNTED_JOBS;
 use crate::measure::Distribution;
 use crate::model::Name;
@@ -54,7 +52,11 @@ impl Admin {
             .read(move |conn| {
                 let jobs = JobCounts::read(conn, Some(COUNTED_JOBS))?;
                 let paused = paused::paused(conn)?.into_iter().map(|row| row.handler).collect();
-                let free_page_bytes = free_page_bytes(conn)?;
+                // Both stand in the database's first page.
+                let free_pages = "SELECT f.freelist_count * s.page_size
+                     FROM pragma_freelist_count f, pragma_page_size s";
+                let free_page_bytes =
+                    conn.prepare_cached(free_pages)?.query_row([], |row| codec::count(row, 0))?;
                 Ok(Gauges { jobs, paused, secrets, free_page_bytes })
             })
             .await
@@ -75,12 +77,4 @@ impl Admin {
             log_bound_bytes: self.engine.settings.limits.log_bytes,
         }
     }
-}
-
-fn free_page_bytes(conn: &Connection) -> rusqlite::Result<u64> {
-    // Both stand in the database's first page.
-    conn.prepare_cached(
-        "SELECT f.freelist_count * s.page_size FROM pragma_freelist_count f, pragma_page_size s",
-    )?
-    .query_row([], |row| codec::count(row, 0))
 }

@@ -6,9 +6,9 @@
 //! `list_millis`; look-ups and `status` do not wait for it.
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{Digest, JobId, Name, State, Timestamp};
+use crate::model::{Digest, EventId, JobId, Name, State, Timestamp};
 use crate::store::border::{
     Error, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor, SecretUse,
 };
@@ -32,7 +32,12 @@ impl Admin {
     /// A page of jobs, newest first.
     pub async fn jobs(&self, filter: JobFilter) -> Result<Page<JobRow>, Error> {
         let limit = self.page_limit(filter.limit)?;
-        self.engine.list(limit, move |conn| newest_jobs(conn, &filter, limit)).await
+        let query = move |conn: &Connection| {
+            let mut clauses = Clauses::default();
+            clauses.job(conn, &filter)?;
+            JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
+        };
+        self.engine.list(limit, query).await
     }
 
     /// Most rows of a page. A page of 0 rows would look at 50,000 and return none.
@@ -90,18 +95,23 @@ pub(crate) const NEXT_SOURCE: &str = "SELECT min(source) FROM event WHERE source
 
 /// This source, or each that has an event, by name: one look at an index for each.
 pub(crate) fn sources(conn: &Connection, only: Option<Name>) -> rusqlite::Result<Vec<Name>> {
-    if let Some(only) = only {
-        return Ok(vec![only]);
+    only.map_or_else(|| codec::names(conn, NEXT_SOURCE), |only| Ok(vec![only]))
+}
+
+/// What `select` finds of the events with this id, of one source or of all.
+pub(crate) fn find_by_id<T>(
+    conn: &Connection,
+    source: Option<Name>,
+    event: &EventId,
+    (select, read): (&str, fn(&Row<'_>) -> rusqlite::Result<T>),
+) -> rusqlite::Result<Vec<T>> {
+    let mut found = Vec::new();
+    for source in sources(conn, source)? {
+        let mut select = conn.prepare_cached(&by_id(select))?;
+        let key = params![source.as_str(), codec::stored_id(event)];
+        found.extend(select.query_map(key, read)?.collect::<rusqlite::Result<Vec<_>>>()?);
     }
-    let mut select = conn.prepare_cached(NEXT_SOURCE)?;
-    let mut found: Vec<Name> = Vec::new();
-    loop {
-        let after = found.last().map_or("", Name::as_str);
-        match select.query_row([after], |row| codec::maybe_text(row, 0))? {
-            Some(next) => found.push(next),
-            None => return Ok(found),
-        }
-    }
+    Ok(found)
 }
 
 /// A table whose rows are in the order of arrival, but for corrections of the clock.
@@ -193,16 +203,6 @@ pub(crate) fn newest_events(
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
     EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
-}
-
-fn newest_jobs(
-    conn: &Connection,
-    filter: &JobFilter,
-    limit: i64,
-) -> rusqlite::Result<Page<JobRow>> {
-    let mut clauses = Clauses::default();
-    clauses.job(conn, filter)?;
-    JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
 }
 
 /// An event with its row number and digest, for the queries that follow.

@@ -1,5 +1,6 @@
 //! Admin: the verbs of [`Admin`](handle::Admin), one file each.
 
+pub(crate) mod backfill;
 pub(crate) mod backup;
 pub(crate) mod clauses;
 pub(crate) mod counts;
@@ -8,7 +9,7 @@ pub(crate) mod find;
 pub(crate) mod follow;
 pub(crate) mod gauges;
 pub(crate) mod handle;
-
+pub(crate) mod job_move;
 pub(crate) mod list;
 pub(crate) mod mover;
 pub(crate) mod pause;

@@ -47,7 +47,7 @@ impl Admin {
     {
         let memory = Arc::clone(&self.engine.paused);
         let run = move |tx: &Connection| Ok((change(tx)?, names(tx)?));
-        let (item, answer) = WriteRequest::with(Priority::Verb, run, move |(_, handlers)| {
+        let (item, answer) = WriteRequest::new(Priority::Verb, run, move |(_, handlers)| {
             memory.set(handlers.clone())
         });
         let (changed, _) = self.engine.push(item, answer).await?;

@@ -11,7 +11,7 @@ use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::{FoundJob, find_job};
+use crate::store::tables::job::FoundJob;
 
 use super::handle::Admin;
 
@@ -63,8 +63,8 @@ fn resolve(
     answer: Option<&StoredAnswer>,
     now: Timestamp,
 ) -> Result<State, VerbError> {
-    let found = find_job(tx, job)?.ok_or(Error::NoJob(job))?;
-    let FoundJob { row, state, attempt, event, grouped } = found;
+    let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
+    let FoundJob { row, state, attempt, event, grouped, .. } = found;
     if state != State::Held {
         return Err(Error::WrongState { job, state, verb: "resolved" }.into());
     }

@@ -6,8 +6,7 @@
 
 use crate::model::Name;
 use crate::store::border::{
-    Accept, Accepted, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier,
-    ReverifyResult,
+    Accepted, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier, ReverifyResult,
 };
 use crate::store::quarantine::folder::QuarantineFolder;
 use crate::store::quarantine::keeper::QuarantineKeeper;
@@ -84,7 +83,15 @@ impl Admin {
         let refused = step.error.take();
         let mut judged = ReverifyResult { next: step.next, refused, ..ReverifyResult::default() };
         let mut settled = Vec::new();
-        for (source, verdict) in judge_all(judge, step).await {
+        // On a thread that may be kept busy: it is hashing of some megabytes.
+        let judge_all = move || {
+            let one = |kept: QuarantinedDelivery| (kept.id, judge(kept));
+            step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
+        };
+        let verdicts: Vec<(Name, Option<_>)> = tokio::task::spawn_blocking(judge_all)
+            .await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        for (source, verdict) in verdicts {
             judged.looked_at += 1;
             let verdicts = judged.sources.entry(source).or_default();
             let (id, new) = match verdict {
@@ -130,17 +137,4 @@ impl Admin {
         }
         Ok(judged)
     }
-}
-
-/// A delivery's number and verdict; none if it has no body.
-type Verdict = Option<(i64, Result<Accept, &'static str>)>;
-
-/// On a thread that may be kept busy: it is hashing of some megabytes.
-async fn judge_all(judge: Reverifier, step: Step) -> Vec<(Name, Verdict)> {
-    let all = move || {
-        let one = |kept: QuarantinedDelivery| (kept.id, judge(kept));
-        step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
-    };
-    let judged = tokio::task::spawn_blocking(all).await;
-    judged.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

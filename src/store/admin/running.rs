@@ -5,7 +5,7 @@ use rusqlite::OptionalExtension;
 use crate::model::JobId;
 use crate::store::border::{Error, JobRow, RunningAttempt};
 use crate::store::jobs::complete::{RUNNING, running_attempt};
-use crate::store::tables::job::find_job;
+use crate::store::tables::job::FoundJob;
 
 use super::handle::Admin;
 use super::list::find_row;
@@ -33,7 +33,7 @@ impl Admin {
                 if let Some(running) = running {
                     return Ok(running);
                 }
-                let state = find_job(conn, job)?.ok_or(Error::NoJob(job))?.state;
+                let state = FoundJob::find(conn, job)?.ok_or(Error::NoJob(job))?.state;
                 Err(Error::WrongState { job, state, verb }.into())
             })
             .await

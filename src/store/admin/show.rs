@@ -1,7 +1,7 @@
 //! SHOW: everything about the events with an id.
 
 use rusqlite::types::Type;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::model::{Blob, EventId, Name};
 use crate::store::border::{
@@ -10,7 +10,7 @@ use crate::store::border::{
 use crate::store::tables::{answer, codec, replay_index, restored};
 
 use super::handle::Admin;
-use super::list::{EVENT, JOB, ListedEvent, by_id, event_row, job_row, sources, with_jobs};
+use super::list::{EVENT, JOB, ListedEvent, event_row, find_by_id, job_row, with_jobs};
 
 impl Admin {
     /// Everything about the events with this id (several: variants, or several sources).
@@ -21,13 +21,7 @@ impl Admin {
     ) -> Result<Vec<EventDetail>, Error> {
         self.engine
             .read(move |conn| {
-                let mut events = Vec::new();
-                for source in sources(conn, source)? {
-                    let mut select = conn.prepare_cached(&by_id(EVENT))?;
-                    let key = params![source.as_str(), codec::stored_id(&event)];
-                    let found = select.query_map(key, event_row)?;
-                    events.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
-                }
+                let events = find_by_id(conn, source, &event, (EVENT, event_row))?;
                 events.into_iter().map(|event| detail(conn, event)).collect()
             })
             .await
@@ -38,7 +32,16 @@ fn detail(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventDetai
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
-    let (headers, body) = payload(conn, row, bytes)?;
+    // None once retention has deleted it.
+    let payload = conn
+        .prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?
+        .query_row([row], |found| {
+            let body = codec::decompress_now(found.get_ref(1)?.as_blob()?, bytes)
+                .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
+            Ok((codec::header_lines(found.get_ref(0)?.as_blob()?), Blob(body)))
+        })
+        .optional()?;
+    let (headers, body) = payload.unzip();
     // Its jobs in the order of their making.
     let jobs = conn
         .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
@@ -54,21 +57,9 @@ fn detail(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventDetai
     let twins = replay_index::twins(conn, &event.source, digest, row)?;
     // Those of a backup in which the event was.
     let restores = restored::restores(conn, event.received_at, None)?;
-    let (body, key) = (body.map(Blob), answer::key_row(conn, row)?);
+    let (headers, key) = (headers.unwrap_or_default(), answer::key_row(conn, row)?);
     let digest = digest.to_string();
     Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
-}
-
-type Payload = (Vec<(String, String)>, Option<Vec<u8>>);
-
-fn payload(conn: &Connection, event: i64, bytes: usize) -> rusqlite::Result<Payload> {
-    // None once retention has deleted it.
-    let mut select = conn.prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?;
-    let mut rows = select.query([event])?;
-    let Some(row) = rows.next()? else { return Ok((Vec::new(), None)) };
-    let body = codec::decompress_now(row.get_ref(1)?.as_blob()?, bytes)
-        .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-    Ok((codec::header_lines(row.get_ref(0)?.as_blob()?), Some(body)))
 }
 
 fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {

@@ -98,7 +98,11 @@ impl Admin {
                     blocked,
                     paused: paused::paused(conn)?,
                     sources: last_words(conn, sources.clone(), failed.clone())?,
-                    newest_event_at: newest_event(conn)?,
+                    // The last row of the table.
+                    newest_event_at: conn
+                        .prepare_cached("SELECT received_at FROM event ORDER BY row DESC LIMIT 1")?
+                        .query_row([], |row| codec::time(row, 0))
+                        .optional()?,
                     last_commit_at,
                     disk,
                     restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
@@ -153,13 +157,6 @@ fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
-fn newest_event(conn: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    // The last row of the table.
-    conn.prepare_cached("SELECT received_at FROM event ORDER BY row DESC LIMIT 1")?
-        .query_row([], |row| codec::time(row, 0))
-        .optional()
-}
-
 fn last_words(
     conn: &Connection,
     mut sources: Vec<Name>,
@@ -168,35 +165,27 @@ fn last_words(
     sources.extend(failed.iter().map(|(newest, _)| newest.source.clone()));
     sources.sort();
     sources.dedup();
-    let word = |source: Name| {
-        let newest = failed.iter().find(|(newest, _)| newest.source == source);
-        last_word(conn, source, newest.cloned())
-    };
-    sources.into_iter().map(word).collect()
-}
-
-fn last_word(
-    conn: &Connection,
-    source: Name,
-    failed: Option<(QuarantinedRow, u64)>,
-) -> rusqlite::Result<SourceActivity> {
-    // Backwards through the newest events of all until one is its own. The plus keeps the unique index
-    // out of it, by which all of the source's events would be read and sorted.
-    let event = conn
-        .prepare_cached(
-            "SELECT event_id, received_at FROM event
+    let last_word = |source: Name| {
+        // Backwards through the newest events of all until one is its own. The plus keeps the unique index
+        // out of it, by which all of the source's events would be read and sorted.
+        let event = conn
+            .prepare_cached(
+                "SELECT event_id, received_at FROM event
              WHERE row > (SELECT max(row) FROM event) - ?2 AND +source = ?1
              ORDER BY row DESC LIMIT 1",
-        )?
-        .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
-            Ok((codec::event_id(row, 0)?, codec::time(row, 1)?))
-        })
-        .optional()?;
-    // A few rows: one per secret of the source.
-    let secret_matched_at = conn
-        .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
-        .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
-    let (failure, quarantined) = failed.unzip();
-    let quarantined = quarantined.unwrap_or(0);
-    Ok(SourceActivity { source, event, secret_matched_at, failure, quarantined })
+            )?
+            .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
+                Ok((codec::event_id(row, 0)?, codec::time(row, 1)?))
+            })
+            .optional()?;
+        // A few rows: one per secret of the source.
+        let secret_matched_at = conn
+            .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
+            .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
+        let newest = failed.iter().find(|(newest, _)| newest.source == source);
+        let (failure, quarantined) = newest.cloned().unzip();
+        let quarantined = quarantined.unwrap_or(0);
+        Ok(SourceActivity { source, event, secret_matched_at, failure, quarantined })
+    };
+    sources.into_iter().map(last_word).collect()
 }

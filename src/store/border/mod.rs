@@ -10,17 +10,11 @@ mod rows;
 mod settings;
 
 pub use crate::routing::{Delay, Group, NewJob};
-pub use accept::{Accept, Accepted};
-pub use claim::{Claim, Claimed, Claims, Rate, RunningAttempt};
-pub use completion::{Completion, OutputExcerpt, Record, Usage};
-pub use error::{Error, LEAST_CHARS, Newer, Refused};
-pub use keyed::{Ask, Asked, KeyState};
-pub use quarantine::{
-    DiscardReason, FailedDelivery, NO_SUCH_SOURCE, Quarantine, QuarantineFilter,
-    QuarantinedDelivery, QuarantinedRow, Reverifier, ReverifyCounts, ReverifyResult,
-};
-pub use rows::{
-    AttemptRow, EventDetail, EventFilter, EventRow, FormerKey, JobDetail, JobFilter, JobRow,
-    KeyRow, Page, PageCursor, PausedRow, RestoredRow, SameBodyEvent, SecretUse,
-};
-pub use settings::Settings;
+pub use accept::*;
+pub use claim::*;
+pub use completion::*;
+pub use error::*;
+pub use keyed::*;
+pub use quarantine::*;
+pub use rows::*;
+pub use settings::*;

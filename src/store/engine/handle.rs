@@ -58,7 +58,7 @@ impl Engine {
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let (item, answer) = WriteRequest::new(priority, work);
+        let (item, answer) = WriteRequest::new(priority, work, |_: &T| ());
         self.push(item, answer).await
     }
 

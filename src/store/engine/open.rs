@@ -1,6 +1,6 @@
 //! The one path to an open store: at start and after every I/O error alike (S1, S2).
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::model::Timestamp;
 use super::connection::{Role, built_with, connect};
 use super::path::{beside, directory};
 use super::space::Space;
-use super::{migration_backup, schema};
+use super::{durable, migration_backup, schema};
 
 /// The log is read and written back in pieces of this size.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -132,7 +132,8 @@ fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
     if bytes > 0 {
         tracing::info!(bytes, "wrote the log back and flushed it");
     }
-    sync_directory(path)?;
+    durable::sync_folder(path)
+        .map_err(|error| OpenError::from_io(path, &directory(path), &error))?;
     Ok(writer)
 }
 
@@ -187,12 +188,4 @@ fn rewrite(log: &Path) -> std::io::Result<u64> {
     }
     file.sync_data()?;
     Ok(at)
-}
-
-/// Flushes the directory, so that the names of database and log survive a power cut.
-fn sync_directory(path: &Path) -> Result<(), OpenError> {
-    let dir = directory(path);
-    File::open(&dir)
-        .and_then(|file| file.sync_all())
-        .map_err(|error| OpenError::from_io(path, &dir, &error))
 }

@@ -50,21 +50,9 @@ pub(crate) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// A request that runs a closure, and its reply.
-    pub(crate) fn new<T, F>(priority: Priority, run: F) -> (WriteRequest, WriteReply<T>)
-    where
-        T: Send + 'static,
-        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    {
-        WriteRequest::with(priority, run, |_| ())
-    }
-
-    /// The same; the writer's thread calls `then` with the result after the flush and before the reply.
-    pub(crate) fn with<T, F, G>(
-        priority: Priority,
-        run: F,
-        then: G,
-    ) -> (WriteRequest, WriteReply<T>)
+    /// A request that runs a closure, and its reply. The writer's thread calls `then` with the result after the flush and
+    /// before the reply.
+    pub(crate) fn new<T, F, G>(priority: Priority, run: F, then: G) -> (WriteRequest, WriteReply<T>)
     where
         T: Send + 'static,
         F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,

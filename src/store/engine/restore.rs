@@ -19,9 +19,10 @@ use uuid::Uuid;
 use super::open_error::OpenError;
 use crate::clock::Clock;
 use crate::crash;
-use crate::model::Timestamp;
+use crate::model::{HeldReason, Timestamp};
 use crate::store::border::{RestoredRow, Settings};
 use crate::store::tables::codec::change_one;
+use crate::store::tables::job::handlers_with_work;
 use crate::store::tables::{answer, codec, group};
 
 use super::connection::{close, connect_alone};
@@ -244,20 +245,14 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE outcome IS NULL",
         params![now, CUT_OFF],
     )?;
-    // Every unfinished job; an attempt that ran counts.
-    let held = tx.execute(
-        "UPDATE job SET counted = min(attempt, counted + (state = 'running')), state = 'held',
-             reason = 'restored', due_at = NULL, behind = behind AND group_rule IS NOT 'latest'
-         WHERE state IN ('ready', 'waiting', 'running')",
+    // An attempt that ran counts. Every unfinished job is held.
+    tx.execute(
+        "UPDATE job SET counted = min(attempt, counted + 1), state = 'ready' WHERE state = 'running'",
         [],
     )?;
-    // A held job lets its group go on where the latest wins.
-    let handlers = tx
-        .prepare("SELECT DISTINCT handler FROM job WHERE behind = 1")?
-        .query_map([], |row| row.get(0))?
-        .collect::<rusqlite::Result<Vec<String>>>()?;
-    for handler in handlers {
-        group::release_all(&tx, &handler)?;
+    let mut held = 0;
+    for handler in handlers_with_work(&tx)? {
+        held += group::hold_all(&tx, handler.as_str(), HeldReason::Restored)?;
     }
     // Requests with keys whose jobs had failed: a repeat would begin them again, and one may have done so since. A
     // stored error would be forgotten after a while, so it is forgotten now.
@@ -267,7 +262,7 @@ fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredR
          WHERE state = 'dead' AND event IN (SELECT event FROM answer WHERE answered_at IS NULL)",
         [],
     )?;
-    let held = held + failed;
+    held += failed;
     // A redelivery leaves jobs alone that were dead before this time (accept.rs), also where the other machine's clock was ahead.
     tx.execute("UPDATE job SET settled_at = min(settled_at, ?1) WHERE state = 'dead'", [now])?;
     tx.execute(

@@ -99,8 +99,11 @@ impl EngineState {
             return;
         }
         let (notices, clock) = (self.notices.clone(), self.clock.clone());
-        let (request, _) =
-            WriteRequest::new(Priority::Kept, move |tx| notices.note(tx, &notice, clock.now()));
+        let (request, _) = WriteRequest::new(
+            Priority::Kept,
+            move |tx| notices.note(tx, &notice, clock.now()),
+            |&()| (),
+        );
         // Refused only where the receiver stops.
         let _ = self.queue.push(request);
     }

@@ -9,23 +9,13 @@ use super::handle::Engine;
 use super::queue::Priority;
 
 /// Why a verb ends early inside its transaction.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(crate) enum VerbError {
     /// The request is refused. The verb has changed nothing.
-    Refused(Error),
+    Refused(#[from] Error),
     /// The transaction is rolled back.
-    Sql(rusqlite::Error),
-}
-
-impl From<Error> for VerbError {
-    fn from(error: Error) -> Self {
-        VerbError::Refused(error)
-    }
-}
-
-impl From<rusqlite::Error> for VerbError {
-    fn from(error: rusqlite::Error) -> Self {
-        VerbError::Sql(error)
-    }
+    Sql(#[from] rusqlite::Error),
 }
 
 /// A refusal is a result to the connection that runs the verb.

@@ -8,13 +8,13 @@ use rusqlite::{Connection, params};
 use crate::crash;
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{
-    DeadReason, EventType, HeldReason, OnRedelivery, ReplayGuard, State, Timestamp,
+    DeadReason, EventType, HeldReason, Name, OnRedelivery, ReplayGuard, State, Timestamp,
 };
 use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::engine::queue::Priority;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::{insert_new_job, put_back};
+use crate::store::tables::job::{insert_job, put_back};
 use crate::store::tables::notice::Notices;
 use crate::store::tables::secret_use::SecretUses;
 use crate::store::tables::{codec, replay_index};
@@ -24,6 +24,17 @@ use super::handle::Intake;
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
+
+/// Which state of several matters to an operator first.
+const CONCERN: [State; State::ALL.len()] = [
+    State::Held,
+    State::Dead,
+    State::Running,
+    State::Waiting,
+    State::Ready,
+    State::Succeeded,
+    State::Dropped,
+];
 
 /// A payload in its stored form.
 pub(crate) struct StoredPayload {
@@ -47,10 +58,10 @@ impl StoredPayload {
 }
 
 /// A delivery on its way into the store.
-pub(crate) struct Prepared {
-    pub(crate) new: Accept,
+struct Prepared {
+    new: Accept,
     /// Later than its arrival when it is accepted from the quarantine.
-    pub(crate) now: Timestamp,
+    now: Timestamp,
     notices: Notices,
     secret_uses: Arc<SecretUses>,
 }
@@ -71,41 +82,29 @@ impl Intake {
         now: Timestamp,
     ) -> Result<Accepted, Refused> {
         self.engine.ready()?;
-        let prepared = Arc::new(self.prepare(new, now));
-        let accepted = match self.repeated(&prepared).await? {
+        let (notices, secret_uses) =
+            (self.engine.notices.clone(), Arc::clone(&self.engine.secret_uses));
+        let prepared = Arc::new(Prepared { new, now, notices, secret_uses });
+        let (source, event) = (&prepared.new.source, prepared.new.delivery.event_id());
+        let mut duplicate = None;
+        if self.recent.has(source, event) {
+            // Without compressing its body, which costs several times the look-up.
+            let (known, priority) = (Arc::clone(&prepared), Priority::Accept { bytes: ITEM_BYTES });
+            duplicate = self.engine.submit(priority, move |tx| known.repeated(tx)).await?;
+        }
+        let accepted = match duplicate {
             Some(duplicate) => duplicate,
-            None => self.store(prepared).await?,
+            None => {
+                let stored = StoredPayload::of(&prepared.new.delivery).await?;
+                let (new, priority) = (Arc::clone(&prepared), stored.priority());
+                let accepted =
+                    self.engine.submit(priority, move |tx| new.store(tx, &stored)).await?;
+                self.recent.note(source, event);
+                accepted
+            }
         };
         crash::point("accept.commit.after");
         Ok(accepted)
-    }
-
-    /// Counts a duplicate of a recent event without compressing its body, which costs several times the look-up.
-    /// None if the delivery is not recent, or is to be stored.
-    async fn repeated(&self, prepared: &Arc<Prepared>) -> Result<Option<Accepted>, Refused> {
-        if !self.recent.has(&prepared.new.source, prepared.new.delivery.event_id()) {
-            return Ok(None);
-        }
-        let (prepared, priority) = (Arc::clone(prepared), Priority::Accept { bytes: ITEM_BYTES });
-        self.engine.submit(priority, move |tx| prepared.repeated(tx)).await
-    }
-
-    async fn store(&self, prepared: Arc<Prepared>) -> Result<Accepted, Refused> {
-        let stored = StoredPayload::of(&prepared.new.delivery).await?;
-        let (request, priority) = (Arc::clone(&prepared), stored.priority());
-        let accepted = self.engine.submit(priority, move |tx| request.store(tx, &stored)).await?;
-        self.recent.note(&prepared.new.source, prepared.new.delivery.event_id());
-        Ok(accepted)
-    }
-
-    /// A delivery as it is looked up.
-    pub(crate) fn prepare(&self, new: Accept, now: Timestamp) -> Prepared {
-        Prepared {
-            new,
-            now,
-            notices: self.engine.notices.clone(),
-            secret_uses: Arc::clone(&self.engine.secret_uses),
-        }
     }
 }
 
@@ -123,7 +122,7 @@ struct Known {
 impl Prepared {
     fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
-        match self.insert_event(tx, 0, self.guarded())? {
+        match self.insert_event(tx, 0)? {
             Some(event) => self.new_event(tx, event, stored),
             None => self.known_event(tx, stored),
         }
@@ -189,9 +188,8 @@ impl Prepared {
         stored: &StoredPayload,
     ) -> rusqlite::Result<Accepted> {
         // The variants were read in this transaction, so the number is free.
-        let event = self
-            .insert_event(tx, variant, self.guarded())?
-            .ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        let event =
+            self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))?;
         // It is held in any case.
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
@@ -204,35 +202,13 @@ impl Prepared {
         self.new.delivery.guard() != ReplayGuard::Off
     }
 
-    /// The new event's row; none where there is one of this id and variant.
-    pub(crate) fn insert_event(
-        &self,
-        tx: &Connection,
-        variant: i64,
-        guarded: bool,
-    ) -> rusqlite::Result<Option<i64>> {
-        let delivery = &self.new.delivery;
-        // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
-        // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
-        // would keep a journal of the statement for it.
-        let inserted = tx
-            .prepare_cached(
-                "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-                 ON CONFLICT (source, event_id, variant) DO NOTHING",
-            )?
-            .execute(params![
-                self.new.source.as_str(),
-                codec::stored_id(delivery.event_id()),
-                variant,
-                delivery.event_type().as_str(),
-                delivery.event_type().raw(),
-                delivery.digest().0,
-                guarded,
-                self.new.received_at.0,
-                codec::size(delivery.body().len()),
-            ])?;
-        Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+    fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
+        self.secret_uses.note(tx, &self.new.source, self.new.delivery.secret(), self.now)
+    }
+
+    fn insert_event(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Option<i64>> {
+        let Accept { source, received_at, delivery, .. } = &self.new;
+        insert_event(tx, (source, *received_at), delivery, variant, self.guarded())
     }
 
     fn insert_payload_and_jobs(
@@ -244,7 +220,8 @@ impl Prepared {
     ) -> rusqlite::Result<()> {
         insert_payload(tx, event, stored)?;
         for job in &self.new.jobs {
-            if insert_new_job(tx, event, job, held, self.now)? {
+            insert_job(tx, event, job, held, self.now)?;
+            if held.is_some() || job.undecided.is_some() {
                 self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
             }
         }
@@ -301,7 +278,8 @@ impl Prepared {
             .prepare_cached("SELECT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
-        let state = states.into_iter().chain(event.removed).min_by_key(|&state| concern(state));
+        let is = |state: &State| states.contains(state) || event.removed == Some(*state);
+        let state = CONCERN.into_iter().find(is);
         let first_received_at = event.received_at;
         let removed = event.removed.is_some();
         Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
@@ -356,14 +334,37 @@ impl Prepared {
         ])?;
         Ok(())
     }
+}
 
-    /// Notes which secret has matched.
-    pub(crate) fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
-        match self.new.delivery.secret() {
-            Some(reference) => self.secret_uses.note(tx, &self.new.source, reference, self.now),
-            None => Ok(()),
-        }
-    }
+/// The row of a new event from this source; none where there is one of this id and variant.
+pub(crate) fn insert_event(
+    tx: &Connection,
+    (source, received_at): (&Name, Timestamp),
+    delivery: &Verified,
+    variant: i64,
+    guarded: bool,
+) -> rusqlite::Result<Option<i64>> {
+    // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
+    // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
+    // would keep a journal of the statement for it.
+    let inserted = tx
+        .prepare_cached(
+            "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (source, event_id, variant) DO NOTHING",
+        )?
+        .execute(params![
+            source.as_str(),
+            codec::stored_id(delivery.event_id()),
+            variant,
+            delivery.event_type().as_str(),
+            delivery.event_type().raw(),
+            delivery.digest().0,
+            guarded,
+            received_at.0,
+            codec::size(delivery.body().len()),
+        ])?;
+    Ok((inserted == 1).then(|| tx.last_insert_rowid()))
 }
 
 /// The payload lies in its own table, so that retention leaves the id.
@@ -375,17 +376,4 @@ pub(crate) fn insert_payload(
     tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
         .execute(params![event, stored.headers, stored.body])?;
     Ok(())
-}
-
-/// Which state of several an operator would want to hear of first.
-fn concern(state: State) -> u8 {
-    match state {
-        State::Held => 0,
-        State::Dead => 1,
-        State::Running => 2,
-        State::Waiting => 3,
-        State::Ready => 4,
-        State::Succeeded => 5,
-        State::Dropped => 6,
-    }
 }

@@ -4,30 +4,27 @@
 //! once one begins it (I3). A key that expired is a new generation: another event, with the next
 //! variant (I4).
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
 use crate::crash;
-use crate::model::{Digest, EventId, JobId, Name, OnRedelivery};
-use crate::store::border::{Accept, Ask, Asked, KeyState, NewJob, Refused};
+use crate::model::{Digest, EventId, JobId, Name};
+use crate::store::border::{Ask, Asked, KeyState, NewJob, Refused};
 use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::job::{insert_job, put_back};
+use crate::store::tables::secret_use::SecretUses;
 
-use super::accept::{Prepared, StoredPayload, insert_payload};
+use super::accept::{StoredPayload, insert_event, insert_payload};
 use super::handle::Intake;
 
 /// A request with a key in its stored form.
 struct Request {
-    prepared: Prepared,
+    ask: Ask,
     stored: StoredPayload,
-    handler: Name,
-    caller: String,
-    digest: Digest,
-    keep: Duration,
-    keep_errors: Duration,
+    secret_uses: Arc<SecretUses>,
 }
 
 /// What a request finds.
@@ -44,15 +41,10 @@ impl Intake {
     /// undone by dropping the future, as [`Intake::accept`].
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
         self.engine.ready()?;
-        let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
-            ask;
-        let jobs = vec![NewJob::of(handler.clone())];
-        let on_redelivery = OnRedelivery::Ignore;
-        let new = Accept { source, received_at, delivery, jobs, on_redelivery };
-        let prepared = self.prepare(new, received_at);
-        let stored = StoredPayload::of(&prepared.new.delivery).await?;
-        let (priority, digest) = (stored.priority(), request);
-        let request = Request { prepared, stored, handler, caller, digest, keep, keep_errors };
+        let stored = StoredPayload::of(&ask.delivery).await?;
+        let (priority, digest) = (stored.priority(), ask.request);
+        let secret_uses = Arc::clone(&self.engine.secret_uses);
+        let request = Request { ask, stored, secret_uses };
         let found = self.engine.submit(priority, move |tx| request.store(tx)).await?;
         crash::point("ask.commit.after");
         let (job, fate) = match found {
@@ -89,15 +81,15 @@ impl Intake {
 
 impl Request {
     fn store(&self, tx: &Connection) -> rusqlite::Result<Found> {
-        let Prepared { new: Accept { source, delivery, .. }, now, .. } = &self.prepared;
-        self.prepared.note_secret(tx)?;
-        let found = match find_key(tx, source, &self.caller, delivery.event_id())? {
+        let (ask, now) = (&self.ask, self.ask.received_at);
+        self.secret_uses.note(tx, &ask.source, ask.delivery.secret(), now)?;
+        let found = match find_key(tx, &ask.source, &ask.caller, ask.delivery.event_id())? {
             None => Found::Begun { job: self.begin(tx)?, again: false },
             Some(UsedKey { request, row, job, fate: Fate::Other(KeyState::Failed) })
-                if request == self.digest =>
+                if request == ask.request =>
             {
                 // It was read as dead in this transaction.
-                put_back(tx, row, *now)?;
+                put_back(tx, row, now)?;
                 Found::Begun { job, again: true }
             }
             Some(key) => Found::Used(key),
@@ -108,21 +100,21 @@ impl Request {
 
     /// A new key: earlier events with the same id or the same body have no meaning for it.
     fn begin(&self, tx: &Connection) -> rusqlite::Result<JobId> {
-        let Prepared { new: Accept { source, delivery, .. }, now, .. } = &self.prepared;
-        let key = codec::stored_id(delivery.event_id());
+        let (ask, now) = (&self.ask, self.ask.received_at);
+        let key = codec::stored_id(ask.delivery.event_id());
         // By the unique (source, id, variant): after other callers' and its own earlier generations.
         let variant = tx
             .prepare_cached(
                 "SELECT coalesce(max(variant) + 1, 0) FROM event WHERE source = ?1 AND event_id = ?2",
             )?
-            .query_row(params![source.as_str(), key], |row| row.get(0))?;
-        let event = self.prepared.insert_event(tx, variant, false)?;
+            .query_row(params![ask.source.as_str(), key], |row| row.get(0))?;
+        let event = insert_event(tx, (&ask.source, now), &ask.delivery, variant, false)?;
         // The number was free in this transaction.
         let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
         // The row is this transaction's own.
         change_one(tx, "UPDATE event SET has_key = 1 WHERE row = ?1", [event])?;
         insert_payload(tx, event, &self.stored)?;
-        let job = insert_job(tx, event, &NewJob::of(self.handler.clone()), None, *now)?;
+        let job = insert_job(tx, event, &NewJob::of(ask.handler.clone()), None, now)?;
         // The unique (source, caller, key) refuses a second row.
         tx.prepare_cached(
             "INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
@@ -130,13 +122,13 @@ impl Request {
         )?
         .execute(params![
             event,
-            source.as_str(),
-            self.caller,
+            ask.source.as_str(),
+            ask.caller,
             key,
-            self.digest.0,
+            ask.request.0,
             now.0,
-            now.after(self.keep).0,
-            i64::try_from(self.keep_errors.as_millis()).unwrap_or(i64::MAX),
+            now.after(ask.keep).0,
+            i64::try_from(ask.keep_errors.as_millis()).unwrap_or(i64::MAX),
         ])?;
         Ok(job)
     }

@@ -100,7 +100,7 @@ impl Jobs {
                 Ok(Taken { number, jobs, due, pause })
             }
         };
-        WriteRequest::with(Priority::Kept, take, move |taken: &Taken| {
+        WriteRequest::new(Priority::Kept, take, move |taken: &Taken| {
             dedup.committed(taken.jobs.iter().map(|job| job.row))
         })
     }
@@ -172,7 +172,12 @@ fn claim(
         let mut job = read(tx, row, handler)?;
         // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
         let Some(facts) = &mut job.facts else {
-            die(tx, row, now)?;
+            change_one(
+                tx,
+                "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+                 WHERE row = ?1 AND state IN ('ready', 'waiting')",
+                params![row, now.0],
+            )?;
             if job.grouped {
                 group::release(tx, row)?;
             }
@@ -230,16 +235,6 @@ fn choose(
     rows.sort_unstable();
     rows.truncate(limit);
     Ok(rows)
-}
-
-/// The payload of a job that was to run is gone.
-fn die(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
-    change_one(
-        tx,
-        "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
-             WHERE row = ?1 AND state IN ('ready', 'waiting')",
-        params![row, now.0],
-    )
 }
 
 /// When the next waiting job of `handler` is due. `None` while it is paused: a job that is due and cannot be claimed

@@ -17,7 +17,7 @@ use crate::store::tables::answer::{self, StoredAnswer};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::{FoundJob, find_job, was_key};
+use crate::store::tables::job::{FoundJob, was_key};
 use crate::store::tables::notice::Notices;
 
 use super::handle::Jobs;
@@ -108,7 +108,7 @@ impl Jobs {
             }),
             None => None,
         };
-        let settle = move |tx: &Connection| match find_job(tx, done.job)? {
+        let settle = move |tx: &Connection| match FoundJob::find(tx, done.job)? {
             Some(job) if job.state == State::Running && job.attempt == done.attempt => {
                 settle(tx, &job, &done, kept.as_ref(), &notices)?;
                 crash::point("complete.commit.before");
@@ -119,7 +119,7 @@ impl Jobs {
             None => Ok(was_key(tx, done.job)?.then_some(false)),
         };
         let subscriptions = Arc::clone(&self.subscriptions);
-        WriteRequest::with(Priority::Kept, settle, move |_| subscriptions.notify(job))
+        WriteRequest::new(Priority::Kept, settle, move |_| subscriptions.notify(job))
     }
 
     /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a
@@ -163,44 +163,14 @@ fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, E
     found.ok_or(Error::NoJob(job))
 }
 
-/// The columns of a job after an attempt.
-struct After {
-    state: State,
-    reason: Option<&'static str>,
-    due_at: Option<Timestamp>,
-    settled_at: Option<Timestamp>,
-    superseded_by: Option<JobId>,
-}
-
-impl After {
-    fn of(next: Next, now: Timestamp) -> Self {
-        let plain = |state| After {
-            state,
-            reason: None,
-            due_at: None,
-            settled_at: None,
-            superseded_by: None,
-        };
-        match next {
-            Next::Succeeded => After { settled_at: Some(now), ..plain(State::Succeeded) },
-            Next::Wait { due_at } => After { due_at: Some(due_at), ..plain(State::Waiting) },
-            Next::Ready => plain(State::Ready),
-            Next::Dead(reason) => {
-                After { reason: Some(reason.as_str()), settled_at: Some(now), ..plain(State::Dead) }
-            }
-            Next::Held(reason) => After { reason: Some(reason.as_str()), ..plain(State::Held) },
-        }
-    }
-
-    /// Its place is taken by a newer job.
-    fn superseded(by: JobId, now: Timestamp) -> Self {
-        After {
-            state: State::Dropped,
-            reason: Some(DropReason::Superseded.as_str()),
-            due_at: None,
-            settled_at: Some(now),
-            superseded_by: Some(by),
-        }
+/// A job's state after an attempt, why, and when it is due.
+fn after(next: Next) -> (State, Option<&'static str>, Option<Timestamp>) {
+    match next {
+        Next::Succeeded => (State::Succeeded, None, None),
+        Next::Wait { due_at } => (State::Waiting, None, Some(due_at)),
+        Next::Ready => (State::Ready, None, None),
+        Next::Dead(reason) => (State::Dead, Some(reason.as_str()), None),
+        Next::Held(reason) => (State::Held, Some(reason.as_str()), None),
     }
 }
 
@@ -216,35 +186,40 @@ pub(crate) fn settle(
 ) -> rusqlite::Result<State> {
     let instead = answer::keep(tx, event, done, answer)?;
     let done = instead.as_ref().unwrap_or(done);
-    let mut after = After::of(done.next, done.finished_at);
-    if grouped
-        && matches!(after.state, State::Ready | State::Waiting)
-        && let Some(newer) = group::successor(tx, row)?
-    {
-        after = After::superseded(newer, done.finished_at);
+    let (mut state, mut reason, mut due_at) = after(done.next);
+    let mut successor = None;
+    if grouped && matches!(state, State::Ready | State::Waiting) {
+        successor = group::successor(tx, row)?;
     }
+    if successor.is_some() {
+        (state, reason, due_at) = (State::Dropped, Some(DropReason::Superseded.as_str()), None);
+    }
+    let settled = matches!(state, State::Succeeded | State::Dead | State::Dropped);
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
     change_one(
- tx, "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7,
+        tx,
+        "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7,
                  superseded_by = ?8
-             WHERE row = ?1 AND state = 'running' AND attempt = ?2", params![
+             WHERE row = ?1 AND state = 'running' AND attempt = ?2",
+        params![
             row,
             done.attempt,
-            after.state.as_str(),
-            after.reason,
-            after.due_at.map(|time| time.0),
-            after.settled_at.map(|time| time.0),
+            state.as_str(),
+            reason,
+            due_at.map(|time| time.0),
+            settled.then_some(done.finished_at.0),
             done.counts,
-            after.superseded_by.as_ref().map(JobId::as_bytes),
-        ])?;
+            successor.as_ref().map(JobId::as_bytes),
+        ],
+    )?;
     end_attempt(tx, row, done)?;
     if grouped {
         group::release(tx, row)?;
     }
-    if matches!(after.state, State::Dead | State::Held) {
+    if matches!(state, State::Dead | State::Held) {
         notices.job(tx, row, done.finished_at)?;
     }
-    Ok(after.state)
+    Ok(state)
 }
 
 fn end_attempt(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result<()> {

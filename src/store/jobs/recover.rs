@@ -11,7 +11,7 @@ use crate::retry::{History, Next, Policy};
 use crate::store::border::{Completion, Error, Record};
 use crate::store::tables::codec;
 use crate::store::tables::group;
-use crate::store::tables::job::FoundJob;
+use crate::store::tables::job::{FoundJob, handlers_with_work};
 use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
 
 use super::complete::settle;
@@ -73,8 +73,7 @@ fn recover(
 
 /// By the index of live attempts, each with its job.
 pub(crate) const CUT_OFF: &str =
-    "SELECT j.row, j.id, j.attempt, j.handler, j.counted, j.since, j.event, j.group_key IS NOT NULL
-     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
+    "FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
      WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";
 
 /// The job and the completion of every running attempt that the receiver ran itself. For an attempt
@@ -84,19 +83,21 @@ fn cut_off(
     policies: &[(Name, Policy)],
     now: Timestamp,
 ) -> rusqlite::Result<Vec<(FoundJob, Completion)>> {
-    tx.prepare_cached(CUT_OFF)?
+    tx.prepare_cached(&format!("SELECT {}, j.counted, j.since {CUT_OFF}", FoundJob::COLUMNS))?
         .query_map([], |row| {
-            let handler: Name = codec::text(row, 3)?;
-            let counted: u32 = row.get(4)?;
-            let history =
-                History { counted: counted.saturating_add(1), since: codec::time(row, 5)? };
-            let next = match policies.iter().find(|(name, _)| *name == handler) {
+            let job = FoundJob::read(row)?;
+            let counted: u32 = row.get("counted")?;
+            let history = History {
+                counted: counted.saturating_add(1),
+                since: row.get("since").map(Timestamp)?,
+            };
+            let next = match policies.iter().find(|(name, _)| *name == job.handler) {
                 Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
                 None => Next::Held(HeldReason::UnknownOutcome),
             };
             let done = Completion {
-                job: codec::job_id(row, 1)?,
-                attempt: row.get(2)?,
+                job: job.job,
+                attempt: job.attempt,
                 outcome: Outcome::Unknown,
                 counts: true,
                 next,
@@ -106,13 +107,6 @@ fn cut_off(
                     ..Record::default()
                 },
                 answer: None,
-            };
-            let job = FoundJob {
-                row: row.get(0)?,
-                state: State::Running,
-                attempt: done.attempt,
-                event: row.get(6)?,
-                grouped: row.get(7)?,
             };
             Ok((job, done))
         })?
@@ -157,39 +151,9 @@ fn hold_orphans<'a>(
                 notices.note(tx, &notice, now)?;
             }
         }
-        // Only what could be claimed: a held or settled job of a handler that is gone is already at rest. Each
-        // state has an index, which IN would not find.
-        moved += tx
-            .prepare_cached(
-                "UPDATE job SET state = 'held', reason = 'handler gone', due_at = NULL,
-                     behind = behind AND group_rule IS NOT 'latest'
-                 WHERE (state = 'ready' OR state = 'waiting') AND handler = ?1",
-            )?
-            .execute([handler.as_str()])?;
-        group::release_all(tx, handler.as_str())?;
+        moved += group::hold_all(tx, handler.as_str(), HeldReason::HandlerGone)?;
     }
     Ok(moved as u64)
-}
-
-/// The handlers that have ready or waiting jobs. This is asked at each tick, and a million jobs may wait: one
-/// look-up each in the indexes of such jobs leads from one handler to the next.
-pub(crate) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<Vec<Name>> {
-    let mut found = Vec::new();
-    for next in [
-        "SELECT min(handler) FROM job WHERE state = 'ready' AND handler > ?1",
-        "SELECT min(handler) FROM job WHERE state = 'waiting' AND handler > ?1",
-    ] {
-        let mut select = tx.prepare_cached(next)?;
-        let mut after = String::new();
-        while let Some(handler) = select.query_row([&after], |row| codec::maybe_text(row, 0))? {
-            let handler: Name = handler;
-            after = handler.as_str().to_owned();
-            if !found.contains(&handler) {
-                found.push(handler);
-            }
-        }
-    }
-    Ok(found)
 }
 
 fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {

@@ -18,12 +18,12 @@ use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
 
 use super::discards::{DiscardCounts, count};
-use super::keeper::{KeeperMessage, QuarantineKeeper, weight};
+use super::keeper::{KeeperTask, QuarantineKeeper, weight};
 use super::rate::Rate;
 
 /// The store's end of the thread.
 pub(crate) struct QuarantineHandle {
-    sender: Sender<KeeperMessage>,
+    sender: Sender<KeeperTask>,
     waiting_bytes: Arc<AtomicUsize>,
     counts: Arc<Mutex<DiscardCounts>>,
     rate: Mutex<Rate>,
@@ -40,7 +40,7 @@ impl QuarantineHandle {
         space: Arc<Space>,
         lock: Arc<StoreLock>,
     ) -> io::Result<QuarantineHandle> {
-        let (sender, messages) = mpsc::channel();
+        let (sender, tasks) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
         let counts = Arc::<Mutex<DiscardCounts>>::default();
         let keeper = QuarantineKeeper {
@@ -56,7 +56,7 @@ impl QuarantineHandle {
         };
         let (done, closed) = watch::channel(false);
         let run = move || {
-            keeper.run(&messages);
+            keeper.run(&tasks);
             done.send_replace(true);
         };
         std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
@@ -74,7 +74,7 @@ impl QuarantineHandle {
     /// Ends the thread behind the queued messages, and waits for its end.
     pub(crate) async fn close(&self) {
         // Where it is gone there is nothing to wait for.
-        let _ = self.sender.send(KeeperMessage::Close);
+        let _ = self.sender.send(None);
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
@@ -105,7 +105,7 @@ impl QuarantineHandle {
             return left_out(DiscardReason::Busy);
         }
         // A store that is closed keeps nothing.
-        let _ = self.sender.send(KeeperMessage::Keep(Box::new(failed), holder));
+        let _ = self.sender.send(Some(Box::new(move |keeper| keeper.keep(&failed, holder))));
     }
 
     /// Runs `work` on the thread behind the queued messages.
@@ -114,12 +114,12 @@ impl QuarantineHandle {
         work: impl FnOnce(&mut QuarantineKeeper) -> T + Send + 'static,
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
-        let ask = KeeperMessage::Ask(Box::new(move |keeper| {
+        let task: KeeperTask = Some(Box::new(move |keeper| {
             // The caller may be gone.
             let _ = answer.send(work(keeper));
         }));
         let stopping = || Error::from(Refused::Stopping);
-        self.sender.send(ask).map_err(|_| stopping())?;
+        self.sender.send(task).map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
     }
 }

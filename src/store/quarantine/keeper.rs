@@ -28,14 +28,8 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 /// Between two tries to open a folder that cannot be used: each may read thousands of files.
 const TRY_EVERY: Duration = Duration::from_secs(60);
 
-/// What the thread is asked to do.
-pub(crate) enum KeeperMessage {
-    /// Keep this delivery of this holder.
-    Keep(Box<FailedDelivery>, String),
-    Ask(Box<dyn FnOnce(&mut QuarantineKeeper) + Send>),
-    /// End, after everything before it.
-    Close,
-}
+/// What the thread is to do; `None` ends it, after everything before it.
+pub(crate) type KeeperTask = Option<Box<dyn FnOnce(&mut QuarantineKeeper) + Send>>;
 
 /// What the thread owns and shares.
 pub(crate) struct QuarantineKeeper {
@@ -55,18 +49,18 @@ pub(crate) struct QuarantineKeeper {
 
 impl QuarantineKeeper {
     /// The thread's body, until it is asked to close or the store is gone.
-    pub(crate) fn run(mut self, messages: &Receiver<KeeperMessage>) {
+    pub(crate) fn run(mut self, tasks: &Receiver<KeeperTask>) {
         loop {
-            match messages.recv_timeout(EXPIRE_EVERY) {
-                Ok(KeeperMessage::Keep(delivery, holder)) => self.keep(&delivery, holder),
-                Ok(KeeperMessage::Ask(work)) => work(&mut self),
+            match tasks.recv_timeout(EXPIRE_EVERY) {
+                Ok(Some(task)) => task(&mut self),
                 Err(RecvTimeoutError::Timeout) => self.expire(),
-                Ok(KeeperMessage::Close) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn keep(&mut self, delivery: &FailedDelivery, holder: String) {
+    /// Keeps a delivery of this holder.
+    pub(super) fn keep(&mut self, delivery: &FailedDelivery, holder: String) {
         self.waiting_bytes.fetch_sub(weight(delivery), Ordering::Relaxed);
         match self.write(delivery, holder) {
             Ok(evicted) => add_counts(&mut lock(&self.counts), evicted),

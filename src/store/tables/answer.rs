@@ -45,7 +45,8 @@ impl StoredAnswer {
 
     /// The same here and now; none where that would take long, or where it cannot be read.
     pub(crate) fn open_now(self) -> Option<Answer> {
-        let body = codec::decompress_soon(&self.body, self.body_bytes)?;
+        let short = self.body_bytes <= codec::INLINE_BYTES;
+        let body = short.then(|| codec::decompress_now(&self.body, self.body_bytes).ok())??;
         Some(self.with(body))
     }
 

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Params, Row};
 use uuid::Uuid;
 use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
 
-use crate::model::{EventId, Headers, JobId, Timestamp};
+use crate::model::{EventId, Headers, JobId, Name, Timestamp};
 
 /// Level 1 took the accept path from 17,000 to 21,000 events a second, and no higher level paid.
 const LEVEL: i32 = 1;
@@ -63,11 +63,6 @@ pub(crate) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
     tokio::task::spawn_blocking(move || decompress_now(&stored, bytes))
         .await
         .map_err(io::Error::other)?
-}
-
-/// Gets a body of exactly `bytes` bytes back, here; none where it is large, or cannot be got back.
-pub(crate) fn decompress_soon(stored: &[u8], bytes: usize) -> Option<Vec<u8>> {
-    (bytes <= INLINE_BYTES).then(|| decompress_now(stored, bytes).ok()).flatten()
 }
 
 /// Gets a body of exactly `bytes` bytes back, here.
@@ -167,6 +162,19 @@ pub(crate) fn unreadable(
     error: impl StdError + Send + Sync + 'static,
 ) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
+}
+
+/// Each name of an index once, by one look-up each: `next` finds the first one after `?1`.
+pub(crate) fn names(conn: &Connection, next: &str) -> rusqlite::Result<Vec<Name>> {
+    let mut select = conn.prepare_cached(next)?;
+    let mut found: Vec<Name> = Vec::new();
+    loop {
+        let after = found.last().map_or("", Name::as_str);
+        match select.query_row([after], |row| maybe_text(row, 0))? {
+            Some(name) => found.push(name),
+            None => return Ok(found),
+        }
+    }
 }
 
 /// Runs a guarded statement, which changes exactly one row: another number is a broken promise, and the

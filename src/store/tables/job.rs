@@ -1,15 +1,17 @@
 //! The row of a job: makes it, finds it by its id, and puts it back.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeSet;
 
-use crate::model::{GroupRule, HeldReason, JobId, State, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::model::{GroupRule, HeldReason, JobId, Name, State, Timestamp};
 use crate::store::border::{Delay, NewJob};
 
 use super::codec::{self, change_one};
 use super::group;
 
-/// Makes a job of an event that is not new, or that no other job concerns: `ready`, or `held` for a reason or because it
-/// cannot be decided. It takes no other job's place, and has no delay (I7). Returns its id.
+/// Makes a job of an event: `held` for a reason, or because it cannot be decided. Else it takes the place of older
+/// events' jobs of its group, where the latest wins, and is `ready`, or waits for its delay. Returns its id.
 pub(crate) fn insert_job(
     tx: &Connection,
     event: i64,
@@ -18,36 +20,44 @@ pub(crate) fn insert_job(
     now: Timestamp,
 ) -> rusqlite::Result<JobId> {
     let id = crate::random::job_id(now);
-    insert(tx, event, (id, job), reason(job, held), None, now)?;
-    Ok(id)
-}
-
-/// Why a job is held. What the guard says comes first.
-fn reason(job: &NewJob, held: Option<HeldReason>) -> Option<HeldReason> {
-    held.or(job.undecided.as_ref().map(|_| HeldReason::ConditionFailed))
-}
-
-/// Makes a job of a new event. If it may run, it takes the place of older ones of its group, where the latest wins, and
-/// it waits for its delay. Returns whether it is held.
-pub(crate) fn insert_new_job(
-    tx: &Connection,
-    event: i64,
-    job: &NewJob,
-    held: Option<HeldReason>,
-    now: Timestamp,
-) -> rusqlite::Result<bool> {
-    let id = crate::random::job_id(now);
-    let held = reason(job, held);
+    // What the guard says comes first.
+    let held = held.or(job.undecided.as_ref().map(|_| HeldReason::ConditionFailed));
     let mut wait = None;
     if held.is_none() {
-        let first = match &job.group {
-            Some(group) => group::supersede(tx, &job.handler, group, id, now)?,
-            None => None,
-        };
+        let first = group::supersede(tx, (id, event), job, now)?;
         wait = job.delay.map(|delay| Wait::of(delay, first, now));
     }
-    insert(tx, event, (id, job), held, wait, now)?;
-    Ok(held.is_some())
+    let state = match (held, &wait) {
+        (Some(_), _) => State::Held,
+        (None, Some(_)) => State::Waiting,
+        (None, None) => State::Ready,
+    };
+    let due_at = wait.as_ref().map(|wait| wait.due_at);
+    // One job per event and handler: the unique index refuses a second.
+    tx.prepare_cached(
+        "INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, wait_since,
+             group_key, group_rule,
+             behind)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
+             ?13 AND EXISTS (SELECT 1 FROM job INDEXED BY job_holder WHERE handler = ?3 AND group_key = ?11 AND holds = 1 AND behind = 0))",
+    )?
+    .execute(params![
+        id.as_bytes(),
+        event,
+        job.handler.as_str(),
+        state.as_str(),
+        held.map(HeldReason::as_str),
+        job.undecided,
+        // Of a delayed job: what it may take begins when it is due.
+        due_at.unwrap_or(now).0,
+        now.0,
+        due_at.map(|due| due.0),
+        wait.map(|wait| wait.since.0),
+        job.group.as_ref().map(|group| group.key.as_str()),
+        job.group.as_ref().map(|group| group.rule.as_str()),
+        job.group.as_ref().is_some_and(|group| keeps_place(group.rule, held)),
+    ])?;
+    Ok(id)
 }
 
 /// A delay as it is stored.
@@ -66,48 +76,6 @@ impl Wait {
     }
 }
 
-fn insert(
-    tx: &Connection,
-    event: i64,
-    (id, job): (JobId, &NewJob),
-    held: Option<HeldReason>,
-    wait: Option<Wait>,
-    now: Timestamp,
-) -> rusqlite::Result<()> {
-    let state = match (held, &wait) {
-        (Some(_), _) => State::Held,
-        (None, Some(_)) => State::Waiting,
-        (None, None) => State::Ready,
-    };
-    let detail = &job.undecided;
-    let due_at = wait.as_ref().map(|wait| wait.due_at);
-    // One job per event and handler: the unique index refuses a second.
-    tx.prepare_cached(
-        "INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, wait_since,
-             group_key, group_rule,
-             behind)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-             ?13 AND EXISTS (SELECT 1 FROM job INDEXED BY job_holder WHERE handler = ?3 AND group_key = ?11 AND holds = 1 AND behind = 0))",
-    )?
-    .execute(params![
-        id.as_bytes(),
-        event,
-        job.handler.as_str(),
-        state.as_str(),
-        held.map(HeldReason::as_str),
-        detail,
-        // Of a delayed job: what it may take begins when it is due.
-        due_at.unwrap_or(now).0,
-        now.0,
-        due_at.map(|due| due.0),
-        wait.map(|wait| wait.since.0),
-        job.group.as_ref().map(|group| group.key.as_str()),
-        job.group.as_ref().map(|group| group.rule.as_str()),
-        job.group.as_ref().is_some_and(|group| keeps_place(group.rule, held)),
-    ])?;
-    Ok(())
-}
-
 /// Whether a new job takes part in its group's order: what may be forged, and under [`GroupRule::Latest`] what is
 /// held, keeps no other waiting. As the schema's `holds`.
 fn keeps_place(rule: GroupRule, held: Option<HeldReason>) -> bool {
@@ -118,37 +86,78 @@ fn keeps_place(rule: GroupRule, held: Option<HeldReason>) -> bool {
     }
 }
 
-/// A job as a transaction finds it by its id.
+/// A job as a transaction finds it.
 pub(crate) struct FoundJob {
     pub(crate) row: i64,
+    pub(crate) job: JobId,
+    pub(crate) event: i64,
+    pub(crate) handler: Name,
     pub(crate) state: State,
     pub(crate) attempt: u32,
-    pub(crate) event: i64,
     /// It is of a group.
     pub(crate) grouped: bool,
+    /// It is held, and its handler's condition could not be decided when it was made.
+    pub(crate) undecided: bool,
 }
 
-pub(crate) fn find_job(tx: &Connection, job: JobId) -> rusqlite::Result<Option<FoundJob>> {
-    // By the unique id.
-    tx.prepare_cached(
-        "SELECT row, state, attempt, event, group_key IS NOT NULL FROM job WHERE id = ?1",
-    )?
-    .query_row([job.as_bytes()], |row| {
+impl FoundJob {
+    /// The first columns of [`FoundJob::read`], of a job `j`.
+    pub(crate) const COLUMNS: &str =
+        "j.row, j.id, j.event, j.handler, j.state, j.attempt, j.group_key IS NOT NULL,
+        j.state = 'held' AND j.attempt = 0 AND j.detail IS NOT NULL";
+
+    pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<FoundJob> {
         Ok(FoundJob {
             row: row.get(0)?,
-            state: codec::text(row, 1)?,
-            attempt: row.get(2)?,
-            event: row.get(3)?,
-            grouped: row.get(4)?,
+            job: codec::job_id(row, 1)?,
+            event: row.get(2)?,
+            handler: codec::text(row, 3)?,
+            state: codec::text(row, 4)?,
+            attempt: row.get(5)?,
+            grouped: row.get(6)?,
+            undecided: row.get(7)?,
         })
-    })
-    .optional()
+    }
+
+    pub(crate) fn find(tx: &Connection, job: JobId) -> rusqlite::Result<Option<FoundJob>> {
+        // By the unique id.
+        tx.prepare_cached(&format!("SELECT {} FROM job j WHERE id = ?1", FoundJob::COLUMNS))?
+            .query_row([job.as_bytes()], FoundJob::read)
+            .optional()
+    }
+
+    /// The event's jobs, or its one job of this handler.
+    pub(crate) fn of_event(
+        tx: &Connection,
+        event: i64,
+        handler: Option<&Name>,
+    ) -> rusqlite::Result<Vec<FoundJob>> {
+        tx.prepare_cached(&format!(
+            "SELECT {} FROM job j WHERE event = ?1 AND (?2 IS NULL OR handler = ?2) ORDER BY row",
+            FoundJob::COLUMNS
+        ))?
+        .query_map(params![event, handler.map(Name::as_str)], FoundJob::read)?
+        .collect()
+    }
 }
 
 /// Whether a job had this key before it was put back under another.
 pub(crate) fn was_key(tx: &Connection, job: JobId) -> rusqlite::Result<bool> {
     // By the primary key.
     tx.prepare_cached("SELECT 1 FROM former_key WHERE id = ?1")?.exists([job.as_bytes()])
+}
+
+/// The handlers that have ready or waiting jobs. This is asked at each tick, and a million jobs may wait: one
+/// look-up each in the indexes of such jobs leads from one handler to the next.
+pub(crate) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<BTreeSet<Name>> {
+    let mut found = BTreeSet::new();
+    for next in [
+        "SELECT min(handler) FROM job WHERE state = 'ready' AND handler > ?1",
+        "SELECT min(handler) FROM job WHERE state = 'waiting' AND handler > ?1",
+    ] {
+        found.extend(codec::names(tx, next)?);
+    }
+    Ok(found)
 }
 
 /// Back to ready, for another attempt; behind the job that holds its group, where another one does.

@@ -23,6 +23,9 @@ use crate::store::border::{NewJob, OutputExcerpt, Refused};
 use super::codec;
 use super::job::insert_job;
 
+/// Most jobs behind another one that a notice counts.
+const NOTICE_BEHIND: u32 = 1_000;
+
 /// Last reported before the window, which begins at ?2, at the time ?1. A time in the future came from a wrong
 /// clock.
 macro_rules! due {
@@ -86,10 +89,12 @@ pub struct NoticeJob {
     pub event_id: EventId,
 }
 
-/// How the last attempt of a notice's job ended. The texts are untrusted.
+/// The job of a notice, and how its last attempt ended. The texts are untrusted.
 #[derive(Default)]
-struct LastAttempt {
+struct JobDetails {
     attempts: Option<u32>,
+    /// How many jobs it keeps waiting, if it is of a group: so many at most.
+    behind: Option<u32>,
     detail: Option<String>,
     exit_code: Option<i32>,
     stderr: Option<String>,
@@ -268,21 +273,25 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Notice> {
     })
 }
 
-/// The end of the job's last attempt that has one. Nothing of a job that was put back under a new key.
-fn last_attempt(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<LastAttempt> {
+/// With the end of the job's last attempt that has one. Nothing of a job that was put back under a new key.
+fn details(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<JobDetails> {
     let found = tx
         .prepare_cached(
-            "SELECT j.attempt, nullif(a.detail, ''), a.exit_code, a.stderr_head, a.stderr_tail
+            "SELECT j.attempt, nullif(a.detail, ''), a.exit_code, a.stderr_head, a.stderr_tail,
+                 CASE WHEN j.group_key IS NOT NULL THEN (SELECT count(*) FROM (SELECT 1 FROM job n
+                     WHERE n.handler = j.handler AND n.group_key = j.group_key AND n.behind = 1
+                         AND j.holds = 1 AND j.behind = 0 LIMIT ?2)) END
              FROM job j LEFT JOIN attempt a ON a.job = j.row AND a.outcome IS NOT NULL
              WHERE j.id = ?1 ORDER BY a.number DESC LIMIT 1",
         )?
-        .query_row([job.job.as_bytes()], |row| {
+        .query_row(params![job.job.as_bytes(), NOTICE_BEHIND], |row| {
             let part = |column| {
                 row.get(column).map(|bytes: Option<Vec<u8>>| Blob(bytes.unwrap_or_default()))
             };
             let printed = OutputExcerpt { head: part(3)?, tail: part(4)?, total: 0 };
-            Ok(LastAttempt {
+            Ok(JobDetails {
                 attempts: row.get(0)?,
+                behind: row.get(5)?,
                 detail: row.get(1)?,
                 exit_code: row.get(2)?,
                 stderr: printed.last_line(),
@@ -301,11 +310,11 @@ fn insert_event(
     let unstorable = |error: Box<dyn std::error::Error + Send + Sync>| {
         rusqlite::Error::ToSqlConversionFailure(error)
     };
-    let last = match &notice.job {
-        Some(job) => last_attempt(tx, job)?,
-        None => LastAttempt::default(),
+    let details = match &notice.job {
+        Some(job) => details(tx, job)?,
+        None => JobDetails::default(),
     };
-    let body = body(notice, last, config_option).to_string().into_bytes();
+    let body = body(notice, details, config_option).to_string().into_bytes();
     // Random like a job's id: a sender cannot make an event of this id.
     let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
@@ -333,7 +342,7 @@ fn insert_event(
 }
 
 /// The body of an internal event. Its fields are documented and only ever added to.
-fn body(notice: &Notice, last: LastAttempt, config_option: &str) -> Value {
+fn body(notice: &Notice, of_job: JobDetails, config_option: &str) -> Value {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
     let about_source = notice.kind == NoticeType::SourceFailing;
     json!({
@@ -343,10 +352,11 @@ fn body(notice: &Notice, last: LastAttempt, config_option: &str) -> Value {
         "event_id": job.map(|job| &job.event_id),
         "job": job.map(|job| job.job),
         "reason": notice.reason,
-        "attempts": last.attempts,
-        "detail": last.detail,
-        "exit_code": last.exit_code,
-        "stderr": last.stderr,
+        "attempts": of_job.attempts,
+        "behind": of_job.behind,
+        "detail": of_job.detail,
+        "exit_code": of_job.exit_code,
+        "stderr": of_job.stderr,
         "count": notice.count,
         "first_at": notice.first_at,
         "last_at": notice.last_at,

@@ -19,14 +19,15 @@ const EVERY_MS: i64 = 60_000;
 pub(crate) struct SecretUses(Mutex<BTreeMap<Name, BTreeMap<String, Timestamp>>>);
 
 impl SecretUses {
-    /// A secret of `source` has matched, by its reference.
+    /// A secret of `source` has matched, by its reference, if one was needed.
     pub(crate) fn note(
         &self,
         tx: &Connection,
         source: &Name,
-        reference: &str,
+        reference: Option<&str>,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
+        let Some(reference) = reference else { return Ok(()) };
         let mut written = lock(&self.0);
         let last = written.get(source).and_then(|secrets| secrets.get(reference));
         // Either way: the clock may have been set back.

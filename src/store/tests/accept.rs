@@ -342,14 +342,14 @@ async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
     let bench = bench();
     let uses = Arc::clone(&bench.store.engine.secret_uses);
     let bad = move |tx: &Connection| {
-        uses.note(tx, &name("stripe"), "secret", START)?;
+        uses.note(tx, &name("stripe"), Some("secret"), START)?;
         tx.execute("UPDATE meta SET store_id = x'00'", [])
     };
     assert!(bench.store.engine.submit(Priority::Verb, bad).await.is_err());
     let uses = Arc::clone(&bench.store.engine.secret_uses);
     let note = move |tx: &Connection| {
         let before = tx.total_changes();
-        uses.note(tx, &name("stripe"), "secret", START)?;
+        uses.note(tx, &name("stripe"), Some("secret"), START)?;
         Ok(tx.total_changes() - before)
     };
     assert_eq!(bench.store.engine.submit(Priority::Verb, note.clone()).await, Ok(1));

@@ -371,7 +371,10 @@ async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     bench.clock.advance(KEEP_ERRORS + KEY_MARGIN);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), Some(answered));
-    assert!(bench.store.admin.replay(Replay::Job(job)).await.is_err(), "its caller has an answer");
+    assert!(
+        bench.store.admin.replay(Replay::Job(job), false).await.is_err(),
+        "its caller has an answer"
+    );
     bench.clock.advance(SECOND);
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), None);
@@ -419,7 +422,10 @@ async fn what_was_asked_is_not_run_again_once_its_key_is_given_up() {
     bench.clock.advance(2 * KEEP);
     assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
     let job = claimed.facts.job;
-    assert_eq!(bench.store.admin.replay(Replay::Job(job)).await, Err(Error::Answered { job }));
+    assert_eq!(
+        bench.store.admin.replay(Replay::Job(job), false).await,
+        Err(Error::Answered { job })
+    );
     assert_eq!(bench.job(job).await.state, State::Dead);
 }
 
@@ -485,13 +491,13 @@ async fn nothing_puts_back_what_has_answered() {
         Replay::Event { source: None, event: id("k"), handler: None },
         Replay::Event { source: None, event: id("k"), handler: Some(name("h")) },
     ] {
-        assert_eq!(bench.store.admin.replay(what).await, answered);
+        assert_eq!(bench.store.admin.replay(what, false).await, answered);
     }
     // Nor does another handler get a job of it.
     let (source_name, event) = (name("pay"), id("k"));
     let other = Replay::Event { source: None, event: id("k"), handler: Some(name("late")) };
     let error = Error::OneHandler { source_name, event };
-    assert_eq!(bench.store.admin.replay(other).await, Err(error));
+    assert_eq!(bench.store.admin.replay(other, false).await, Err(error));
     let wanted = EventMatcher {
         sources: vec![name("pay")],
         types: vec![crate::pattern::Pattern::new("*", true)],
@@ -507,7 +513,12 @@ async fn nothing_puts_back_what_has_answered() {
     let select = JobSelection { filter, after: None, verb: Verb::Replay };
     let selected = bench.store.admin.select(select.clone()).await.unwrap();
     assert_eq!((selected.jobs.len(), selected.answered), (0, 1));
-    let batch = JobBatch { verb: Verb::Replay, state: State::Dead, jobs: vec![(job, 1)] };
+    let batch = JobBatch {
+        verb: Verb::Replay,
+        state: State::Dead,
+        regardless: false,
+        jobs: vec![(job, 1)],
+    };
     assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().changed, 1);
     let again = stripe("k", "pay", "{}");
     let again = bench.accept_as(OnRedelivery::ReplayDead, "pay", again, &["h"]).await;
@@ -527,7 +538,7 @@ async fn the_operator_puts_back_what_has_no_answer() {
     for (key, end) in [("dead", FAILED), ("held", UNKNOWN)] {
         let job = ended(&bench, key, end).await;
         assert_eq!(
-            bench.store.admin.replay(Replay::NewKey(job)).await.map(|done| done.jobs.len()),
+            bench.store.admin.replay(Replay::NewKey(job), false).await.map(|done| done.jobs.len()),
             Ok(1)
         );
         let claimed = bench.claim_one().await;

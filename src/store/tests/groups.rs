@@ -2,8 +2,12 @@
 use rusqlite::types::ToSql;
 
 use super::*;
+use crate::condition::Key;
+use crate::pattern::Pattern;
+use crate::payload::Place;
+use crate::routing::{Route, Router, Routes};
 use crate::store::jobs::claim::CHOOSE;
-use crate::store::tables::group::RELEASE;
+use crate::store::tables::group::{LEFT_WHEN_HELD, NEWER, RELEASE, SUPERSEDE, hold_all};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -87,7 +91,7 @@ impl Bench {
         let stuck = |tx: &Connection| {
             tx.query_row(
                 "SELECT count(*) FROM job b WHERE b.behind = 1 AND NOT EXISTS (SELECT 1 FROM job h
-                     WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds AND NOT h.behind)",
+                     WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds = 1 AND h.behind = 0)",
                 [],
                 |row| row.get::<_, i64>(0),
             )
@@ -150,7 +154,7 @@ async fn a_retry_and_a_held_job_keep_their_place_over_a_restart() {
         assert_eq!(bench.state("e1").await.0, State::Held);
         assert!(bench.starts().await.is_empty(), "it is held");
         let job = bench.of_event("e1").await.job;
-        bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+        bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
         assert_eq!(bench.starts().await, ["e1"]);
         bench.end(Outcome::Unknown, HELD).await;
         bench.resolve(job, Resolution::Succeeded).await.unwrap();
@@ -173,7 +177,7 @@ async fn a_dead_job_blocks_its_group_or_is_stepped_over() {
             assert_eq!(bench.starts().await, ["e2"]);
             // Put back it goes on before the later ones, behind the one that runs.
             let job = bench.of_event("e1").await.job;
-            bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+            bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
             assert!(bench.starts().await.is_empty());
             bench.succeed().await;
             assert_eq!(bench.starts().await, ["e1"]);
@@ -212,7 +216,7 @@ async fn what_is_behind_is_dropped_and_held_in_its_place() {
     assert!(bench.starts().await.is_empty());
     for event in ["e4", "e3"] {
         let job = bench.of_event(event).await.job;
-        bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+        bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
         bench.whole().await;
     }
     assert!(bench.starts().await.is_empty(), "e1 is held");
@@ -305,13 +309,38 @@ async fn a_retry_that_waits_is_superseded_and_a_held_one_lets_the_latest_go_on()
     // The older one is not run after the newer one, unless the operator says so.
     let job = bench.of_event("e2").await.job;
     let newer = bench.of_event("e3").await.job;
-    let refused = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
+    let refused = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
     assert_eq!(refused, Error::Superseded { job, newer: Newer::Job(newer) });
     assert!(refused.to_string().contains("--regardless"), "{refused}");
-    assert_eq!(bench.store.admin.replay_with(Replay::Job(job), true).await.unwrap().jobs, [job]);
+    assert_eq!(bench.store.admin.replay(Replay::Job(job), true).await.unwrap().jobs, [job]);
     assert!(bench.starts().await.is_empty(), "e3 runs");
     bench.succeed().await;
     assert_eq!(bench.starts().await, ["e2"]);
+}
+
+#[tokio::test]
+async fn a_batch_replays_what_is_out_of_date_or_undecided_only_if_it_is_told_to() {
+    let bench = bench();
+    bench.event("e1", "k", GroupRule::Latest).await;
+    assert_eq!(bench.starts().await, ["e1"]);
+    bench.end(Outcome::Unknown, HELD).await;
+    bench.event("e2", "k", GroupRule::Latest).await;
+    let undecided = NewJob { undecided: Some("no JSON".to_owned()), ..NewJob::of(name("h")) };
+    bench.take(stripe("e3", "a", "{}"), undecided).await;
+    let route = Route::new(name("other"), Vec::new());
+    let (form_field, kept_bytes) = (None, 1000);
+    let routes = Routes { source: name("stripe"), form_field, kept_bytes, routes: vec![route] };
+    bench.store.admin.set_router(Router::new([Arc::new(routes)]));
+    let (first, third) = (bench.of_event("e1").await, bench.of_event("e3").await);
+    for regardless in [false, true] {
+        let jobs = [&first, &third].map(|row| (row.job, row.attempt)).to_vec();
+        let batch = JobBatch { verb: Verb::Replay, state: State::Held, regardless, jobs };
+        let moved = bench.store.admin.move_batch(batch).await.unwrap();
+        let left = u64::from(!regardless);
+        assert_eq!((moved.superseded, moved.undecided), (left, left));
+        assert_eq!(moved.done.get(&name("h")), Some(&2).filter(|_| regardless));
+    }
+    bench.whole().await;
 }
 
 #[tokio::test]
@@ -325,7 +354,7 @@ async fn retention_does_not_forget_that_a_newer_event_has_run() {
     bench.succeed().await;
     bench.expire_all().await;
     let job = bench.of_event("e1").await.job;
-    let refused = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
+    let refused = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
     assert_eq!(refused, Error::Superseded { job, newer: Newer::Removed });
 }
 
@@ -361,8 +390,8 @@ async fn a_duplicate_a_held_delivery_and_a_replay_supersede_nothing() {
     // Put back, an older one supersedes nothing that waits.
     bench.end(Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }).await;
     let older = bench.of_event("g3").await.job;
-    assert!(bench.store.admin.replay(Replay::Job(older)).await.is_err());
-    bench.store.admin.replay_with(Replay::Job(older), true).await.unwrap();
+    assert!(bench.store.admin.replay(Replay::Job(older), false).await.is_err());
+    bench.store.admin.replay(Replay::Job(older), true).await.unwrap();
     assert_eq!(bench.state("g4").await.0, State::Waiting);
 }
 
@@ -421,7 +450,7 @@ async fn a_delay_waits_and_each_newer_event_starts_it_anew_up_to_a_bound() {
     bench.clock.advance(30 * SECOND);
     assert_eq!(bench.starts().await, ["e6"]);
     bench.end(Outcome::Failed, DEAD).await;
-    bench.store.admin.replay(Replay::Job(bench.of_event("e6").await.job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(bench.of_event("e6").await.job), false).await.unwrap();
     assert_eq!(bench.starts().await, ["e6"]);
 }
 
@@ -453,7 +482,12 @@ async fn a_restored_group_is_held_in_its_order() {
         }
         assert_eq!(started, ["e1"]);
         for event in ["e3", "e4", "e2"] {
-            bench.store.admin.replay(Replay::Job(bench.of_event(event).await.job)).await.unwrap();
+            bench
+                .store
+                .admin
+                .replay(Replay::Job(bench.of_event(event).await.job), false)
+                .await
+                .unwrap();
             assert!(bench.starts().await.is_empty(), "e1 is held");
         }
         bench.resolve(bench.of_event("e1").await.job, Resolution::Succeeded).await.unwrap();
@@ -478,6 +512,64 @@ async fn a_rule_that_changes_leaves_no_group_behind_and_drops_nothing_ordered() 
     bench.event("e6", "k", block).await;
     bench.store.jobs.hold_orphans(Vec::new()).await.unwrap();
     bench.whole().await;
+}
+
+/// A backfill makes jobs oldest first: each takes the place of older events' jobs of its group, and of no newer one.
+#[tokio::test]
+async fn of_the_jobs_made_later_only_the_newest_of_a_group_waits() {
+    let bench = bench();
+    let key = Key { places: vec![Place::parse("/data").unwrap()], rule: GroupRule::Latest };
+    let delay = Some(Delay { wait: HOUR, most: HOUR });
+    let route =
+        Route { key: Some(key), delay, ..Route::new(name("h"), vec![Pattern::new("*", true)]) };
+    let (form_field, kept_bytes) = (None, 1000);
+    let routes = Routes { source: name("stripe"), form_field, kept_bytes, routes: vec![route] };
+    bench.store.admin.set_router(Router::new([Arc::new(routes)]));
+    let deliver = async |event: &str, key: &str| {
+        bench.accept("stripe", stripe(event, "a", &format!("\"{key}\"")), &[]).await;
+    };
+    for (event, key) in [("e1", "k"), ("x1", "other"), ("e2", "k"), ("e3", "k")] {
+        deliver(event, key).await;
+    }
+    let types = vec![Pattern::new("*", true)];
+    let wanted = vec![EventMatcher { sources: vec![name("stripe")], types, only: None }];
+    let ask = Backfill { handler: name("h"), since: START, wanted, dry_run: false, from: None };
+    let make = async || bench.store.admin.make_missing(ask.clone()).await.unwrap();
+    let made = make().await;
+    assert_eq!((made.made, made.superseded), (4, 0));
+    bench.whole().await;
+    let superseded = (State::Dropped, Some("superseded".to_owned()));
+    assert_eq!(
+        [bench.state("e1").await, bench.state("e2").await],
+        [superseded.clone(), superseded.clone()]
+    );
+    assert_eq!(bench.of_event("e2").await.superseded_by, Some(bench.of_event("e3").await.job));
+    // While one of them runs the newest of those that come waits, and no older one is made any more.
+    assert_eq!(bench.starts().await, ["x1", "e3"]);
+    deliver("e4", "k").await;
+    bench.event("e5", "k", GroupRule::Latest).await;
+    deliver("e6", "k").await;
+    let made = make().await;
+    assert_eq!((made.made, made.superseded), (1, 1), "e6, and not e4");
+    assert_eq!(bench.state("e5").await, superseded);
+    assert!(bench.starts().await.is_empty());
+    bench.whole().await;
+}
+
+/// So many jobs of a group as only a bulk replay leaves: a transaction drops a bounded number, the next one goes on.
+#[tokio::test]
+async fn a_new_event_drops_a_bounded_number_of_jobs() {
+    let mut bench = many(1_000).await;
+    let latest = "UPDATE job SET group_rule = 'latest'";
+    bench.with_file(|conn| conn.execute_batch(latest).unwrap()).await;
+    for (event, dropped) in [("n1", 200), ("n2", 400)] {
+        bench.event(event, "k", GroupRule::Latest).await;
+        bench.whole().await;
+        let filter = JobFilter { state: Some(State::Dropped), ..JobFilter::default() };
+        assert_eq!(bench.store.admin.jobs(filter).await.unwrap().rows.len(), dropped);
+    }
+    assert_eq!(bench.state("n1").await.0, State::Dropped, "the newest ones first");
+    assert_eq!(bench.starts().await, ["m_3"], "and the one that held");
 }
 
 /// A store with this many jobs of one group, of which the first may run.
@@ -545,6 +637,39 @@ async fn a_group_of_many_costs_what_a_group_of_few_does() {
     }
 }
 
+/// A move of one job does not look at the jobs that were dropped or held before.
+#[tokio::test]
+async fn dropped_and_held_jobs_cost_the_others_of_their_handler_nothing() {
+    let mut costs = Vec::new();
+    for jobs in [20, 20_000] {
+        let mut bench = many(jobs).await;
+        let key = "[\"stripe\",\"k\"]";
+        let newer = |path: &std::path::Path| {
+            steps(path, |conn| {
+                let mut newer = conn.prepare(NEWER).unwrap();
+                assert!(!newer.exists((&"h", key, 1)).unwrap());
+            })
+        };
+        let dropped = "UPDATE job SET group_rule = 'latest', behind = 0, state = 'dropped', reason = 'superseded',
+             settled_at = 1";
+        bench.with_file(|conn| conn.execute_batch(dropped).unwrap()).await;
+        let of_newer = newer(&bench.settings.path);
+        // Each group has a held job, and one behind it.
+        let held = "UPDATE job SET state = 'held', reason = 'handler gone', settled_at = NULL, group_rule = 'block',
+                 group_key = row / 2, behind = row % 2;
+             UPDATE job SET state = 'ready', reason = NULL, group_rule = 'latest', group_key = 'k', behind = 0
+             WHERE row = 2";
+        bench.with_file(|conn| conn.execute_batch(held).unwrap()).await;
+        let of_hold = steps(&bench.settings.path, |conn| {
+            assert_eq!(hold_all(conn, "h", HeldReason::HandlerGone), Ok(1));
+        });
+        costs.push([of_newer, of_hold]);
+    }
+    for (few, many) in costs[0].iter().zip(costs[1]) {
+        assert!(many <= few + 2, "{costs:?}");
+    }
+}
+
 #[tokio::test]
 async fn every_statement_of_a_group_is_served_by_an_index() {
     let mut bench = bench();
@@ -567,8 +692,28 @@ async fn every_statement_of_a_group_is_served_by_an_index() {
                     RELEASE,
                     vec![
                         "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)",
-                        "SEARCH job USING COVERING INDEX job_group (handler=? AND group_key=? AND behind=?)",
+                        "SEARCH job USING COVERING INDEX job_behind (handler=? AND group_key=?)",
                         "SEARCH job USING INDEX job_holder (handler=? AND group_key=?)",
+                    ],
+                ),
+                (
+                    NEWER,
+                    vec!["SEARCH job USING INDEX job_begun (handler=? AND group_key=? AND event>?)"],
+                ),
+                (
+                    SUPERSEDE,
+                    vec![
+                        "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)",
+                        "SEARCH job USING INDEX job_holder (handler=? AND group_key=?)",
+                        "SEARCH job USING COVERING INDEX job_behind (handler=? AND group_key=? AND event<?)",
+                        "SCAN (subquery-2)",
+                    ],
+                ),
+                (
+                    LEFT_WHEN_HELD,
+                    vec![
+                        "SEARCH job USING INDEX job_ready (handler=? AND behind=?)",
+                        "SEARCH job USING INDEX job_waiting (handler=? AND behind=?)",
                     ],
                 ),
             ] {

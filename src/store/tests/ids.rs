@@ -77,7 +77,7 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
         assert_eq!(bench.store.jobs.running().await.unwrap()[0].event_id.as_str(), event);
         bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
         let replay = Replay::Event { source: None, event: id(event), handler: None };
-        let error = bench.store.admin.replay(replay).await.unwrap_err();
+        let error = bench.store.admin.replay(replay, false).await.unwrap_err();
         assert_eq!(error, Error::Variants { event: id(event), bodies: 2 });
     }
     // The same body under the other id is a suspected replay of it, and says of which.

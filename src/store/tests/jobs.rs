@@ -1,6 +1,6 @@
 //! The rows of the state table: claim, complete, recover, and the clock rule.
 use super::*;
-use crate::store::jobs::recover::handlers_with_work;
+use crate::store::tables::job::handlers_with_work;
 
 #[tokio::test]
 async fn a_job_is_claimed_once_and_oldest_first() {
@@ -365,7 +365,7 @@ async fn which_handlers_have_work_costs_no_more_where_many_jobs_wait() {
             let count = move || counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 200;
             conn.progress_handler(1, Some(count)).unwrap();
             let found = handlers_with_work(&conn);
-            assert_eq!(found, Ok(["a", "b", "c"].map(name).to_vec()), "{steps:?} steps");
+            assert_eq!(found, Ok(["a", "b", "c"].map(name).into()), "{steps:?} steps");
         })
         .await;
 }

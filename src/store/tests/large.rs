@@ -6,8 +6,8 @@ use rusqlite::types::Null;
 use super::*;
 use crate::store::admin::clauses::Clauses;
 use crate::store::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
+use crate::store::admin::job_move::FOUND;
 use crate::store::admin::list::{self as read, NEXT_SOURCE, by_id};
-use crate::store::admin::mover::FOUND;
 
 const EVENTS: i64 = 200_000;
 

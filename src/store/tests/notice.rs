@@ -50,7 +50,7 @@ async fn a_dead_job_is_told_with_all_that_a_person_needs() {
         "job": job.to_string(), "reason": "attempts exhausted", "count": 1,
         "first_at": START.to_string(), "last_at": START.to_string(),
         "command": "hooklatch show evt_1", "attempts": 1, "host": bodies[0]["host"],
-        "detail": null, "exit_code": null, "stderr": null,
+        "detail": null, "exit_code": null, "stderr": null, "behind": null,
     });
     assert_eq!(bodies, [wanted]);
     assert!(bodies[0]["host"].as_str().is_some_and(|host| !host.is_empty()));
@@ -175,7 +175,7 @@ async fn a_job_of_an_internal_event_tells_nothing() {
         let alert = bench.store.jobs.claim(&name("alert"), 1, None).await.unwrap().jobs;
         if let Some(alert) = alert.first() {
             bench.complete(alert, outcome, next).await;
-            bench.store.admin.replay(Replay::Job(alert.facts.job)).await.unwrap();
+            bench.store.admin.replay(Replay::Job(alert.facts.job), false).await.unwrap();
         }
     }
     // Nor where its handler is gone, and its jobs are held with all the others.
@@ -226,4 +226,26 @@ async fn a_store_that_was_degraded_says_so_once_it_can() {
     tokio::time::timeout(Duration::from_secs(60), come).await.unwrap();
     let bodies = told(&bench).await;
     assert_eq!((&bodies[0]["reason"], &bodies[0]["handler"]), (&"I/O error".into(), &Value::Null));
+}
+
+/// How many jobs wait until a person has decided.
+#[tokio::test]
+async fn a_job_that_keeps_its_group_waiting_is_reported_with_the_number_behind_it() {
+    let rules = [(GroupRule::Block, 2), (GroupRule::StepOver, 0), (GroupRule::Latest, 0)];
+    for (rule, behind) in rules {
+        let bench = alerted(&["job"]);
+        let key = GroupKey::of(&name("stripe"), &[Some("k")]);
+        let group = Some(Group { key, rule });
+        let job = NewJob { group, ..NewJob::of(name("h")) };
+        for event in ["e1", "e2", "e3"] {
+            let (source, received_at) = (name("stripe"), bench.clock.now());
+            let (delivery, on_redelivery) = (stripe(event, "a", "{}"), OnRedelivery::Ignore);
+            let new =
+                Accept { source, received_at, delivery, jobs: vec![job.clone()], on_redelivery };
+            bench.store.intake.accept(new).await.unwrap();
+        }
+        let claimed = bench.claim_one().await;
+        bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
+        assert_eq!(told(&bench).await[0]["behind"], behind, "{rule}");
+    }
 }

@@ -170,7 +170,7 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
     let job =
         async |event| bench.store.admin.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
     bench.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
-    bench.store.admin.replay(Replay::Job(job("replayed").await)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job("replayed").await), false).await.unwrap();
     bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
 
     let settled = bench.clock.now();
@@ -190,7 +190,8 @@ async fn a_removed_job_is_never_made_again() {
     let bench = bench();
     let claimed = bench.running("done").await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
-    let job = bench.store.admin.replay(Replay::NewKey(claimed.facts.job)).await.unwrap().jobs[0];
+    let job =
+        bench.store.admin.replay(Replay::NewKey(claimed.facts.job), false).await.unwrap().jobs[0];
     let again = bench.claim_one().await;
     bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
     bench.clock.advance(DAY);
@@ -218,11 +219,11 @@ async fn a_removed_job_is_never_made_again() {
         assert_eq!((made.made, made.present, made.payload_gone), (0, 1, 0), "it was handled");
         let (source, event) = (None, id("done"));
         let replay = Replay::Event { source, event, handler: Some(handler) };
-        let error = bench.store.admin.replay(replay).await.unwrap_err();
+        let error = bench.store.admin.replay(replay, false).await.unwrap_err();
         assert!(matches!(error, Error::JobsGone { .. }), "{error}");
     }
     let event = Replay::Event { source: None, event: id("done"), handler: None };
-    let error = bench.store.admin.replay(event).await.unwrap_err();
+    let error = bench.store.admin.replay(event, false).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "the jobs and the payload of event done of source stripe have been deleted by retention; \
@@ -230,7 +231,7 @@ async fn a_removed_job_is_never_made_again() {
     );
     // A late result finds nothing to change, under either key.
     for key in [claimed.facts.job, job] {
-        let error = bench.store.admin.replay(Replay::Job(key)).await.unwrap_err();
+        let error = bench.store.admin.replay(Replay::Job(key), false).await.unwrap_err();
         assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
@@ -313,7 +314,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     assert_eq!((stdout.head.len(), stdout.total), (0, 4), "what was printed goes, how much stays");
     let job = claimed.facts.job;
     assert_eq!(bench.job(job).await.state, State::Dead);
-    let again = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
+    let again = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
     assert!(matches!(again, Error::PayloadGone { .. }), "{again}");
     assert_eq!(before(now, now, now).await.unwrap().events, 1);
 }

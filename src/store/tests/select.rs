@@ -34,16 +34,17 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(selected(&bench, Verb::Drop, dead()).await.0, [kept.0, replayed.0, again.0, gone.0]);
 
     // Meanwhile one is put back, and one is put back, runs and dies again.
-    bench.store.admin.replay(Replay::Job(again.0)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(again.0), false).await.unwrap();
     let claimed = bench.claim_one().await;
     assert_eq!(claimed.facts.job, again.0);
     bench.complete(&claimed, Outcome::Rejected, DEAD).await;
-    bench.store.admin.replay(Replay::Job(replayed.0)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(replayed.0), false).await.unwrap();
     let expire =
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
     bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
 
-    let batch = JobBatch { verb: Verb::Replay, state: State::Dead, jobs: jobs.clone() };
+    let batch =
+        JobBatch { verb: Verb::Replay, state: State::Dead, regardless: false, jobs: jobs.clone() };
     let moved = bench.store.admin.move_batch(batch.clone()).await.unwrap();
     assert_eq!(moved.done, [(name("h"), 1)].into());
     assert_eq!((moved.changed, moved.payload_gone), (4, 1));
@@ -57,15 +58,20 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(), 2);
     assert_eq!(bench.store.admin.move_batch(batch).await.unwrap().done, [].into());
     for state in [State::Running, State::Ready, State::Succeeded] {
-        let wrong = JobBatch { verb: Verb::Drop, state, jobs: vec![(kept.0, 2), (replayed.0, 2)] };
+        let wrong = JobBatch {
+            verb: Verb::Drop,
+            state,
+            regardless: false,
+            jobs: vec![(kept.0, 2), (replayed.0, 2)],
+        };
         assert_eq!(bench.store.admin.move_batch(wrong).await.unwrap().changed, 2);
     }
-    let drop = JobBatch { verb: Verb::Drop, state: State::Dead, jobs };
+    let drop = JobBatch { verb: Verb::Drop, state: State::Dead, regardless: false, jobs };
     assert_eq!(bench.store.admin.move_batch(drop).await.unwrap().done, [(name("h"), 1)].into());
     let row = bench.job(gone.0).await;
     assert_eq!((row.state, row.reason.as_deref()), (State::Dropped, Some("by the operator")));
     let large = vec![(kept.0, 1); BATCH_JOBS + 1];
-    let large = JobBatch { verb: Verb::Drop, state: State::Dead, jobs: large };
+    let large = JobBatch { verb: Verb::Drop, state: State::Dead, regardless: false, jobs: large };
     let refused = bench.store.admin.move_batch(large).await.unwrap_err();
     assert_eq!(refused.to_string(), "the batch has 201 jobs; 200 is the limit");
 }
@@ -124,11 +130,11 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let bench = bench();
     let (old, _) = stopped(&bench, "e", DEAD).await;
-    let new = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap().jobs.remove(0);
+    let new = bench.store.admin.replay(Replay::NewKey(old), false).await.unwrap().jobs.remove(0);
     assert_ne!(new, old);
-    let error = bench.store.admin.replay(Replay::NewKey(old)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(old), false).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");
-    let error = bench.store.admin.replay(Replay::NewKey(new)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(new), false).await.unwrap_err();
     assert!(matches!(error, Error::WrongState { state: State::Ready, .. }), "{error}");
     let again = bench.claim_one().await;
     assert_eq!((again.facts.job, again.facts.attempt, again.facts.replays), (new, 2, 1));

@@ -111,7 +111,7 @@ async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
     let held = Next::Held(HeldReason::UnknownOutcome);
     bench.complete(&first, Outcome::Unknown, held).await;
     // While the operator looks at it, another one puts it back, and it is held once more.
-    bench.store.admin.replay(Replay::Job(job)).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
     let second = bench.claim_one().await;
     bench.complete(&second, Outcome::Unknown, held).await;
     let error = Error::NewerAttempt { job, seen: 1, attempt: 2 };
@@ -135,10 +135,10 @@ async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
     assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
     assert_eq!(bench.job(job).await.reason.as_deref(), Some("resolved as failed"));
     // The operator's own word is not the last one either: a replay puts it back.
-    assert_eq!(bench.store.admin.replay(Replay::Job(job)).await.unwrap().jobs, [job]);
+    assert_eq!(bench.store.admin.replay(Replay::Job(job), false).await.unwrap().jobs, [job]);
     bench.store.admin.drop_job(job).await.unwrap();
     let state = State::Dropped;
-    let error = bench.store.admin.replay(Replay::Job(job)).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
     assert_eq!(error, Error::WrongState { job, state, verb: "replayed" });
 }
 

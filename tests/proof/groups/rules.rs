@@ -58,9 +58,11 @@ pub(crate) enum Rule {
     OwnRuleDecides,
     /// G5: an older job is superseded at the end of its attempt instead of being tried again.
     EndSupersedes,
+    /// G6: a job supersedes only those of older events.
+    OnlyOlderIsSuperseded,
     /// G6: a job that is held from the beginning supersedes none.
     HeldSupersedesNone,
-    /// G6: a job that is put back or made later supersedes none.
+    /// G6: a job that is put back supersedes none.
     ReplaySupersedesNone,
     /// G6: a duplicate supersedes none.
     DuplicateSupersedesNone,

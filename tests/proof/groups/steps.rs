@@ -146,7 +146,8 @@ impl Steps<'_> {
         if t.jobs[by].rule != GroupRule::Latest {
             return;
         }
-        for job in (0..EVENTS).filter(|job| *job != by) {
+        let last = if self.on(Rule::OnlyOlderIsSuperseded) { by } else { EVENTS };
+        for job in (0..last).filter(|job| *job != by) {
             let own = t.jobs[job].rule == GroupRule::Latest || !self.on(Rule::OwnRuleDecides);
             if own && t.jobs[job].is_pending() {
                 t.put(self.groups.without, job, Stage::Superseded, Cause::Newer);
@@ -213,9 +214,6 @@ impl Steps<'_> {
         t.jobs[job].counted = 0;
         t.jobs[job].truth.regardless = regardless;
         t.put(self.groups.without, job, Stage::Ready, Cause::Back);
-        if !self.on(Rule::ReplaySupersedesNone) {
-            self.supersede(t, job);
-        }
     }
 
     fn operator(&mut self, job: usize) {
@@ -228,6 +226,9 @@ impl Steps<'_> {
             let mut t = order;
             let regardless = self.is_too_late(self.from, job) && self.on(Rule::ReplayIsRefused);
             self.back(&mut t, job, regardless);
+            if !self.on(Rule::ReplaySupersedesNone) {
+                self.supersede(&mut t, job);
+            }
             self.add(Step::Replay(job, regardless), t, true);
         }
         if stage == Stage::Jobless {
@@ -235,6 +236,9 @@ impl Steps<'_> {
             t.jobs[job].rule = self.groups.configured(self.from);
             let regardless = self.is_too_late(&t, job) && self.on(Rule::MakeIsRefused);
             self.back(&mut t, job, regardless);
+            if !regardless {
+                self.supersede(&mut t, job);
+            }
             self.add(Step::Make(job, regardless), t, true);
         }
         if self.from.jobs[job].is_pending() || held || dead {

@@ -209,7 +209,7 @@ impl World<'_> {
             (what, model.replay_event(source, &about.id, handler, regardless, now.0))
         };
         self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.admin.replay_with(what, regardless).await.map(|done| done.jobs);
+        let answer = self.store.admin.replay(what, regardless).await.map(|done| done.jobs);
         match (answer, expected) {
             (Ok(jobs), Ok(rows)) => {
                 assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
