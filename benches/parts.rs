@@ -19,7 +19,7 @@ use hooklatch::clock::Clock;
 use hooklatch::condition::{Condition, Line, Scalar, Test, Values};
 use hooklatch::limits::Limits;
 use hooklatch::model::{Headers, Name, OnRedelivery, Outcome, Timestamp};
-use hooklatch::payload::{Event, Place, Pointer, json_of};
+use hooklatch::payload::{Event, Place};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{Accept, Accepted, Claimed, Completion, NewJob, Record, Settings, Store};
@@ -42,22 +42,6 @@ fn verifying(bencher: Bencher, kind: Kind) {
     bencher
         .counter(BytesCount::new(body.len()))
         .bench(|| source.verify(black_box(&headers), black_box(body.clone())));
-}
-
-/// Reading the facts from the JSON, at the places that each scheme's file names.
-#[divan::bench(args = [Kind::GitHub, Kind::Stripe])]
-fn reading_facts(bencher: Bencher, kind: Kind) {
-    let (field, pointers): (_, &[&str]) = match kind {
-        Kind::GitHub => (Some("payload"), &["/action"]),
-        Kind::Stripe => (None, &["/id", "/type"]),
-    };
-    let pointers: Vec<Pointer> =
-        pointers.iter().map(|pointer| Pointer::parse(pointer).unwrap()).collect();
-    let pointers: Vec<&Pointer> = pointers.iter().collect();
-    let (_, body) = delivery(kind, 0);
-    bencher
-        .counter(BytesCount::new(body.len()))
-        .bench(|| extract::follow(&json_of(black_box(&body), field).unwrap(), &pointers));
 }
 
 /// What a handler with a condition of three places adds to an accept.

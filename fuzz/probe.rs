@@ -24,19 +24,21 @@ use crate::admin::operation::{Method, Parameters, encode};
 use crate::admin::routes::find;
 use crate::cmd;
 use crate::condition::{Condition, TableResult, Values};
-use crate::config::read_when;
-use crate::document::{Document, Problems};
+use crate::config::{read_values, read_when};
+use crate::document::{Document, Problems, Section};
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp};
+use crate::payload::walk::written;
 use crate::payload::{Event, Pointer, json_of};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::runner::message::{ToReceiver, ToRunner};
 use crate::runner::{ledger, wire};
-use crate::verify::extract::{self, Found};
+use crate::values::{self, ValueRule};
+use crate::verify::extract;
 
 /// A message that was read: its header as the product writes it, and the body that followed.
 #[derive(Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub fn retry_after(delay: &[u8], date: Option<&[u8]>, now: Timestamp) -> Option<
     answer::retry_after(&headers, now)
 }
 
-/// The value at a JSON pointer, like the internal `Found`.
+/// The value at a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     Absent,
@@ -94,12 +96,11 @@ pub enum Fact {
 pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Option<Vec<Fact>> {
     let pointers: Vec<Pointer> = pointers.iter().filter_map(|p| Pointer::parse(p).ok()).collect();
     let json = json_of(body, form_field)?;
-    let found = extract::follow(&json, &pointers.iter().collect::<Vec<_>>())?;
-    let fact = |found| match found {
-        Found::Absent => Fact::Absent,
-        Found::Text(text) => Fact::Text(text),
-        Found::Other(_) => Fact::Other,
-        Found::Twice => Fact::Twice,
+    let found = written(&json, &pointers.iter().collect::<Vec<_>>())?;
+    let fact = |raw: Result<Option<String>, _>| match raw {
+        Ok(None) => Fact::Absent,
+        Ok(Some(raw)) => extract::text(&raw).map_or(Fact::Other, Fact::Text),
+        Err(_) => Fact::Twice,
     };
     Some(found.into_iter().map(fact).collect())
 }
@@ -128,19 +129,58 @@ fn with_condition<T>(
     body: &[u8],
     look: impl FnOnce(&Condition, &Values<'_>) -> T,
 ) -> Result<T, Vec<String>> {
-    let text = format!("when = {when}\n");
+    let when = configured(&format!("when = {when}\n"), read_when)?;
+    let most = usize::try_from(Limits::default().condition_kept_bytes).unwrap_or(usize::MAX);
+    with_event(body, |event| {
+        Ok(look(&when.condition, &Values::read(event, when.condition.places(), most)))
+    })
+}
+
+/// The text of a handler's value, written as in `values.V`, for a body; or why that is refused.
+///
+/// # Errors
+/// The problems of a value that the configuration refuses.
+pub fn value(written: &str, body: &[u8]) -> Result<Result<String, String>, Vec<String>> {
+    let read = |section: &Section<'_>| Some(read_values(section));
+    let rules = configured(&format!("values.V = {written}\n"), read)?;
+    let rules: Vec<ValueRule> = rules.into_iter().map(|rule| rule.value).collect();
+    with_event(body, |event| {
+        let texts = values::evaluate(&rules, event).map_err(|refused| refused.to_string());
+        Ok(texts.map(|texts| texts.into_iter().map(|(_, text)| text).collect()))
+    })
+}
+
+/// One argument of a command, filled with the value `V`; `None` where that is refused.
+///
+/// # Errors
+/// The configuration refuses the argument.
+pub fn argument(written: &str, value: &str) -> Result<Option<String>, String> {
+    let parsed = values::Template::parse(written, |name| name == "V");
+    let templates = [parsed.map_err(|unknown| unknown.to_string())?];
+    let values = [("V".to_owned(), value.to_owned())];
+    Ok(values::arguments(&templates, &values).ok().map(|filled| filled.concat()))
+}
+
+/// What `read` reads of a configuration.
+///
+/// # Errors
+/// Its problems.
+fn configured<T>(
+    text: &str,
+    read: impl FnOnce(&Section<'_>) -> Option<T>,
+) -> Result<T, Vec<String>> {
     let problems = Problems::new();
-    let document = Document::parse("f", &text, &problems);
-    let read = document.as_ref().and_then(|document| read_when(&document.root(&problems)));
+    let document = Document::parse("f", text, &problems);
+    let read = document.as_ref().and_then(|document| read(&document.root(&problems)));
     let found = problems.into_sorted();
-    let Some(when) = read.filter(|_| found.is_empty()) else {
-        return Err(found.iter().map(ToString::to_string).collect());
-    };
+    let printed = || found.iter().map(ToString::to_string).collect();
+    read.filter(|_| found.is_empty()).ok_or_else(printed)
+}
+
+fn with_event<T>(body: &[u8], look: impl FnOnce(&Event<'_>) -> T) -> T {
     let mut headers = Headers::new();
     headers.push("X-One", "1");
-    let event = Event { id: "e1", event_type: "push", headers: &headers, body, form_field: None };
-    let most = usize::try_from(Limits::default().condition_kept_bytes).unwrap_or(usize::MAX);
-    Ok(look(&when.condition, &Values::read(&event, when.condition.places(), most)))
+    look(&Event { id: "e1", event_type: "push", headers: &headers, body, form_field: None })
 }
 
 /// The digest of a body without the volatile fields.

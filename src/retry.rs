@@ -120,43 +120,26 @@ impl Policy {
         retry_after: Option<Duration>,
         now: Timestamp,
     ) -> Next {
+        let backoff = self.delay(history.counted);
+        let longest = self.backoff_max.max(backoff);
+        let due_at = now.after(retry_after.map_or(backoff, |asked| asked.clamp(backoff, longest)));
+        let may_retry = match self.give_up {
+            GiveUp::Attempts(most) => history.counted < most,
+            GiveUp::After(age) => due_at <= history.since.after(age),
+        };
+        let wait_or = |stop| if may_retry { Next::Wait { due_at } } else { stop };
+        let held = Next::Held(HeldReason::UnknownOutcome);
         match outcome {
             Outcome::Succeeded => Next::Succeeded,
             Outcome::Rejected => Next::Dead(DeadReason::Rejected),
             Outcome::Cancelled => Next::Held(HeldReason::Cancelled),
             Outcome::NotStarted => Next::Ready,
-            Outcome::Failed => match self.next_due(history, retry_after, now) {
-                Some(due_at) => Next::Wait { due_at },
-                None => Next::Dead(DeadReason::Exhausted),
-            },
+            Outcome::Failed => wait_or(Next::Dead(DeadReason::Exhausted)),
             Outcome::TimedOut | Outcome::Unknown => match self.on_unknown {
-                OnUnknown::Hold => Next::Held(HeldReason::UnknownOutcome),
-                OnUnknown::Rerun => match self.next_due(history, retry_after, now) {
-                    Some(due_at) => Next::Wait { due_at },
-                    None => Next::Held(HeldReason::UnknownOutcome),
-                },
+                OnUnknown::Hold => held,
+                OnUnknown::Rerun => wait_or(held),
             },
         }
-    }
-
-    /// When the next attempt may begin; `None` if the job must stop.
-    fn next_due(
-        &self,
-        history: History,
-        retry_after: Option<Duration>,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let backoff = self.delay(history.counted);
-        let delay = match retry_after {
-            Some(asked) => asked.clamp(backoff, self.backoff_max.max(backoff)),
-            None => backoff,
-        };
-        let due_at = now.after(delay);
-        let may_retry = match self.give_up {
-            GiveUp::Attempts(most) => history.counted < most,
-            GiveUp::After(age) => due_at <= history.since.after(age),
-        };
-        may_retry.then_some(due_at)
     }
 }
 

@@ -47,7 +47,7 @@ fn explained(toml: &str, body: &[u8], decided: &Result<bool, String>) {
 }
 
 /// Whether a body has numbers that the tree may hold otherwise than they are written.
-fn is_rounded(body: &[u8]) -> bool {
+pub(super) fn is_rounded(body: &[u8]) -> bool {
     let in_number = |byte: &u8| byte.is_ascii_digit() || b".eE+-".contains(byte);
     let long = |word: &[u8]| {
         word.iter().any(u8::is_ascii_digit)
@@ -186,7 +186,7 @@ fn every(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// A JSON value as TOML; `None` for null, which TOML does not have, and for numbers that the tree has rounded.
-fn toml(value: &Value) -> Option<String> {
+pub(super) fn toml(value: &Value) -> Option<String> {
     Some(match value {
         Value::Null => return None,
         Value::Array(items) => {

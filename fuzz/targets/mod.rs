@@ -21,6 +21,7 @@ mod signing;
 mod since;
 pub(crate) mod sizes;
 mod template;
+mod values;
 
 /// A target: its name, which is also the name of its corpus folder, and its check.
 pub(crate) type Target = (&'static str, fn(&[u8]));
@@ -43,6 +44,7 @@ pub(crate) const ALL: &[Target] = &[
     ("signature", signature::check),
     ("since", since::check),
     ("template", template::check),
+    ("values", values::check),
 ];
 
 /// Splits an input into its first line and the rest, for targets with several parameters.

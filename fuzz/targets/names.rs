@@ -36,7 +36,8 @@ pub(super) fn check(data: &[u8]) {
 
     let kind = EventType::from_raw(text);
     assert!((1..=EVENT_TYPE_MAX_BYTES).contains(&kind.as_str().len()));
-    assert!(kind.as_str().bytes().all(|byte| byte.is_ascii_graphic()));
+    assert!(kind.as_str().bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
+    assert_eq!(kind.as_str().trim(), kind.as_str());
     assert!(kind.raw().map_or(kind.as_str() == text, |raw| text.starts_with(raw)));
     assert_eq!(EventType::from_parts(kind.as_str(), kind.raw()), kind);
 

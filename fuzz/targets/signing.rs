@@ -63,8 +63,7 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
         }
         Ok(verified) if !unsigned => {
             // A token proves the sender but not the contents.
-            let wire = signed.to_wire();
-            let token = wire.windows(secret.len()).any(|window| window == secret.as_bytes());
+            let token = !scheme.signs();
             proven(scheme, &keys, &signed, body, &verified, token);
         }
         Ok(verified) => assert_eq!(verified.body(), body),

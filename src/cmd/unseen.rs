@@ -62,7 +62,8 @@ async fn unseen(
                 for one in shown.events.iter().filter_map(Delivered::of) {
                     let event = one.event(config);
                     unseen.retain_mut(|(place, near)| {
-                        let read = payload::read(&event, &[&place.value], usize::MAX).remove(0);
+                        let read =
+                            payload::read(&event, &[(&place.value).into()], usize::MAX).remove(0);
                         near.get_or_insert_with(|| nearest_place(&event, &place.value));
                         !read.is_ok_and(|found| !found.is_empty())
                     });

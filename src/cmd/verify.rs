@@ -82,7 +82,7 @@ fn scheme(provider: &str) -> Result<Scheme> {
     }
     if !provider.contains('/') && !provider.ends_with(".toml") {
         let message = format!("there is no built-in provider '{provider}'");
-        return Err(wrong(message).help(crate::provider::help(provider)));
+        return Err(wrong(message).help(Scheme::help(provider)));
     }
     let text = input::read(Path::new(provider), CONFIG_BYTES)?;
     let text = String::from_utf8(text).map_err(|error| wrong(format!("{provider}: {error}")))?;

@@ -3,20 +3,22 @@
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-use regex_lite::{Regex, RegexBuilder};
+use serde_json::value::RawValue;
 
 use super::number::Decimal;
 use super::{Why, any};
-use crate::limits::{PATTERN_PROGRAM_BYTES, PATTERN_TEXT_BYTES};
-use crate::payload::{Found, Pointer, Unclear, walk};
+use crate::limits::PATTERN_TEXT_BYTES;
+use crate::payload::{Found, Pattern, Unclear};
 
 /// What a value must be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Test {
     /// Exactly one of these.
     Is(Vec<Scalar>),
-    /// A text that a glob or an expression fits.
+    /// A text that a glob fits.
     Fits(Pattern),
+    /// A text in which an expression is found.
+    Matches(Pattern),
     StartsWith(String),
     EndsWith(String),
     /// A text with this text in it, or a list with this element.
@@ -43,14 +45,6 @@ pub struct Range {
     pub text: bool,
 }
 
-/// A compiled pattern. A search takes time in proportion to its program and the text.
-#[derive(Debug, Clone)]
-pub struct Pattern {
-    text: String,
-    is_glob: bool,
-    program: Regex,
-}
-
 impl Test {
     /// Whether it holds for any of the values; without a value it does not hold.
     pub(super) fn holds(&self, reading: Result<&[Found], Unclear>) -> Result<bool, Why> {
@@ -58,21 +52,25 @@ impl Test {
     }
 
     fn fits(&self, found: &Found) -> Result<bool, Why> {
-        match (self, found) {
-            (Test::Present, _) => Ok(true),
-            (Test::Is(known), _) => Ok(known.iter().any(|one| one.is(found))),
-            (Test::Fits(_), Found::Text(text)) if text.len() > PATTERN_TEXT_BYTES => {
-                Err(Why::TooLong)
-            }
-            (Test::Fits(pattern), Found::Text(text)) => Ok(pattern.program.is_match(text)),
-            (Test::StartsWith(start), Found::Text(text)) => Ok(text.starts_with(start)),
-            (Test::EndsWith(end), Found::Text(text)) => Ok(text.ends_with(end)),
-            (Test::Contains(Scalar::Text(part)), Found::Text(text)) => Ok(text.contains(part)),
-            (Test::Contains(element), Found::Json(raw)) => element.is_in(raw),
-            (Test::Within(range), _) => range.has(found),
-            (Test::Fits(_) | Test::StartsWith(_) | Test::EndsWith(_) | Test::Contains(_), _) => {
-                Ok(false)
-            }
+        let text = match found {
+            Found::Text(text) => Some(text.as_str()),
+            Found::Number(_) | Found::Bool(_) | Found::Json(_) => None,
+        };
+        match self {
+            Test::Present => Ok(true),
+            Test::Is(known) => Ok(known.iter().any(|one| one.is(found))),
+            Test::Fits(pattern) | Test::Matches(pattern) => match text {
+                Some(text) if text.len() > PATTERN_TEXT_BYTES => Err(Why::TooLong),
+                text => Ok(text.is_some_and(|text| pattern.matches(text))),
+            },
+            Test::StartsWith(start) => Ok(text.is_some_and(|text| text.starts_with(start))),
+            Test::EndsWith(end) => Ok(text.is_some_and(|text| text.ends_with(end))),
+            Test::Contains(wanted) => match (wanted, found) {
+                (Scalar::Text(part), Found::Text(text)) => Ok(text.contains(part)),
+                (_, Found::Json(raw)) => wanted.is_in(raw),
+                _ => Ok(false),
+            },
+            Test::Within(range) => range.has(found),
         }
     }
 
@@ -81,10 +79,8 @@ impl Test {
         let (yes, no, object) = match self {
             Test::Is(known) if known.len() == 1 => ("is", "is not", list(known)),
             Test::Is(known) => ("is one of", "is none of", list(known)),
-            Test::Fits(Pattern { text, is_glob: true, .. }) => {
-                ("fits", "does not fit", format!("{text:?}"))
-            }
-            Test::Fits(Pattern { text, .. }) => ("matches", "does not match", format!("'{text}'")),
+            Test::Fits(glob) => ("fits", "does not fit", format!("{:?}", glob.to_string())),
+            Test::Matches(pattern) => ("matches", "does not match", format!("'{pattern}'")),
             Test::StartsWith(text) => ("starts with", "does not start with", format!("{text:?}")),
             Test::EndsWith(text) => ("ends with", "does not end with", format!("{text:?}")),
             Test::Contains(scalar) => ("contains", "does not contain", scalar.to_string()),
@@ -114,29 +110,11 @@ impl Scalar {
 
     /// Whether a JSON text is a list with this element.
     fn is_in(&self, raw: &str) -> Result<bool, Why> {
-        let (true, Ok(each)) = (raw.starts_with('['), Pointer::parse("/*")) else {
-            return Ok(false);
-        };
-        let mut elements = Elements { wanted: self, has: Ok(false) };
-        walk::walk(raw.as_bytes(), [&each], &mut elements);
-        elements.has
+        let elements: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
+        any(elements.iter().map(|element| {
+            Ok(Found::of(element.get(), false)?.is_some_and(|found| self.is(&found)))
+        }))
     }
-}
-
-/// Looks for a value among the elements of a list.
-struct Elements<'s> {
-    wanted: &'s Scalar,
-    has: Result<bool, Why>,
-}
-
-impl walk::Sink for Elements<'_> {
-    fn value(&mut self, _: usize, raw: &str) {
-        let is = Found::of(raw).map(|found| found.is_some_and(|found| self.wanted.is(&found)));
-        self.has = any([self.has, is.map_err(Why::Unclear)].into_iter());
-    }
-
-    /// Elements have no names.
-    fn twice(&mut self, _: usize) {}
 }
 
 impl fmt::Display for Scalar {
@@ -187,34 +165,5 @@ impl fmt::Display for Range {
             Bound::Unbounded => None,
         };
         f.write_str(&low.into_iter().chain(high).collect::<Vec<_>>().join(" and "))
-    }
-}
-
-impl Pattern {
-    /// A regular expression, found anywhere in a text. An `Err` is the problem in words.
-    pub fn expression(text: &str) -> Result<Self, String> {
-        Self::compile(text, text, false)
-    }
-
-    /// A whole text, in which `*` stands for any characters but `/`, and `**` for any.
-    pub fn glob(text: &str) -> Result<Self, String> {
-        let any = text.split("**").map(|part| {
-            let fixed: Vec<String> = part.split('*').map(regex_lite::escape).collect();
-            fixed.join("[^/]*")
-        });
-        let program = format!("(?s)^{}$", any.collect::<Vec<_>>().join(".*"));
-        Self::compile(text, &program, true)
-    }
-
-    fn compile(text: &str, program: &str, is_glob: bool) -> Result<Self, String> {
-        let program = RegexBuilder::new(program).size_limit(PATTERN_PROGRAM_BYTES).build();
-        let program = program.map_err(|error| error.to_string())?;
-        Ok(Pattern { text: text.to_owned(), is_glob, program })
-    }
-}
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.text, self.is_glob) == (&other.text, other.is_glob)
     }
 }

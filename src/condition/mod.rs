@@ -17,10 +17,10 @@ use std::fmt;
 
 pub use explain::{LineResult, TableResult};
 pub use key::Key;
-pub use matching::{Pattern, Range, Scalar, Test};
+pub use matching::{Range, Scalar, Test};
 pub use number::Decimal;
 
-use crate::payload::{self, Event, Found, Place, Reading, Unclear};
+use crate::payload::{self, Event, Found, Place, Reading, Unclear, Wanted};
 
 /// It holds if all lines of any table do.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,8 +69,9 @@ impl<'p> Values<'p> {
         places: impl IntoIterator<Item = &'p Place>,
         most_bytes: usize,
     ) -> Self {
-        let places: Vec<&Place> = BTreeSet::from_iter(places).into_iter().collect();
-        let readings = payload::read(event, &places, most_bytes);
+        let places = BTreeSet::from_iter(places);
+        let wanted: Vec<_> = places.iter().copied().map(Wanted::from).collect();
+        let readings = payload::read(event, &wanted, most_bytes);
         Values(places.into_iter().zip(readings).collect())
     }
 

@@ -5,12 +5,12 @@ use std::ops::Bound;
 use serde::Serialize;
 use toml::de::DeValue;
 
-use crate::condition::{Condition, Decimal, Line, Pattern, Range, Scalar, Test};
+use crate::condition::{Condition, Decimal, Line, Range, Scalar, Test};
 use crate::document::{At, Fault, FromToml, Raw, Section, Value, did_you_mean};
 use crate::limits::{
     CONDITION_LINES, CONDITION_TABLES, CONDITION_WILDCARDS, PATTERN_PROGRAM_BYTES, Unit,
 };
-use crate::payload::Place;
+use crate::payload::{Pattern, Place};
 
 /// The value of `when`. Serializes as it is written.
 #[derive(PartialEq, Serialize)]
@@ -159,7 +159,7 @@ fn read_tests(raw: &Raw<'_>) -> Option<(bool, Test)> {
     };
     let test = match name.value.as_str() {
         "glob" => Test::Fits(read_pattern(value, Pattern::glob)?),
-        "matches" => Test::Fits(read_pattern(value, Pattern::expression)?),
+        "matches" => Test::Matches(read_pattern(value, Pattern::expression)?),
         "starts_with" => Test::StartsWith(read(value)?),
         "ends_with" => Test::EndsWith(read(value)?),
         "contains" => Test::Contains(read(value)?),

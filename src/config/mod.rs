@@ -34,12 +34,12 @@ mod variables;
 mod wanted;
 mod warnings;
 
-#[cfg(debug_assertions)]
-pub(crate) use condition::read_when;
 pub(crate) use handlers::Handler;
 pub(crate) use plan::{Plan, Start};
 pub(crate) use settings::limit_rows;
 pub(crate) use shown::duration_text;
+#[cfg(debug_assertions)]
+pub(crate) use {condition::read_when, values::read as read_values};
 
 pub use changes::read as secret_read;
 pub use configuration::Config;

@@ -67,7 +67,7 @@ impl Config {
                             None => (name, STARS.to_owned()),
                         })
                         .collect();
-                    part = filled.has_part;
+                    part = filled.body.is_some();
                 }
                 Start::Forward { forward: to, headers, part }
             }

@@ -6,7 +6,7 @@ use crate::document::{Fault, Section, Value};
 use crate::handler::Target;
 use crate::handler::forward::{is_free_header, is_header_text};
 use crate::model::is_header_name;
-use crate::payload::{Place, Pointer};
+use crate::payload::Place;
 use crate::values::Template;
 
 use super::secrets::STARS;
@@ -22,7 +22,7 @@ pub(crate) struct Request {
     #[serde(serialize_with = "shown_headers", skip_serializing_if = "Vec::is_empty")]
     pub(crate) headers: Vec<Header>,
     #[serde(serialize_with = "shown::maybe_text", skip_serializing_if = "Option::is_none")]
-    pub(crate) part: Option<Value<Pointer>>,
+    pub(crate) part: Option<Value<Place>>,
 }
 
 /// A header of a forward's requests.
@@ -41,7 +41,7 @@ pub(super) fn read(
 ) -> Option<Request> {
     let headers = read_headers(section, values);
     let part = section.parse("part", |text: String| match Place::parse(&text)? {
-        Place::Json(pointer) if Place::Json(pointer.clone()).wildcards() == 0 => Ok(pointer),
+        place @ Place::Json(_) if place.wildcards() == 0 => Ok(place),
         _ => Err(Fault::new(
             format!("'{text}' is not one part of a JSON body"),
             "write its JSON pointer, as in part = \"/data/object\"",

@@ -19,7 +19,7 @@ use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, CommandValues, Configured};
 use crate::values::Values;
-use crate::verify::{self, Resigner};
+use crate::verify::{self, Signer};
 
 use super::configuration::Config;
 use super::environment::Environment;
@@ -333,7 +333,7 @@ impl<'a> Resolver<'a> {
         handler: &Handler,
         sign: Option<&Value<Sign>>,
         sources: &[http::Source],
-    ) -> BTreeMap<Name, Resigner> {
+    ) -> BTreeMap<Name, Signer> {
         let mut resigners = BTreeMap::new();
         let Some(Value { value: sign, at }) = sign else { return resigners };
         let reads = |source: &&http::Source| handler.takes(&source.name);
@@ -348,7 +348,7 @@ impl<'a> Resolver<'a> {
             };
             let url = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
             let url = url.map(|url| http::public_url(url, &source.path, None));
-            let resigner = Resigner::new(Arc::clone(&source.scheme), key, url);
+            let resigner = Signer::new(Arc::clone(&source.scheme), key, url);
             resigners.insert(source.name.clone(), resigner);
         }
         resigners

@@ -88,6 +88,6 @@ impl Config {
                 .map_err(CannotSign::Unreadable)
         };
         let key = source.all_secrets().next().map(|(_, secret)| key(secret)).transpose()?;
-        Ok(Signer::new(Arc::clone(&source.scheme), key))
+        Ok(Signer::new(Arc::clone(&source.scheme), key, None))
     }
 }

@@ -4,8 +4,9 @@ use serde::{Serialize, Serializer};
 
 use crate::document::{Fault, Section, Size, Value, did_you_mean, nearest};
 use crate::limits::{Unit, VALUE_BYTES, VALUE_MOST_BYTES, VALUE_PATTERN_TEXT_BYTES, VALUES_COUNT};
-use crate::payload::Place;
-use crate::values::{Shape, Template, Unknown, ValueRule, WholePattern, is_value_name};
+use crate::model::Shape;
+use crate::payload::{Pattern, Place};
+use crate::values::{Template, Unknown, ValueRule, is_value_name};
 
 use super::interpreters::{self, Role};
 use super::read::size;
@@ -30,7 +31,7 @@ const OBEYED: &str = "PATH HOME SHELL USER LOGNAME PWD OLDPWD IFS CDPATH ENV BAS
 const HARMLESS: [&str; 3] = ["GIT_BRANCH", "GIT_COMMIT", "GIT_TAG"];
 
 /// The values of a handler; empty without the table. Problems go to the section's.
-pub(super) fn read(section: &Section<'_>) -> Rules {
+pub(crate) fn read(section: &Section<'_>) -> Rules {
     let Some(table) = section.section("values") else { return Vec::new() };
     let mut rules = Vec::new();
     for (name, written) in table.members() {
@@ -67,7 +68,7 @@ fn read_rule(name: &str, keys: Section<'_>) -> Option<ValueRule> {
     keys.demand("from", "add from = \"/POINTER\", where the value stands in the event");
     let from = keys.parse("from", |from: String| place(&from));
     let shape = keys.parse("is", |text: String| shape(&text));
-    let pattern = keys.parse("match", |text: String| WholePattern::parse(&text));
+    let pattern = keys.parse("match", |text: String| Pattern::whole(&text));
     let strip = keys.value::<String>("strip");
     let max = keys.parse("max", |Size(bytes)| match bytes {
         1..=VALUE_MOST_BYTES => Ok(size(bytes)),
@@ -116,9 +117,8 @@ fn place(text: &str) -> Result<Option<Place>, Fault> {
 }
 
 fn shape(text: &str) -> Result<Shape, Fault> {
-    let found = Shape::ALL.iter().find(|(name, _)| *name == text);
-    found.map(|(_, shape)| *shape).ok_or_else(|| {
-        let help = did_you_mean(text, Shape::ALL.map(|(name, _)| name), "the shapes");
+    text.parse().map_err(|_| {
+        let help = did_you_mean(text, Shape::ALL.iter().map(|shape| shape.as_str()), "the shapes");
         Fault::new(format!("'{text}' is not a shape"), help)
     })
 }

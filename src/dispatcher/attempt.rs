@@ -14,10 +14,10 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use crate::handler::{Handler, Report, RunnerClient};
-use crate::model::{EventId, HeldReason, Name, OnUnknown, Outcome, RunnerName, Timestamp};
+use crate::model::{DeadReason, HeldReason, OnUnknown, Outcome, Runner, Timestamp};
 use crate::retry::{GiveUp, History, Next, Policy};
 use crate::runner::message::Key;
-use crate::store::{Claims, Completion, Error, Jobs, Notice, Record};
+use crate::store::{Claims, Completion, Error, Jobs, Notice, Record, RunningAttempt};
 use crate::traffic::HandlerTraffic;
 
 use super::slots::PendingClaim;
@@ -34,35 +34,30 @@ pub(super) static REMOVED: Policy = Policy {
     most_delay: Duration::ZERO,
 };
 
-/// A claimed attempt.
+/// An attempt that is running in the store.
 pub(super) struct Attempt {
-    pub(super) handler_name: Name,
-    /// The handler as it was configured at the claim; `None` if an earlier receiver claimed it.
-    pub(super) handler: Option<Arc<Handler>>,
-    pub(super) key: Key,
-    /// The runner that it was claimed for; `None` for a forward.
-    pub(super) runner: Option<RunnerName>,
+    pub(super) running: RunningAttempt,
+    /// The handler as it was configured at the claim, and when this process began the attempt; `None` if an earlier
+    /// receiver claimed it.
+    pub(super) begun: Option<(Arc<Handler>, Instant)>,
     /// The client that acknowledges its end, if the runner may have the attempt.
     pub(super) client: Option<RunnerClient>,
-    /// Counted attempts before this one.
-    pub(super) counted: u32,
-    /// When its job was created or last replayed.
-    pub(super) since: Timestamp,
-    /// When this process began it; `None` if an earlier receiver claimed it.
-    pub(super) begun: Option<Instant>,
-    pub(super) source: Name,
-    pub(super) event_id: EventId,
     /// Names the attempt in every log line.
     pub(super) span: Span,
 }
 
-/// The span of an attempt's log lines.
-pub(super) fn span(source: &Name, event: &EventId, key: Key, handler: &Name) -> Span {
-    let Key { job, attempt } = key;
-    tracing::info_span!("attempt", %source, %event, %job, %handler, attempt)
-}
-
 impl Attempt {
+    pub(super) fn new(running: RunningAttempt, handler: Option<Arc<Handler>>) -> Self {
+        let RunningAttempt { source, event_id: event, job, handler: name, attempt, .. } = &running;
+        let span = tracing::info_span!("attempt", %source, %event, %job, handler = %name, attempt);
+        let begun = handler.map(|handler| (handler, Instant::now()));
+        Attempt { running, begun, client: None, span }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key { job: self.running.job, attempt: self.running.attempt }
+    }
+
     /// The record of its end. `pause` is set if the handler could not run: how long it pauses.
     pub(super) fn completion(
         &self,
@@ -73,14 +68,16 @@ impl Attempt {
     ) -> Completion {
         let Report { outcome, value_refused, retry_after, record, answer, .. } = report;
         let counts = pause.is_none() && outcome != Outcome::NotStarted;
-        let counted = self.counted + u32::from(counts);
+        let RunningAttempt { job, attempt, since, .. } = self.running;
+        let counted = self.running.counted + u32::from(counts);
         let next = match (outcome, pause) {
             // The job waits as long as its handler, and its number of counted attempts stays.
             (Outcome::Failed, Some(pause)) => Next::Wait { due_at: now.after(pause) },
+            // Its caller waits, so no operator can correct the values in time.
+            _ if value_refused && policy.answers => Next::Dead(DeadReason::Rejected),
             _ if value_refused => Next::Held(HeldReason::ValueRefused),
-            _ => policy.next(outcome, History { counted, since: self.since }, retry_after, now),
+            _ => policy.next(outcome, History { counted, since }, retry_after, now),
         };
-        let Key { job, attempt } = self.key;
         Completion { job, attempt, outcome, counts, next, finished_at: now, record, answer }
     }
 }
@@ -107,21 +104,6 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Records an end that its exchange could not commit, however long that takes, and acknowledges it.
-    pub(super) async fn record(self, store: Jobs) -> Exchanged {
-        let committed = store.complete(self.completion.clone()).await;
-        self.report(&committed, &store);
-        if let (Ok(_), Some(client)) = (committed, &self.attempt.client) {
-            client.acknowledge(&[self.attempt.key]).await;
-        }
-        Exchanged {
-            ended: vec![self.attempt.key],
-            unrecorded: Vec::new(),
-            runner: self.attempt.runner,
-            claim: None,
-        }
-    }
-
     /// Counts or logs the result of its commit, and stores the notice.
     fn report(&self, committed: &Result<bool, Error>, store: &Jobs) {
         let _inside = self.attempt.span.enter();
@@ -181,12 +163,12 @@ pub(super) struct Exchanged {
     pub(super) ended: Vec<Key>,
     /// The ends that the store cannot commit now. They are recorded later, and acknowledged then.
     pub(super) unrecorded: Vec<Ending>,
-    pub(super) runner: Option<RunnerName>,
+    pub(super) runner: Option<Runner>,
     pub(super) claim: Option<(PendingClaim, Result<Claims, Error>)>,
 }
 
 impl Exchange {
-    pub(super) async fn run(self, runner: Option<RunnerName>, store: Jobs) -> Exchanged {
+    pub(super) async fn run(self, runner: Option<Runner>, store: Jobs) -> Exchanged {
         let completions: Vec<_> = self.ends.iter().map(|end| end.completion.clone()).collect();
         let claim = self.claim.as_ref().map(|pending| pending.claim.clone());
         let (committed, claims) = store.complete_and_claim(&completions, claim).await;
@@ -197,14 +179,14 @@ impl Exchange {
                 unrecorded.push(end);
                 continue;
             }
-            ended.push(end.attempt.key);
+            ended.push(end.attempt.key());
             if committed.is_ok() {
                 recorded.push(end);
             }
         }
         recorded.retain(|end| end.attempt.client.is_some());
         if let Some(client) = recorded.first().and_then(|end| end.attempt.client.as_ref()) {
-            let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key).collect();
+            let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key()).collect();
             client.acknowledge(&keys).await;
         }
         let claim = self.claim.map(|pending| (pending, claims));
@@ -220,7 +202,6 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::limits::Limits;
-    use crate::model::DeadReason;
     use crate::store::{Settings, Store};
 
     const NOW: Timestamp = Timestamp(1_000_000);
@@ -235,19 +216,17 @@ mod tests {
     };
 
     fn attempt() -> Attempt {
-        Attempt {
-            handler_name: "worker".parse().unwrap(),
-            handler: None,
-            key: Key { job: crate::random::job_id(NOW), attempt: 9 },
-            runner: None,
-            client: None,
-            counted: 1,
-            since: NOW,
-            begun: None,
+        let running = RunningAttempt {
+            job: crate::random::job_id(NOW),
+            attempt: 9,
+            handler: "worker".parse().unwrap(),
             source: "github".parse().unwrap(),
             event_id: "d-1".parse().unwrap(),
-            span: Span::none(),
-        }
+            counted: 1,
+            since: NOW,
+            runner: None,
+        };
+        Attempt::new(running, None)
     }
 
     fn completed(outcome: Outcome, pause: Option<Duration>) -> Completion {
@@ -298,7 +277,8 @@ mod tests {
         assert_eq!(completion.outcome, Outcome::NotStarted);
         let once = Policy { give_up: GiveUp::Attempts(1), answers: true, ..POLICY };
         let completion = attempt().completion(answering, &once, None, NOW);
-        assert_eq!(completion.next, Next::Dead(DeadReason::Exhausted));
+        assert_eq!((completion.counts, completion.next), (false, Next::Dead(DeadReason::Rejected)));
+        assert_eq!(completion.outcome, Outcome::NotStarted);
     }
 
     #[tokio::test]
@@ -309,13 +289,13 @@ mod tests {
         store.close().await;
         let mut acks = PendingAcks::default();
         let attempt = attempt();
-        let next = Key { attempt: attempt.key.attempt + 1, ..attempt.key };
+        let next = Key { attempt: 10, ..attempt.key() };
         let ending = Ending {
             completion: Arc::new(completed(Outcome::Succeeded, None)),
             took: None,
             traffic: None,
             notice: None,
-            _ack: Some(acks.add(attempt.key)),
+            _ack: Some(acks.add(attempt.key())),
             attempt,
         };
         let exchange = Exchange { ends: vec![ending], claim: None };

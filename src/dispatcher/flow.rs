@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -16,20 +16,23 @@ use tracing::Instrument;
 use crate::clock::Clock;
 use crate::handler::{self, Cancellation, Handler, Report, RunnerPool};
 use crate::limits::Limits;
-use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, RunnerName};
+use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, Runner};
 use crate::notify;
 use crate::runner::AskedBy;
-use crate::runner::message::Key;
 use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
+use super::control::{Dispatcher, Reload};
 use super::slots::{HandlerSlots, PendingClaim, Slots};
-use super::start;
 use super::worker::Worker;
+use super::{retention, start};
 
 /// How long a stop waits for the ends of the forwards that it has cancelled, and for their commits.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
+
+/// Between two tries of a handler to claim, or of an end that alone cannot be committed.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The dispatcher's state.
 pub(super) struct Flow {
@@ -56,34 +59,29 @@ pub(super) struct Flow {
     recovered: bool,
 }
 
-/// A new configuration of the handlers.
-#[derive(Debug)]
-pub(super) struct Reload {
-    pub(super) workers: Vec<Worker>,
-    pub(super) limits: Limits,
-    /// Notified once it is in force.
-    pub(super) done: oneshot::Sender<()>,
-}
-
 /// The result of a task.
 enum Step {
     Exchanged(Box<Exchanged>),
     Ended(Box<(Attempt, Report)>),
 }
 
-impl Flow {
-    pub(super) fn new(
+impl Dispatcher {
+    /// Starts it and returns at once. Needs a tokio runtime's context. No other code may claim from the store or
+    /// wait for its wake-ups. It connects to the runners that are needed, and counts every end in `traffic`.
+    pub fn start(
         store: Jobs,
         workers: Vec<Worker>,
         pool: RunnerPool,
         traffic: &Traffic,
         limits: Limits,
         clock: Clock,
-        reloads: mpsc::Receiver<Reload>,
-    ) -> Self {
-        Flow {
-            store,
-            clock,
+    ) -> Dispatcher {
+        let (stop, stopped) = oneshot::channel();
+        let hurry = Arc::new(Notify::new());
+        let (reloads, reloaded) = mpsc::channel(1);
+        let flow = Flow {
+            store: store.clone(),
+            clock: clock.clone(),
             tick: Limits::duration(limits.tick_millis),
             slots: Slots::new(workers, traffic, &limits),
             capacities: pool.changes(),
@@ -95,16 +93,27 @@ impl Flow {
             check: None,
             stopping: false,
             stop_attempts: Cancellation::default(),
-            reloads,
+            reloads: reloaded,
             recovered: false,
+        };
+        let (limits, retained) = watch::channel(limits);
+        Dispatcher {
+            flow: tokio::spawn(flow.run(stopped, hurry.clone())),
+            retention: tokio::spawn(retention::run(store, retained, clock)),
+            stop,
+            hurry,
+            reloads,
+            limits,
         }
     }
+}
 
+impl Flow {
     /// Runs until `stop` says how long to wait for running forwards and for the recording of ends.
     pub(super) async fn run(mut self, mut stop: oneshot::Receiver<Duration>, hurry: Arc<Notify>) {
-        let left = loop {
-            let configured = self.slots.configured();
-            let policies = configured.map(|(name, slots)| (name.clone(), slots.policy.clone()));
+        let (running, epoch) = loop {
+            let handlers = self.slots.handlers.iter();
+            let policies = handlers.map(|(name, slots)| (name.clone(), slots.policy.clone()));
             select! {
                 left = start::recover(&self.store, policies.collect(), self.tick) => break left,
                 Some(reload) = self.reloads.recv() => self.reload(reload).await,
@@ -113,8 +122,8 @@ impl Flow {
         };
         self.name_runners();
         // Before connecting, because a runner may be named by a running attempt only (R17).
-        self.adopt(left.running);
-        self.pool.connect(left.epoch);
+        self.adopt(running);
+        self.pool.connect(epoch);
         self.recovered = true;
         let wake = self.store.wake();
         let mut tick = ticks(self.tick);
@@ -143,7 +152,7 @@ impl Flow {
 
     /// Passes the names of the handlers' runners to the pool.
     fn name_runners(&self) {
-        let handlers = self.slots.configured().map(|(_, slots)| slots);
+        let handlers = self.slots.handlers.values();
         self.pool.need(handlers.filter_map(HandlerSlots::runner).cloned().collect());
     }
 
@@ -170,30 +179,15 @@ impl Flow {
     /// start. Attempts without a runner are forwards, which recovery has settled.
     fn adopt(&mut self, running: Vec<RunningAttempt>) {
         for running in running {
-            let Some(runner) = running.runner else { continue };
-            let key = Key { job: running.job, attempt: running.attempt };
-            let span = attempt::span(&running.source, &running.event_id, key, &running.handler);
-            self.slots.adopt(&running.handler, &runner.name);
-            let configured = self.slots.get(&running.handler);
-            let command = configured.and_then(|slots| match &*slots.handler {
-                Handler::Command(command) => Some(command.clone()),
-                Handler::Forward(_) => None,
-            });
-            let client = self.pool.client(&runner.name);
-            let pending = client.track(key, runner.incarnation, true);
-            let attempt = Attempt {
-                handler_name: running.handler,
-                handler: None,
-                key,
-                runner: Some(runner.name),
-                client: Some(client),
-                counted: running.counted,
-                since: running.since,
-                begun: None,
-                source: running.source,
-                event_id: running.event_id,
-                span: span.clone(),
-            };
+            let Some(Runner { name, incarnation }) = running.runner.clone() else { continue };
+            self.slots.adopt(&running.handler, &name);
+            let configured = self.slots.handlers.get(&running.handler);
+            let command = configured.and_then(|slots| slots.handler.command()).cloned();
+            let client = self.pool.client(&name);
+            let mut attempt = Attempt::new(running, None);
+            let pending = client.track(attempt.key(), incarnation, true);
+            attempt.client = Some(client);
+            let span = attempt.span.clone();
             let wait = async move {
                 tracing::info!("claimed by an earlier receiver: waiting for its end");
                 let report = handler::adopted(pending, command).await;
@@ -209,11 +203,12 @@ impl Flow {
         while let Some(step) = self.work.try_join_next().or_else(|| self.commands.try_join_next()) {
             self.handle(step);
         }
-        let mut exchanges: BTreeMap<(Name, Option<RunnerName>), Exchange> = BTreeMap::new();
+        let mut exchanges: BTreeMap<(Name, Option<Runner>), Exchange> = BTreeMap::new();
         for end in std::mem::take(&mut self.ends) {
-            self.slots.release(&end.attempt.handler_name);
+            let RunningAttempt { handler, runner, .. } = &end.attempt.running;
+            self.slots.release(handler);
             // If the handler has moved, a claim for the new runner does not wait for an Ack to the old one.
-            let key = (end.attempt.handler_name.clone(), end.attempt.runner.clone());
+            let key = (handler.clone(), runner.clone());
             exchanges.entry(key).or_default().ends.push(end);
         }
         let now = self.clock.monotonic();
@@ -222,8 +217,7 @@ impl Flow {
         while !self.stopping
             && let Some(pending) = self.slots.next_claim(now, &capacities, &paused)
         {
-            let runner = pending.claim.runner.as_ref().map(|runner| runner.name.clone());
-            let key = (pending.claim.handler.clone(), runner);
+            let key = (pending.claim.handler.clone(), pending.claim.runner.clone());
             exchanges.entry(key).or_default().claim = Some(pending);
         }
         for ((_, runner), exchange) in exchanges {
@@ -240,9 +234,9 @@ impl Flow {
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {
             return;
         }
-        let configured = self.slots.configured();
+        let handlers = self.slots.handlers.iter();
         let handlers: Vec<_> =
-            configured.map(|(name, slots)| (name.clone(), slots.policy.longest())).collect();
+            handlers.map(|(name, slots)| (name.clone(), slots.policy.longest())).collect();
         let store = self.store.clone();
         self.check = Some(tokio::spawn(async move {
             notify::tick(&store).await;
@@ -274,13 +268,16 @@ impl Flow {
             Step::Exchanged(exchanged) => {
                 let Exchanged { ended, unrecorded, runner, claim } = *exchanged;
                 for end in unrecorded {
-                    let store = self.store.clone();
+                    let (store, runner) = (self.store.clone(), runner.clone());
+                    let exchange = Exchange { ends: vec![end], claim: None };
                     // A stop does not wait for a store that fails: the next start settles the attempt.
-                    self.commands
-                        .spawn(async move { Step::Exchanged(Box::new(end.record(store).await)) });
+                    self.commands.spawn(async move {
+                        sleep(STORE_PAUSE).await;
+                        Step::Exchanged(Box::new(exchange.run(runner, store).await))
+                    });
                 }
                 if let Some(runner) = runner {
-                    self.slots.forget_attempts(&runner, ended.len());
+                    self.slots.forget_attempts(&runner.name, ended.len());
                 }
                 for key in ended {
                     self.acks.remove(key);
@@ -309,7 +306,8 @@ impl Flow {
             }
             Err(error) => {
                 tracing::error!(handler = %claim.handler, %error, "failed to claim");
-                self.slots.fail_claim(claim, self.clock.monotonic());
+                self.slots.finish_claim(claim, 0);
+                self.slots.pause(claim, Some(STORE_PAUSE), self.clock.monotonic());
             }
         }
     }
@@ -317,21 +315,18 @@ impl Flow {
     /// Begins an attempt of the handler as it was configured when the job was claimed, also after a reload.
     fn begin(&mut self, PendingClaim { claim, handler }: &PendingClaim, claimed: Claimed) {
         let Claimed { facts, counted, since } = claimed;
-        let key = Key { job: facts.job, attempt: facts.attempt };
-        let span = attempt::span(&facts.source, &facts.event_id, key, &facts.handler);
-        let mut attempt = Attempt {
-            handler_name: facts.handler.clone(),
-            handler: Some(Arc::clone(handler)),
-            key,
-            runner: claim.runner.as_ref().map(|runner| runner.name.clone()),
-            client: None,
-            counted,
-            since,
-            begun: Some(Instant::now()),
+        let running = RunningAttempt {
+            job: facts.job,
+            attempt: facts.attempt,
+            handler: facts.handler.clone(),
             source: facts.source.clone(),
             event_id: facts.event_id.clone(),
-            span: span.clone(),
+            counted,
+            since,
+            runner: claim.runner.clone(),
         };
+        let mut attempt = Attempt::new(running, Some(Arc::clone(handler)));
+        let (key, span) = (attempt.key(), attempt.span.clone());
         if self.stopping {
             let detail = "not begun: the receiver stopped first";
             return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
@@ -368,8 +363,7 @@ impl Flow {
         let _inside = attempt.span.clone().entered();
         let answers = self.configured_for(&attempt).is_some_and(|slots| slots.policy.answers);
         let report = if answers { report.at_once() } else { report };
-        let pause = self.back_off(&attempt, &report);
-        let notice = pause.and_then(|_| self.broken_notice(&attempt));
+        let (pause, notice) = self.back_off(&attempt, &report).unzip();
         // The policy of its handler as it is configured now, even if the attempt began under another one: a
         // restart would know no other.
         let configured = self.configured_for(&attempt);
@@ -379,10 +373,10 @@ impl Flow {
         let Completion { outcome, next, record, .. } = &completion;
         tracing::info!(%outcome, %next, detail = record.detail, "ended");
         self.ends.push(Ending {
-            took: attempt.begun.map(|begun| begun.elapsed()),
+            took: attempt.begun.as_ref().map(|(_, begun)| begun.elapsed()),
             traffic,
-            notice,
-            _ack: attempt.client.as_ref().map(|_| self.acks.add(attempt.key)),
+            notice: notice.flatten(),
+            _ack: attempt.client.as_ref().map(|_| self.acks.add(attempt.key())),
             completion: Arc::new(completion),
             attempt,
         });
@@ -390,57 +384,51 @@ impl Flow {
 
     /// The handler of an attempt as it is configured now.
     fn configured_for(&self, attempt: &Attempt) -> Option<&HandlerSlots> {
-        self.slots.get(&attempt.handler_name)
+        self.slots.handlers.get(&attempt.running.handler)
     }
 
-    /// Starts or continues the back-off of a handler that could not run, and returns the rest of its pause: zero if the
-    /// handler's configuration has changed since. Ends the back-off of a handler that ran.
-    fn back_off(&mut self, attempt: &Attempt, report: &Report) -> Option<Duration> {
-        let handler = &attempt.handler_name;
+    /// Starts or continues the back-off of a handler that could not run. Returns the rest of its pause, which is zero
+    /// if the handler's configuration has changed since, and once for each back-off, after several failures, a
+    /// notice to operators. Ends the back-off of a handler that ran.
+    fn back_off(
+        &mut self,
+        attempt: &Attempt,
+        report: &Report,
+    ) -> Option<(Duration, Option<Notice>)> {
         // An attempt of another configuration says nothing about what the handler runs now.
         let is_current = self.configured_for(attempt).is_some_and(|slots| {
-            attempt.handler.as_ref().is_none_or(|begun| Arc::ptr_eq(begun, &slots.handler))
+            let begun = attempt.begun.as_ref();
+            begun.is_none_or(|(handler, _)| Arc::ptr_eq(handler, &slots.handler))
         });
+        let RunningAttempt { job, handler, source, event_id, .. } = attempt.running.clone();
         if !report.handler_broken {
             // Nor does an attempt that never began.
             if report.outcome != Outcome::NotStarted && is_current {
-                self.slots.get_mut(handler)?.reset_back_off();
+                self.slots.handlers.get_mut(&handler)?.reset_back_off();
             }
             return None;
         }
         if !is_current {
-            return Some(Duration::ZERO);
+            return Some((Duration::ZERO, None));
         }
-        let (pause, tries) = self.slots.back_off(handler, self.clock.monotonic())?;
+        let (pause, tries) = self.slots.back_off(&handler, self.clock.monotonic())?;
         tracing::warn!(seconds = pause.as_secs_f32(), "the handler cannot run and backs off");
         let now = self.clock.now();
-        self.configured_for(attempt)?.traffic.broke(Broken {
+        let slots = self.slots.handlers.get_mut(&handler)?;
+        slots.traffic.broke(Broken {
             handler: handler.clone(),
             cause: attempt::cause(&report.record),
             tries,
             since: now,
-            source: attempt.source.clone(),
-            event_id: attempt.event_id.clone(),
+            source: source.clone(),
+            event_id: event_id.clone(),
             next_try_at: now.after(pause),
         });
-        Some(pause)
-    }
-
-    /// The notice to operators that a handler cannot run, once for each back-off, after several failures.
-    fn broken_notice(&mut self, attempt: &Attempt) -> Option<Notice> {
         // An event of the receiver itself must not cause another such event.
-        let is_internal = attempt.source.as_str() == INTERNAL_SOURCE;
-        let handler = &attempt.handler_name;
-        let slots = self.slots.get_mut(handler).filter(|_| !is_internal)?;
-        if !slots.backoff.report_once(notify::BROKEN_AFTER) {
-            return None;
-        }
-        let job = NoticeJob {
-            job: attempt.key.job,
-            source: attempt.source.clone(),
-            event_id: attempt.event_id.clone(),
-        };
-        Some(notify::broken(attempt.handler_name.clone(), job, self.clock.now()))
+        let is_due =
+            source.as_str() != INTERNAL_SOURCE && slots.backoff.report_once(notify::BROKEN_AFTER);
+        let job = NoticeJob { job, source, event_id };
+        Some((pause, is_due.then(|| notify::broken(handler, job, now))))
     }
 
     /// Waits for the running forwards, and cancels those that still run after the wait. Commands continue without

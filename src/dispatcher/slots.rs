@@ -17,9 +17,6 @@ use crate::traffic::{HandlerTraffic, Traffic};
 use super::backoff::Backoff;
 use super::worker::Worker;
 
-/// The pause between a claim that failed and the next one of the same handler.
-const CLAIM_PAUSE: Duration = Duration::from_secs(1);
-
 /// A configured handler.
 #[derive(Debug)]
 pub(super) struct HandlerSlots {
@@ -85,10 +82,7 @@ impl HandlerSlots {
 
     /// The runner of its commands; `None` for a forward.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
-        match &*self.handler {
-            Handler::Command(command) => Some(&command.runner),
-            Handler::Forward(_) => None,
-        }
+        self.handler.command().map(|command| &command.runner)
     }
 }
 
@@ -102,7 +96,8 @@ pub(super) struct PendingClaim {
 /// All handlers, and the limit on their slots together.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    handlers: BTreeMap<Name, HandlerSlots>,
+    /// The handlers as they are configured now.
+    pub(super) handlers: BTreeMap<Name, HandlerSlots>,
     /// The slots taken by claims, and by attempts whose end has not been sent to the store yet. A removed handler may
     /// still have some.
     taken: BTreeMap<Name, usize>,
@@ -145,20 +140,6 @@ impl Slots {
             };
             self.handlers.insert(name, slots);
         }
-    }
-
-    pub(super) fn configured(&self) -> impl Iterator<Item = (&Name, &HandlerSlots)> {
-        self.handlers.iter()
-    }
-
-    /// A handler as it is configured now.
-    pub(super) fn get(&self, handler: &Name) -> Option<&HandlerSlots> {
-        self.handlers.get(handler)
-    }
-
-    /// As [`Slots::get`].
-    pub(super) fn get_mut(&mut self, handler: &Name) -> Option<&mut HandlerSlots> {
-        self.handlers.get_mut(handler)
     }
 
     /// Takes the slots of the next claim that may be made now. `capacities` says how many attempts each runner can
@@ -254,17 +235,13 @@ impl Slots {
 
     /// Notes that a claim got `got` jobs.
     pub(super) fn finish_claim(&mut self, claim: &Claim, got: usize) {
-        self.give_back(claim, claim.limit - got);
+        self.free(&claim.handler, claim.limit - got);
+        if let Some(runner) = &claim.runner {
+            self.forget_attempts(&runner.name, claim.limit - got);
+        }
         if let Some(slots) = self.handlers.get_mut(&claim.handler) {
             slots.last_claim_full = got == claim.limit;
             slots.may_have_jobs |= slots.last_claim_full;
-        }
-    }
-
-    fn give_back(&mut self, claim: &Claim, count: usize) {
-        self.free(&claim.handler, count);
-        if let Some(runner) = &claim.runner {
-            self.forget_attempts(&runner.name, count);
         }
     }
 
@@ -279,23 +256,14 @@ impl Slots {
         }
     }
 
-    /// Notes that the handler's rate lets no other attempt start for so long: until then it claims nothing, and then
-    /// it claims again.
+    /// Notes that the handler claims nothing for so long after this claim, because its rate lets no other attempt start
+    /// or because the claim failed, and then claims again.
     pub(super) fn pause(&mut self, claim: &Claim, pause: Option<Duration>, now: Duration) {
         // A reload may have changed the rate since the claim was made.
         if let (Some(slots), Some(pause)) = (self.handlers.get_mut(&claim.handler), pause)
             && slots.rate == claim.rate
         {
             slots.no_claim_before = slots.no_claim_before.max(now + pause);
-            slots.may_have_jobs = true;
-        }
-    }
-
-    /// Notes that a claim failed: its handler claims nothing for [`CLAIM_PAUSE`].
-    pub(super) fn fail_claim(&mut self, claim: &Claim, now: Duration) {
-        self.give_back(claim, claim.limit);
-        if let Some(slots) = self.handlers.get_mut(&claim.handler) {
-            slots.no_claim_before = now + CLAIM_PAUSE;
             slots.may_have_jobs = true;
         }
     }
@@ -451,7 +419,7 @@ mod tests {
         // This one was committed first, when there were more jobs.
         slots.set_due(&name(0), 1, None);
         slots.finish_claim(&claim(0, 1, None), 1);
-        assert_eq!(slots.get(&name(0)).unwrap().due, Some(Timestamp(7)));
+        assert_eq!(slots.handlers.get(&name(0)).unwrap().due, Some(Timestamp(7)));
         assert_eq!(next(&mut slots, NOW), Some((0, 1)));
         slots.finish_claim(&claim(0, 1, None), 0);
         assert_eq!(next(&mut slots, NOW), None, "no job is left");
@@ -462,12 +430,13 @@ mod tests {
         let mut slots = slots(64, &[3, 1]);
         assert_eq!(fill(&mut slots, NOW), [(0, 3), (1, 1)]);
         slots.release(&name(0));
-        slots.fail_claim(&claim(0, 2, None), NOW);
+        slots.finish_claim(&claim(0, 2, None), 0);
+        slots.pause(&claim(0, 2, None), Some(SECOND), NOW);
         slots.expect_jobs();
-        let half = CLAIM_PAUSE / 2;
+        let half = SECOND / 2;
         assert_eq!(next(&mut slots, NOW + half), None, "though all its slots are free");
         assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW + half), Some(half));
-        assert_eq!(next(&mut slots, NOW + CLAIM_PAUSE), Some((0, 3)));
+        assert_eq!(next(&mut slots, NOW + SECOND), Some((0, 3)));
     }
 
     #[test]
@@ -602,16 +571,15 @@ mod tests {
         assert_eq!(next(&mut slots, NOW + SECOND / 2), None);
         assert_eq!(slots.time_to_next_claim(Timestamp(0), NOW), Some(SECOND));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 1)]);
-        slots.get_mut(&name(0)).unwrap().reset_back_off();
+        slots.handlers.get_mut(&name(0)).unwrap().reset_back_off();
         slots.release(&name(0));
         assert_eq!(fill(&mut slots, NOW + SECOND), [(0, 8)]);
     }
 
     #[test]
     fn slots_that_a_removed_handler_has_taken_count_until_they_are_free() {
-        let names = |slots: &Slots| -> Vec<String> {
-            slots.configured().map(|(name, _)| name.to_string()).collect()
-        };
+        let names =
+            |slots: &Slots| -> Vec<String> { slots.handlers.keys().map(Name::to_string).collect() };
         let limits = Limits { jobs_in_flight_count: 5, ..Limits::default() };
         let reload = |slots: &mut Slots, workers| {
             slots.reload(workers, &limits);
@@ -650,7 +618,7 @@ mod tests {
     fn a_reload_lets_a_handler_that_cannot_run_try_at_once() {
         let mut slots = slots(64, &[1, 1]);
         fill(&mut slots, NOW);
-        let before = Arc::clone(&slots.get(&name(0)).unwrap().handler);
+        let before = Arc::clone(&slots.handlers.get(&name(0)).unwrap().handler);
         for index in [0, 1] {
             assert_eq!(slots.back_off(&name(index), NOW), Some((SECOND, 1)));
             slots.release(&name(index));
@@ -660,7 +628,10 @@ mod tests {
             forward.timeout = 2 * SECOND;
         }
         reload(&mut slots, vec![forward(0, 1), changed]);
-        assert!(Arc::ptr_eq(&before, &slots.get(&name(0)).unwrap().handler), "it is the same");
+        assert!(
+            Arc::ptr_eq(&before, &slots.handlers.get(&name(0)).unwrap().handler),
+            "it is the same"
+        );
         assert_eq!(fill(&mut slots, NOW), [(0, 1), (1, 1)]);
         assert_eq!(
             slots.back_off(&name(0), NOW),

@@ -8,17 +8,14 @@ use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::{Error, Jobs, RunningAttempt};
 
-/// What earlier receivers left, and the number of this one.
-pub(super) struct Left {
-    /// The attempts whose ends only a runner knows.
-    pub(super) running: Vec<RunningAttempt>,
-    /// The number of this receiver (R3).
-    pub(super) epoch: u64,
-}
-
 /// Settles the attempts that a crash cut off. Returns once that is committed, however long it takes: a claim
-/// before that could run a job whose last attempt is not settled. Tries again every `pause`.
-pub(super) async fn recover(store: &Jobs, policies: Vec<(Name, Policy)>, pause: Duration) -> Left {
+/// before that could run a job whose last attempt is not settled. Tries again every `pause`. Returns the attempts whose
+/// ends only a runner knows, and the number of this receiver (R3).
+pub(super) async fn recover(
+    store: &Jobs,
+    policies: Vec<(Name, Policy)>,
+    pause: Duration,
+) -> (Vec<RunningAttempt>, u64) {
     loop {
         match once(store, policies.clone()).await {
             Ok(left) => return left,
@@ -28,7 +25,10 @@ pub(super) async fn recover(store: &Jobs, policies: Vec<(Name, Policy)>, pause: 
     }
 }
 
-async fn once(store: &Jobs, policies: Vec<(Name, Policy)>) -> Result<Left, Error> {
+async fn once(
+    store: &Jobs,
+    policies: Vec<(Name, Policy)>,
+) -> Result<(Vec<RunningAttempt>, u64), Error> {
     let recovered = store.recover(policies).await?;
     for (job, attempt, state) in recovered.unknown {
         tracing::warn!(%job, attempt, %state, "the outcome of an attempt that was cut off is unknown");
@@ -36,5 +36,5 @@ async fn once(store: &Jobs, policies: Vec<(Name, Policy)>) -> Result<Left, Error
     if recovered.orphaned > 0 {
         tracing::warn!(jobs = recovered.orphaned, "held: their handler is not configured");
     }
-    Ok(Left { running: store.running().await?, epoch: store.raise_epoch().await? })
+    Ok((store.running().await?, store.raise_epoch().await?))
 }

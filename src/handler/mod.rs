@@ -30,6 +30,15 @@ pub enum Handler {
     Forward(ForwardSettings),
 }
 
+impl Handler {
+    pub fn command(&self) -> Option<&Command> {
+        match self {
+            Handler::Command(command) => Some(command),
+            Handler::Forward(_) => None,
+        }
+    }
+}
+
 /// How an attempt ended, as its handler saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -73,8 +82,8 @@ impl Report {
 
     /// The report for a client that waits for an answer: an attempt that cannot run now has failed.
     pub(crate) fn at_once(self) -> Self {
-        if self.handler_broken || self.value_refused {
-            Report { outcome: Outcome::Failed, handler_broken: false, value_refused: false, ..self }
+        if self.handler_broken {
+            Report { outcome: Outcome::Failed, handler_broken: false, ..self }
         } else {
             self
         }

@@ -23,7 +23,7 @@ use crate::runner::message::{CommandDigest, Key, Stream};
 use crate::store::OutputExcerpt;
 
 use super::runner_client::{
-    CannotAsk, CannotLoad, Capacity, ClientSettings, Place, RunnerClient, RunnerLoad, RunnerStatus,
+    CannotAsk, CannotLoad, Capacity, Place, RunnerClient, RunnerLoad, RunnerStatus,
 };
 
 /// How runners are reached.
@@ -91,7 +91,9 @@ impl RunnerPool {
         if let Some(client) = state.all.get(name) {
             return client.clone();
         }
-        let client = RunnerClient::new(self.settings_of(name), self.shared.capacities.clone());
+        let Shared { settings, capacities, .. } = &*self.shared;
+        let place = settings.place_of(name);
+        let client = RunnerClient::new(name.clone(), place, settings.store, capacities.clone());
         state.all.insert(name.clone(), client.clone());
         if let Some(epoch) = state.epoch {
             client.connect(epoch);
@@ -139,7 +141,7 @@ impl RunnerPool {
         &self,
         commands: &[(RunnerName, CommandDigest)],
         wait: Duration,
-    ) -> Result<Vec<(RunnerName, RunnerLoad)>, NotLoaded> {
+    ) -> Result<Vec<(RunnerName, Option<RunnerLoad>)>, NotLoaded> {
         let asked: BTreeMap<RunnerName, Option<RunnerClient>> = {
             let state = self.lock();
             let needed = state.needed().map(|(name, _)| name);
@@ -151,7 +153,7 @@ impl RunnerPool {
             let own: Vec<CommandDigest> = own.map(|(_, command)| command.clone()).collect();
             let loaded = match client {
                 Some(client) => client.load(&own, wait).await,
-                None => Ok(RunnerLoad::without_runner()),
+                None => Ok(None),
             };
             match loaded {
                 Ok(load) => Ok((runner, load)),
@@ -199,25 +201,25 @@ impl RunnerPool {
         }
     }
 
-    fn settings_of(&self, name: &RunnerName) -> ClientSettings {
-        let PoolSettings { runners, database, store } = &self.shared.settings;
-        let place = match runners {
+    /// A panic elsewhere leaves no change half done here.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PoolSettings {
+    fn place_of(&self, name: &RunnerName) -> Place {
+        match &self.runners {
             Runners::In(folder) => Place::Service(folder::named_socket(folder, name)),
             Runners::BesideStore(_) if !name.is_default() => Place::Nowhere,
             Runners::BesideStore(launch) => {
-                let socket = folder::socket(&folder::of(database));
+                let socket = folder::socket(&folder::of(&self.database));
                 match launch.clone() {
                     Some(launch) => Place::Launched(socket, launch),
                     None => Place::Service(socket),
                 }
             }
-        };
-        ClientSettings { name: name.clone(), place, store: *store }
-    }
-
-    /// A panic elsewhere leaves no change half done here.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        }
     }
 }
 

@@ -115,7 +115,7 @@ impl FromStr for Incarnation {
 json_text!(Incarnation);
 
 /// The runner that an attempt is claimed for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Runner {
     pub name: RunnerName,
     pub incarnation: Incarnation,

@@ -30,5 +30,5 @@ pub use text::BadText;
 pub use time::Timestamp;
 pub use words::{
     DeadReason, DropReason, GroupRule, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome,
-    ReplayGuard, State, UnknownWord,
+    ReplayGuard, Shape, State, UnknownWord,
 };

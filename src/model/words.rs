@@ -87,6 +87,28 @@ words! {
 }
 
 words! {
+    /// What a value's text may look like.
+    Shape {
+        /// No control character.
+        Line = "line",
+        /// The same, but for newlines and tabs.
+        Text = "text",
+        /// `[A-Za-z0-9][A-Za-z0-9._-]*`
+        Word = "word",
+        /// A name of git's: a word that may also have `/@+#=`, and that `git check-ref-format` would take.
+        Ref = "ref",
+        /// 40 or 64 hexadecimal digits.
+        Sha = "sha",
+        /// A number of 64 bits, as it is usually written.
+        Int = "int",
+        /// A link without a space or a quote.
+        Url = "url",
+        /// Any JSON, as it is written.
+        Json = "json",
+    }
+}
+
+words! {
     /// Why a job waits for the operator.
     HeldReason {
         /// An attempt ended without a report.

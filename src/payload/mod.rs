@@ -3,6 +3,7 @@
 //! Must stay true: what two readers could read differently is no value, and what is kept of one event is bounded.
 
 mod near;
+mod pattern;
 mod pointer;
 pub(crate) mod walk;
 
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use near::nearest_place;
+pub use pattern::Pattern;
 pub use pointer::Pointer;
 
 use crate::model::{Headers, is_header_name};
@@ -86,15 +88,16 @@ pub enum Found {
     /// A number of JSON, as it is written.
     Number(String),
     Bool(bool),
-    /// A list or an object, as it is written.
+    /// A list or an object, as it is written; any value for [`Wanted::as_written`].
     Json(String),
 }
 
 impl Found {
     /// The value of a JSON text; `None` for null.
-    pub(crate) fn of(raw: &str) -> Result<Option<Self>, Unclear> {
+    pub(crate) fn of(raw: &str, as_written: bool) -> Result<Option<Self>, Unclear> {
         Ok(Some(match raw.as_bytes().first() {
             Some(b'n') => return Ok(None),
+            _ if as_written => Found::Json(raw.to_owned()),
             Some(b't') => Found::Bool(true),
             Some(b'f') => Found::Bool(false),
             // A surrogate without its other half cannot be decoded.
@@ -102,6 +105,13 @@ impl Found {
             Some(b'[' | b'{') => Found::Json(raw.to_owned()),
             _ => Found::Number(raw.to_owned()),
         }))
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Found::Text(text) | Found::Number(text) | Found::Json(text) => text,
+            Found::Bool(_) => "",
+        }
     }
 }
 
@@ -121,100 +131,77 @@ pub enum Unclear {
 /// What stands at one place: nothing where it is absent or null, and several values where a step means any element.
 pub type Reading = Result<Vec<Found>, Unclear>;
 
-/// What stands at `places`, in their order, in one pass over the body. At most `most_bytes` are kept of it.
-pub fn read(event: &Event<'_>, places: &[&Place], most_bytes: usize) -> Vec<Reading> {
-    let mut found = Kept { readings: vec![Ok(Vec::new()); places.len()], left: most_bytes };
-    let (mut slots, mut pointers) = (Vec::new(), Vec::new());
-    for (slot, place) in places.iter().enumerate() {
-        match place {
-            Place::Type => found.keep(slot, Found::Text(event.event_type.to_owned())),
-            Place::Id => found.keep(slot, Found::Text(event.id.to_owned())),
-            Place::Header(name) => found.only(slot, event.headers.all(name).map(header_text)),
-            Place::Form(field) => found.only(slot, fields(event.body, field).map(form_text)),
-            Place::Json(pointer) => {
-                slots.push(slot);
-                pointers.push(pointer);
+/// A place to read.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'p> {
+    pub place: &'p Place,
+    /// Any value of the body's JSON is a [`Found::Json`].
+    pub as_written: bool,
+    /// The most that is kept of one value.
+    pub most_bytes: usize,
+}
+
+impl<'p> From<&'p Place> for Wanted<'p> {
+    fn from(place: &'p Place) -> Self {
+        Wanted { place, as_written: false, most_bytes: usize::MAX }
+    }
+}
+
+/// What stands at these places, in their order, in one pass over the body. At most `most_bytes` are kept of it.
+pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<Reading> {
+    let mut readings: Vec<Reading> = vec![Ok(Vec::new()); wanted.len()];
+    let mut left = most_bytes;
+    let mut keep = |slot: usize, value: Result<Option<Found>, Unclear>| {
+        let unclear = match (value, &mut readings[slot]) {
+            (Ok(None), _) | (Ok(_), Err(_)) => return,
+            (Ok(Some(found)), Ok(values)) => {
+                let bytes = found.text().len();
+                // A value counts for more than its text, or a list of a million empty ones would be free.
+                let rest = left.checked_sub(bytes + size_of::<Found>());
+                if let Some(rest) = rest.filter(|_| bytes <= wanted[slot].most_bytes) {
+                    left = rest;
+                    return values.push(found);
+                }
+                Unclear::TooLarge
             }
+            (Err(unclear), _) => unclear,
+        };
+        readings[slot] = Err(unclear);
+    };
+    let mut pointers = Vec::new();
+    for (slot, Wanted { place, .. }) in wanted.iter().enumerate() {
+        match place {
+            Place::Type => keep(slot, Ok(Some(Found::Text(event.event_type.to_owned())))),
+            Place::Id => keep(slot, Ok(Some(Found::Text(event.id.to_owned())))),
+            Place::Header(name) => {
+                let text = |value| std::str::from_utf8(value).or(Err(Unclear::NotText));
+                let value = one(event.headers.all(name)).and_then(|one| one.map(text).transpose());
+                keep(slot, value.map(|one| one.map(|text| Found::Text(text.to_owned()))));
+            }
+            Place::Form(field) => {
+                let value = one(fields(event.body, field));
+                keep(slot, value.map(|one| one.map(|text| Found::Text(text.into_owned()))));
+            }
+            Place::Json(pointer) => pointers.push((slot, pointer)),
         }
     }
-    if pointers.is_empty() {
-        return found.readings;
-    }
-    let json = json_of(event.body, event.form_field);
+    let json = json_of(event.body, event.form_field).filter(|_| !pointers.is_empty());
     let is_json = json.is_some_and(|json| {
-        walk::walk(&json, pointers, &mut InSlots { slots: &slots, found: &mut found })
+        walk::walk(&json, pointers.iter().copied(), |slot, raw| {
+            let raw = raw.or(Err(Unclear::Twice));
+            keep(slot, raw.and_then(|raw| Found::of(raw, wanted[slot].as_written)));
+        })
     });
     if !is_json {
-        slots.iter().for_each(|slot| found.readings[*slot] = Err(Unclear::NotJson));
+        pointers.into_iter().for_each(|(slot, _)| readings[slot] = Err(Unclear::NotJson));
     }
-    found.readings
+    readings
 }
 
-fn header_text(value: &[u8]) -> Result<Found, Unclear> {
-    std::str::from_utf8(value).map(|text| Found::Text(text.to_owned())).or(Err(Unclear::NotText))
-}
-
-fn form_text(value: Cow<'_, str>) -> Result<Found, Unclear> {
-    Ok(Found::Text(value.into_owned()))
-}
-
-struct Kept {
-    readings: Vec<Reading>,
-    /// How many more bytes may be kept.
-    left: usize,
-}
-
-impl Kept {
-    fn keep(&mut self, slot: usize, found: Found) {
-        let bytes = match &found {
-            Found::Text(text) | Found::Number(text) | Found::Json(text) => text.len(),
-            Found::Bool(_) => 0,
-        };
-        // A value counts for more than its text, or a list of a million empty ones would be free.
-        let left = self.left.checked_sub(bytes + size_of::<Found>());
-        match (&mut self.readings[slot], left) {
-            (Ok(values), Some(left)) => {
-                values.push(found);
-                self.left = left;
-            }
-            (reading @ Ok(_), None) => *reading = Err(Unclear::TooLarge),
-            (Err(_), _) => {}
-        }
-    }
-
-    /// Keeps the one value; two leave open which is meant.
-    fn only(&mut self, slot: usize, values: impl Iterator<Item = Result<Found, Unclear>>) {
-        for value in values {
-            match value {
-                Ok(_) if self.readings[slot] != Ok(Vec::new()) => {
-                    self.readings[slot] = Err(Unclear::Twice);
-                }
-                Ok(found) => self.keep(slot, found),
-                Err(unclear) => self.readings[slot] = Err(unclear),
-            }
-        }
-    }
-}
-
-/// Keeps the values of a walk for the places whose pointers it follows.
-struct InSlots<'k> {
-    slots: &'k [usize],
-    found: &'k mut Kept,
-}
-
-impl walk::Sink for InSlots<'_> {
-    fn value(&mut self, slot: usize, raw: &str) {
-        let slot = self.slots[slot];
-        match Found::of(raw) {
-            Ok(Some(value)) => self.found.keep(slot, value),
-            Ok(None) => {}
-            Err(unclear) => self.found.readings[slot] = Err(unclear),
-        }
-    }
-
-    fn twice(&mut self, slot: usize) {
-        self.found.readings[self.slots[slot]] = Err(Unclear::Twice);
-    }
+/// The one item; two leave open which is meant.
+pub(crate) fn one<T>(mut items: impl Iterator<Item = T>) -> Result<Option<T>, Unclear> {
+    let first = items.next();
+    items.next().map_or(Ok(first), |_| Err(Unclear::Twice))
 }
 
 /// Whether a body begins as JSON does. Its bytes decide, because the signature covers them; it does not cover the
@@ -235,9 +222,7 @@ pub(crate) fn fields<'b>(body: &'b [u8], name: &str) -> impl Iterator<Item = Cow
 pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     match form_field {
         Some(field) if !begins_as_json(body) => {
-            let mut values = fields(body, field);
-            let value = values.next()?;
-            values.next().is_none().then(|| match value {
+            one(fields(body, field)).ok()?.map(|value| match value {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
                 Cow::Owned(text) => Cow::Owned(text.into_bytes()),
             })
@@ -264,7 +249,8 @@ mod tests {
             body: body.as_bytes(),
             form_field: Some("payload"),
         };
-        read(&event, &[&Place::parse(place).unwrap()], 200).remove(0)
+        let place = Place::parse(place).unwrap();
+        read(&event, &[(&place).into()], 200).remove(0)
     }
 
     #[test]
@@ -298,9 +284,28 @@ mod tests {
             (r#"{"a":1,"a":1}"#, "/a", Err(Unclear::Twice)),
             (r#"[{"a":1},{"a":1,"a":2}]"#, "/*/a", Err(Unclear::Twice)),
             (r#"{"a":"\ud800"}"#, "/a", Err(Unclear::NotText)),
+            (r#"{"a":1e999}"#, "/a", Ok(vec![Found::Number("1e999".into())])),
+            (r#"{"a":1e999,"b":"s"}"#, "/a/x", Ok(vec![])),
         ] {
             assert_eq!(reading(body, place), wanted, "{body} {place}");
         }
+    }
+
+    #[test]
+    fn a_value_that_fits_no_type_does_not_hide_its_neighbours() {
+        let body = r#"{"n":1e999,"s":"\ud800","l":[-1e999,{"v":"a"}],"v":"b"}"#;
+        let places = ["/n/x", "/s/x", "/l/*/v", "/v"].map(|place| Place::parse(place).unwrap());
+        let headers = Headers::new();
+        let event = Event {
+            id: "e1",
+            event_type: "push",
+            headers: &headers,
+            body: body.as_bytes(),
+            form_field: None,
+        };
+        let wanted = places.each_ref().map(Wanted::from);
+        let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);
+        assert_eq!(read(&event, &wanted, 200), [Ok(vec![]), Ok(vec![]), text("a"), text("b")]);
     }
 
     #[test]

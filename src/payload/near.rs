@@ -18,44 +18,36 @@ pub fn nearest_place(event: &Event<'_>, wanted: &Place) -> Option<String> {
     let json = json_of(event.body, event.form_field).filter(|json| json.len() <= BODY_BYTES)?;
     let wanted = pointer.to_string();
     let most = 1 + wanted.len() / 4;
-    let mut near = Near { longest: 4 * (wanted.len() + most), found: BTreeSet::new() };
-    near.collect(&serde_json::from_slice(&json).ok()?, "");
-    let found = near.found;
+    let mut found = BTreeSet::new();
+    collect(&serde_json::from_slice(&json).ok()?, "", 4 * (wanted.len() + most), &mut found);
     let like = found.into_iter().map(|place| (strsim::damerau_levenshtein(&wanted, &place), place));
     like.filter(|(distance, _)| *distance <= most).min().map(|(_, place)| place)
 }
 
-/// Places that may be near.
-struct Near {
-    /// In bytes: what is longer is not near, and is not even put together.
-    longest: usize,
-    found: BTreeSet<String>,
-}
-
-impl Near {
-    fn collect(&mut self, value: &Value, path: &str) {
-        if self.found.len() >= PLACES {
-            return;
-        }
-        match value {
-            Value::Object(members) => {
-                for (name, member) in members {
-                    if path.len() + name.len() < self.longest {
-                        let step = name.replace('~', "~0").replace('/', "~1");
-                        self.collect(member, &format!("{path}/{step}"));
-                    }
+/// Adds the places in a value at `path` that may be near. What is `longest` or more bytes long is not, and is not even
+/// put together.
+fn collect(value: &Value, path: &str, longest: usize, found: &mut BTreeSet<String>) {
+    if found.len() >= PLACES {
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                if path.len() + name.len() < longest {
+                    let step = name.replace('~', "~0").replace('/', "~1");
+                    collect(member, &format!("{path}/{step}"), longest, found);
                 }
             }
-            Value::Array(elements) if path.len() < self.longest => {
-                let path = format!("{path}/*");
-                elements.iter().for_each(|element| self.collect(element, &path));
-            }
-            Value::Null => return,
-            Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
-        if !path.is_empty() {
-            self.found.insert(path.to_owned());
+        Value::Array(elements) if path.len() < longest => {
+            let path = format!("{path}/*");
+            elements.iter().for_each(|element| collect(element, &path, longest, found));
         }
+        Value::Null => return,
+        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    if !path.is_empty() {
+        found.insert(path.to_owned());
     }
 }
 

@@ -2,154 +2,181 @@
 //! body of 25 MiB needs no tree.
 //!
 //! Must stay true: if two readers could read a text differently, no value is reported. A member that occurs twice
-//! is [`Sink::twice`], and a text with something after its JSON does not count as JSON.
+//! is [`Twice`], and a text with something after its JSON does not count as JSON. A skipped number or text
+//! is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::Pointer;
 
-/// Takes what a walk finds; `slot` is the pointer's place among those that were asked for.
-pub(crate) trait Sink {
-    /// A value, exactly as written. A pointer with a step `*` may have several.
-    fn value(&mut self, slot: usize, raw: &str);
-    /// The member, or one on the path to it, occurs twice.
-    fn twice(&mut self, slot: usize);
-}
+/// A member, or one on the path to it, occurs twice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Twice;
 
-/// Walks `json` for `pointers`, whose step `*` means any element of a list. False if the text is not exactly one
-/// JSON value; what was found until then means nothing.
+/// Walks `json` for numbered pointers, whose step `*` means any element of a list. `found` gets the pointer's number,
+/// and a value exactly as written or [`Twice`]. False if the text is not exactly one JSON value: then the values handed
+/// over do not count.
 pub(crate) fn walk<'p>(
     json: &[u8],
-    pointers: impl IntoIterator<Item = &'p Pointer>,
-    sink: &mut impl Sink,
+    pointers: impl Iterator<Item = (usize, &'p Pointer)>,
+    found: impl FnMut(usize, Result<&str, Twice>),
 ) -> bool {
-    let target = |(slot, pointer): (usize, &'p Pointer)| Target { slot, steps: pointer.steps() };
-    let targets = pointers.into_iter().enumerate().map(target).collect();
-    let mut reader = serde_json::Deserializer::from_slice(json);
-    Walk { targets, sink }.deserialize(&mut reader).is_ok() && reader.end().is_ok()
+    let targets = pointers.map(|(slot, pointer)| (slot, pointer.steps())).collect();
+    let mut walk = Walk { rest: json, found };
+    walk.value(targets).is_some() && walk.peek().is_none()
 }
 
-/// The remaining steps of a pointer.
-#[derive(Clone, Copy)]
-struct Target<'p> {
-    slot: usize,
-    steps: &'p [String],
-}
-
-/// Reads one JSON value for the targets that are in it or end at it.
-struct Walk<'p, 's, S> {
-    targets: Vec<Target<'p>>,
-    sink: &'s mut S,
-}
-
-impl<'p, S> Walk<'p, '_, S> {
-    /// The targets whose next step fits, with that step removed.
-    fn through(&self, fits: impl Fn(&str) -> bool) -> Vec<Target<'p>> {
-        let take = |target: &Target<'p>| match target.steps {
-            [first, rest @ ..] if fits(first) => Some(Target { slot: target.slot, steps: rest }),
-            _ => None,
+/// The one value at each pointer as it is written; `Ok(None)` where nothing or null stands. `None` if the text is
+/// not exactly one JSON value.
+pub(crate) fn written(
+    json: &[u8],
+    pointers: &[&Pointer],
+) -> Option<Vec<Result<Option<String>, Twice>>> {
+    let mut values = vec![Ok(None); pointers.len()];
+    let is_json = walk(json, pointers.iter().copied().enumerate(), |slot, raw| {
+        values[slot] = match (raw, &values[slot]) {
+            (Ok("null"), Ok(None)) => Ok(None),
+            (Ok(raw), Ok(None)) => Ok(Some(raw.to_owned())),
+            // Two elements of a list, for a step `*`, leave open which is meant too.
+            _ => Err(Twice),
         };
-        self.targets.iter().filter_map(take).collect()
-    }
+    });
+    is_json.then_some(values)
 }
 
-impl<'de, S: Sink> DeserializeSeed<'de> for Walk<'_, '_, S> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        if self.targets.iter().all(|target| !target.steps.is_empty()) {
-            return reader.deserialize_any(self);
+/// Hands over the name and the text of each member that is `wanted`, as written. False if the text is not exactly one
+/// JSON object: then the members handed over do not count.
+pub(crate) fn members(
+    json: &[u8],
+    wanted: impl Fn(&str) -> bool,
+    mut found: impl FnMut(&str, &str),
+) -> bool {
+    let mut walk = Walk { rest: json, found: () };
+    let read = |walk: &mut Walk<'_, ()>| {
+        let name = walk.name()?;
+        if !wanted(&name) {
+            return walk.read::<IgnoredAny>().map(drop);
         }
-        // At least one pointer ends here. If another continues into this value, its text is parsed
-        // a second time.
-        let raw: &RawValue = serde::Deserialize::deserialize(reader)?;
-        let (here, deeper): (Vec<_>, Vec<_>) =
-            self.targets.into_iter().partition(|target| target.steps.is_empty());
-        for target in here {
-            self.sink.value(target.slot, raw.get());
-        }
-        if !deeper.is_empty() {
-            let mut reader = serde_json::Deserializer::from_str(raw.get());
-            Walk { targets: deeper, sink: self.sink }
-                .deserialize(&mut reader)
-                .map_err(serde::de::Error::custom)?;
-        }
-        Ok(())
-    }
+        found(&name, walk.read::<&RawValue>()?.get());
+        Some(())
+    };
+    walk.peek() == Some(b'{') && walk.items(b'}', read).is_some() && walk.peek().is_none()
 }
 
-impl<'de, S: Sink> Visitor<'de> for Walk<'_, '_, S> {
-    type Value = ();
+/// A pointer's number, and its remaining steps.
+type Target<'p> = (usize, &'p [String]);
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
+struct Walk<'j, F> {
+    /// The unread rest of the text.
+    rest: &'j [u8],
+    found: F,
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen: Vec<usize> = Vec::new();
-        while let Some(name) = map.next_key::<String>()? {
-            let targets = self.through(|step| step == name);
-            let repeated: Vec<usize> = targets
-                .iter()
-                .map(|target| target.slot)
-                .filter(|slot| seen.contains(slot))
-                .collect();
-            if targets.is_empty() || !repeated.is_empty() {
-                repeated.into_iter().for_each(|slot| self.sink.twice(slot));
-                map.next_value::<IgnoredAny>()?;
-            } else {
-                seen.extend(targets.iter().map(|target| target.slot));
-                map.next_value_seed(Walk { targets, sink: &mut *self.sink })?;
+impl<'j, F: FnMut(usize, Result<&str, Twice>)> Walk<'j, F> {
+    /// Reads a value for the targets that end at it or are in it. `None` if it is not JSON.
+    fn value(&mut self, targets: Vec<Target<'_>>) -> Option<()> {
+        let (here, inside): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|(_, steps)| steps.is_empty());
+        if !here.is_empty() {
+            let begin = self.rest;
+            let raw: &RawValue = self.read()?;
+            for (slot, _) in here {
+                (self.found)(slot, Ok(raw.get()));
             }
+            if inside.is_empty() {
+                return Some(());
+            }
+            // Another pointer goes on into this value: it is read a second time.
+            self.rest = begin;
         }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let is_index = |step: &str| step == "*" || step.bytes().all(|byte| byte.is_ascii_digit());
-        if self.through(is_index).is_empty() {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            return Ok(());
+        match self.peek() {
+            Some(b'{') if !inside.is_empty() => self.object(&inside),
+            Some(b'[') if !through(&inside, is_index).is_empty() => self.array(&inside),
+            _ => self.read::<IgnoredAny>().map(drop),
         }
-        for index in 0usize.. {
+    }
+
+    fn object(&mut self, targets: &[Target<'_>]) -> Option<()> {
+        let mut seen: Vec<usize> = Vec::new();
+        self.items(b'}', |walk| {
+            let name = walk.name()?;
+            let mut targets = through(targets, |step| step == name);
+            targets.retain(|(slot, _)| {
+                let is_new = !seen.contains(slot);
+                if is_new {
+                    seen.push(*slot);
+                } else {
+                    (walk.found)(*slot, Err(Twice));
+                }
+                is_new
+            });
+            walk.value(targets)
+        })
+    }
+
+    fn array(&mut self, targets: &[Target<'_>]) -> Option<()> {
+        let mut index = 0_usize;
+        self.items(b']', |walk| {
             let number = index.to_string();
-            let targets = self.through(|step| step == "*" || step == number);
-            let more = if targets.is_empty() {
-                seq.next_element::<IgnoredAny>()?.is_some()
-            } else {
-                seq.next_element_seed(Walk { targets, sink: &mut *self.sink })?.is_some()
-            };
-            if !more {
-                break;
+            index += 1;
+            walk.value(through(targets, |step| step == "*" || step == number))
+        })
+    }
+}
+
+impl<'j, F> Walk<'j, F> {
+    /// Reads an opening bracket, items between commas, and `close`.
+    fn items(&mut self, close: u8, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.rest = self.rest.get(1..)?;
+        if self.take(close) {
+            return Some(());
+        }
+        loop {
+            item(self)?;
+            if !self.take(b',') {
+                return self.take(close).then_some(());
             }
         }
-        Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
+    /// Reads a member's name, and the colon behind it.
+    fn name(&mut self) -> Option<String> {
+        let name = self.read()?;
+        self.take(b':').then_some(name)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
+    /// Reads a value as serde_json does.
+    fn read<T: Deserialize<'j>>(&mut self) -> Option<T> {
+        let mut reader = serde_json::Deserializer::from_slice(self.rest).into_iter();
+        let value = reader.next()?.ok()?;
+        self.rest = &self.rest[reader.byte_offset()..];
+        Some(value)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
+    /// Reads `byte`, if it comes next.
+    fn take(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.rest = &self.rest[usize::from(is_next)..];
+        is_next
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
+    /// The next byte that is not white space of JSON.
+    fn peek(&mut self) -> Option<u8> {
+        while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        self.rest.first().copied()
     }
+}
 
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
+/// The targets whose next step fits, without that step.
+fn through<'p>(targets: &[Target<'p>], fits: impl Fn(&str) -> bool) -> Vec<Target<'p>> {
+    let next = |(slot, steps): &Target<'p>| {
+        let (_, rest) = steps.split_first().filter(|(first, _)| fits(first))?;
+        Some((*slot, rest))
+    };
+    targets.iter().filter_map(next).collect()
 }

@@ -56,16 +56,16 @@ fn samples(name: &str) -> &'static str {
 /// Where an operator finds the names of all of them.
 pub const NAMES: &str = "docs/providers.md names those that are built in";
 
-/// What may be meant by a name that no built-in provider has.
-pub fn help(name: &str) -> String {
-    let near = nearest(name, Scheme::embedded_names());
-    near.map_or_else(|| NAMES.to_owned(), |near| format!("did you mean '{near}'?"))
-}
-
 impl Scheme {
     /// The names of the built-in providers.
     pub fn embedded_names() -> impl Iterator<Item = &'static str> {
         EMBEDDED.iter().map(|(name, _)| *name)
+    }
+
+    /// What may be meant by a name that no built-in provider has.
+    pub fn help(name: &str) -> String {
+        let near = nearest(name, Scheme::embedded_names());
+        near.map_or_else(|| NAMES.to_owned(), |near| format!("did you mean '{near}'?"))
     }
 
     /// The built-in provider `name`, with its samples.

@@ -29,7 +29,8 @@ impl Plan {
             tracing::warn!("{unwise}");
         }
         let signer = |source: &http::Source| {
-            let signer = Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned());
+            let signer =
+                Signer::new(Arc::clone(&source.scheme), source.keys.first().cloned(), None);
             (source.name.clone(), signer)
         };
         // Without a secret they can prove no delivery.

@@ -80,12 +80,12 @@ impl Serving {
         let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
         self.dispatcher.reload(workers, limits.clone()).await?;
-        let told = |(name, load): &(RunnerName, RunnerLoad)| RunnerTold {
+        let told = |(name, load): &(RunnerName, Option<RunnerLoad>)| RunnerTold {
             name: name.clone(),
-            loaded: load.is_loaded(),
+            loaded: load.is_some(),
         };
         let runners = loads.iter().map(told).collect();
-        loads.into_iter().for_each(|(_, load)| load.put_in_use());
+        loads.into_iter().filter_map(|(_, load)| load).for_each(RunnerLoad::put_in_use);
         self.store.admin.set_interest(config.interest());
         self.store.admin.set_judge(sources.judge());
         self.store.admin.set_router(config.router());

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::admin;
 use crate::config::Config;
-use crate::dispatcher::DispatcherHandle;
+use crate::dispatcher::Dispatcher;
 use crate::handler::runner_pool::RunnerPool;
 use crate::http;
 use crate::scrape;
@@ -16,7 +16,7 @@ use crate::systemd::Manager;
 /// A receiver that serves.
 pub struct Serving {
     pub(super) store: Store,
-    pub(super) dispatcher: DispatcherHandle,
+    pub(super) dispatcher: Dispatcher,
     pub(super) admin: admin::Listener,
     pub(super) http: http::Server,
     pub(super) metrics: Option<scrape::Listener>,

@@ -3,7 +3,6 @@
 //! Must stay true: a value is exactly what stands in the event and what its rule allows, or the whole attempt is
 //! refused; it is never cut, escaped or replaced to fit. A refusal names the value and the rule, never the text.
 
-mod pattern;
 mod shape;
 mod template;
 #[cfg(test)]
@@ -14,12 +13,9 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 
 use crate::limits::{VALUE_PATTERN_TEXT_BYTES, VALUES_BYTES};
-use crate::model::{Facts, Name};
-use crate::payload::walk::{Sink, walk};
-use crate::payload::{Event, Found, Place, Pointer, Reading, Unclear, json_of, read};
+use crate::model::{Facts, Name, Shape};
+use crate::payload::{Event, Found, Pattern, Place, Reading, Unclear, Wanted, json_of, read};
 
-pub use pattern::WholePattern;
-pub use shape::Shape;
 pub use template::{Template, Unknown, arguments, is_value_name, text_of};
 
 /// Where a value stands in an event, and what it may be.
@@ -34,7 +30,7 @@ pub struct ValueRule {
     #[serde(rename = "is")]
     pub shape: Option<Shape>,
     #[serde(rename = "match")]
-    pub pattern: Option<WholePattern>,
+    pub pattern: Option<Pattern>,
     /// The beginning that must be there and is cut.
     pub strip: String,
     /// The longest text, behind `strip`.
@@ -88,9 +84,9 @@ impl Values {
 
 /// The name and the text of each value.
 pub fn evaluate(rules: &[ValueRule], event: &Event<'_>) -> Result<Vec<(String, String)>, Refused> {
-    let places: Vec<&Place> = rules.iter().filter_map(|rule| rule.from.as_ref()).collect();
-    let most = |rule: &ValueRule| rule.max_bytes + rule.strip.len() + size_of::<Found>();
-    let mut readings = read(event, &places, rules.iter().map(most).sum()).into_iter();
+    let wanted: Vec<_> = rules.iter().filter_map(ValueRule::wanted).collect();
+    // Each value has a bound, and so all have: one that is too large refuses no other.
+    let mut readings = read(event, &wanted, usize::MAX).into_iter();
     let mut left = VALUES_BYTES;
     let mut texts = Vec::with_capacity(rules.len());
     for rule in rules {
@@ -108,31 +104,12 @@ pub fn evaluate(rules: &[ValueRule], event: &Event<'_>) -> Result<Vec<(String, S
 }
 
 /// A part of the body's JSON, as it is written there.
-pub fn part(pointer: &Pointer, event: &Event<'_>) -> Result<String, Refused> {
-    let refused = |why: &str| Refused::new(PART, why);
-    let mut raw = Raw { text: None, twice: false };
-    let json = json_of(event.body, event.form_field);
-    if !json.is_some_and(|json| walk(&json, [pointer], &mut raw)) {
-        return Err(refused("the body is not JSON"));
-    }
-    match raw {
-        Raw { twice: true, .. } => Err(refused("it is there twice")),
-        Raw { text, .. } => text.ok_or_else(|| refused("nothing is there")),
-    }
-}
-
-struct Raw {
-    text: Option<String>,
-    twice: bool,
-}
-
-impl Sink for Raw {
-    fn value(&mut self, _slot: usize, raw: &str) {
-        self.text = (raw != "null").then(|| raw.to_owned());
-    }
-
-    fn twice(&mut self, _slot: usize) {
-        self.twice = true;
+pub fn part(place: &Place, event: &Event<'_>) -> Result<String, Refused> {
+    let wanted = Wanted { as_written: true, ..place.into() };
+    match read(event, &[wanted], usize::MAX).swap_remove(0).as_deref_mut() {
+        Ok([Found::Json(text)]) => Ok(std::mem::take(text)),
+        Ok(_) => Err(Refused::new(PART, "nothing is there")),
+        Err(unclear) => Err(Refused::new(PART, unclear.to_string())),
     }
 }
 
@@ -154,6 +131,12 @@ fn whole_body(rule: &ValueRule, event: &Event<'_>) -> Reading {
 }
 
 impl ValueRule {
+    fn wanted(&self) -> Option<Wanted<'_>> {
+        let most_bytes = self.max_bytes + self.strip.len();
+        let as_written = self.shape == Some(Shape::Json);
+        self.from.as_ref().map(|place| Wanted { place, as_written, most_bytes })
+    }
+
     /// The text, or the rule that what stands there breaks.
     fn text(&self, reading: Reading) -> Result<String, String> {
         let over = || format!("it is over {} bytes", self.max_bytes);
@@ -165,14 +148,11 @@ impl ValueRule {
         let Some(found) = found.pop() else {
             return self.otherwise.clone().ok_or_else(|| "nothing is there".to_owned());
         };
-        let text = match (found, shape) {
-            (Found::Text(text), Shape::Json) => {
-                serde_json::to_string(&text).map_err(|error| error.to_string())?
-            }
-            (Found::Text(text) | Found::Number(text), _) => text,
-            (Found::Bool(value), _) => value.to_string(),
-            (Found::Json(text), Shape::Json) => text,
-            (Found::Json(_), _) => return Err("it is a list or an object, not 'json'".to_owned()),
+        let text = match found {
+            Found::Text(text) | Found::Number(text) => text,
+            Found::Bool(value) => value.to_string(),
+            Found::Json(text) if shape == Shape::Json => text,
+            Found::Json(_) => return Err("it is a list or an object, not 'json'".to_owned()),
         };
         let Some(text) = text.strip_prefix(&self.strip) else {
             return Err(format!("it does not begin with '{}'", self.strip));
@@ -184,7 +164,8 @@ impl ValueRule {
             return Err(over());
         }
         if !shape.fits(text) {
-            return Err(format!("it is not {shape}"));
+            let article = if shape == Shape::Int { "an" } else { "a" };
+            return Err(format!("it is not {article} '{shape}'"));
         }
         if let Some(pattern) = &self.pattern {
             if text.len() > VALUE_PATTERN_TEXT_BYTES {

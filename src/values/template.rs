@@ -8,13 +8,11 @@ use super::Refused;
 
 /// A text with places for values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(Vec<Part>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Text(String),
-    /// A value's name.
-    Value(String),
+pub struct Template {
+    /// Each value's name, behind the text before it.
+    values: Vec<(String, String)>,
+    /// The text behind the last value.
+    end: String,
 }
 
 /// A name in braces that no value has.
@@ -25,13 +23,12 @@ pub struct Unknown(pub String);
 impl Template {
     /// Splits a text. Braces around anything but a name are text.
     pub fn parse(text: &str, known: impl Fn(&str) -> bool) -> Result<Self, Unknown> {
-        let (mut parts, mut rest, mut plain) = (Vec::new(), text, String::new());
+        let (mut values, mut rest, mut plain) = (Vec::new(), text, String::new());
         while let Some((before, behind)) = rest.split_once('{') {
             plain.push_str(before);
             match behind.split_once('}').filter(|(name, _)| is_value_name(name)) {
                 Some((name, after)) if known(name) => {
-                    parts.push(Part::Text(std::mem::take(&mut plain)));
-                    parts.push(Part::Value(name.to_owned()));
+                    values.push((std::mem::take(&mut plain), name.to_owned()));
                     rest = after;
                 }
                 Some((name, _)) => return Err(Unknown(name.to_owned())),
@@ -42,22 +39,17 @@ impl Template {
             }
         }
         plain.push_str(rest);
-        parts.push(Part::Text(plain));
-        parts.retain(|part| *part != Part::Text(String::new()));
-        Ok(Template(parts))
+        Ok(Template { values, end: plain })
     }
 
     /// A text without values.
     pub fn plain(text: &str) -> Self {
-        Template(vec![Part::Text(text.to_owned())])
+        Template { values: Vec::new(), end: text.to_owned() }
     }
 
     /// The names of its values, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|part| match part {
-            Part::Value(name) => Some(name.as_str()),
-            Part::Text(_) => None,
-        })
+        self.values.iter().map(|(_, name)| name.as_str())
     }
 
     /// The text, with what `put` writes for each value. `put` gets the text before it, and the value's name.
@@ -66,13 +58,11 @@ impl Template {
         mut put: impl FnMut(&mut String, &str) -> Result<(), Refused>,
     ) -> Result<String, Refused> {
         let mut filled = String::new();
-        for part in &self.0 {
-            match part {
-                Part::Text(text) => filled.push_str(text),
-                Part::Value(name) => put(&mut filled, name)?,
-            }
+        for (before, name) in &self.values {
+            filled.push_str(before);
+            put(&mut filled, name)?;
         }
-        Ok(filled)
+        Ok(filled + &self.end)
     }
 }
 

@@ -24,7 +24,7 @@ fn is(shape: Shape) -> ValueRule {
 }
 
 fn matching(pattern: &str) -> ValueRule {
-    ValueRule { pattern: Some(WholePattern::parse(pattern).unwrap()), ..rule("V", "/v") }
+    ValueRule { pattern: Some(Pattern::whole(pattern).unwrap()), ..rule("V", "/v") }
 }
 
 /// The text of the one value, or the rule that it breaks.
@@ -65,7 +65,9 @@ fn a_value_is_exactly_what_stands_there() {
     }
     let json = |body: &str| value(is(Shape::Json), body);
     assert_eq!(json(r#"{"v":[1, {"a" : 2}]}"#).as_deref(), Ok(r#"[1, {"a" : 2}]"#));
-    assert_eq!(json(r#"{"v":"a\"b"}"#).as_deref(), Ok(r#""a\"b""#));
+    for written in [r#""a\"b\u00e4\/""#, "1e999", "true", r#""\ud800""#] {
+        assert_eq!(json(&format!(r#"{{"v": {written} }}"#)).as_deref(), Ok(written));
+    }
     let whole = ValueRule { shape: Some(Shape::Json), ..rule("V", "") };
     assert_eq!(value(whole.clone(), r#"{"a": 1}"#).as_deref(), Ok(r#"{"a": 1}"#));
     assert_eq!(value(whole.clone(), "payload=%5B1%5D").as_deref(), Ok("[1]"));
@@ -143,6 +145,24 @@ fn all_values_together_are_bounded() {
 }
 
 #[test]
+fn a_value_that_is_too_large_is_the_one_that_is_refused() {
+    let body = format!(r#"{{"large":"{}","small":"{}"}}"#, "x".repeat(190), "y".repeat(100));
+    let headers = Headers::new();
+    let event = Event {
+        id: "e",
+        event_type: "t",
+        headers: &headers,
+        body: body.as_bytes(),
+        form_field: None,
+    };
+    // The small one is looked at first, and stands last.
+    let rule = |name, from| ValueRule { max_bytes: 100, ..rule(name, from) };
+    let rules = [rule("SMALL", "/small"), rule("LARGE", "/large")];
+    let refused = evaluate(&rules, &event).unwrap_err();
+    assert_eq!(refused, Refused::new("LARGE", "it is over 100 bytes"));
+}
+
+#[test]
 fn a_pattern_is_for_the_whole_value() {
     for (pattern, text, fits) in [
         ("main|staging", "main", true),
@@ -152,12 +172,12 @@ fn a_pattern_is_for_the_whole_value() {
         ("(?m)^a$", "a\nb", false),
         ("a|ab", "ab", true),
     ] {
-        assert_eq!(WholePattern::parse(pattern).unwrap().matches(text), fits, "{pattern} {text:?}");
+        assert_eq!(Pattern::whole(pattern).unwrap().matches(text), fits, "{pattern} {text:?}");
     }
     for pattern in ["a)|(?:b", "(", "a{1000}{1000}", "(?x)a #"] {
-        assert!(WholePattern::parse(pattern).is_err(), "{pattern}");
+        assert!(Pattern::whole(pattern).is_err(), "{pattern}");
     }
-    assert!(WholePattern::parse("[A-Za-z0-9._-]{1,64}").is_ok());
+    assert!(Pattern::whole("[A-Za-z0-9._-]{1,64}").is_ok());
 }
 
 fn split(text: &str) -> Result<Template, Unknown> {
@@ -195,7 +215,7 @@ fn a_value_in_many_arguments_is_counted_each_time() {
 
 /// The shapes as regular expressions, and what else holds: a second opinion.
 fn fits(shape: Shape, text: &str) -> bool {
-    let whole = |pattern: &str| WholePattern::parse(pattern).unwrap().matches(text);
+    let whole = |pattern: &str| Pattern::whole(pattern).unwrap().matches(text);
     match shape {
         Shape::Word => whole("[A-Za-z0-9][A-Za-z0-9._-]*"),
         Shape::Ref => {
@@ -224,8 +244,8 @@ proptest! {
             "(a|[.]lock|/|[.]){0,5}", "[a\n\t\r\u{0}\u{85}]{0,4}",
         ],
     ) {
-        for (name, shape) in Shape::ALL {
-            prop_assert_eq!(shape.fits(&text), fits(shape, &text), "{} {:?}", name, text);
+        for &shape in Shape::ALL {
+            prop_assert_eq!(shape.fits(&text), fits(shape, &text), "{} {:?}", shape, text);
         }
     }
 

@@ -2,39 +2,31 @@
 //!
 //! `verify`, samples and hints call it. One pass follows the scheme's JSON pointers and skips
 //! everything else, so that a body of 25 MiB needs no extra memory. Must stay true: if two readers
-//! could read a body differently, no value is reported. A repeated member is [`Found::Twice`], and
+//! could read a body differently, no value is reported: a repeated member has none, and
 //! a body with text after its JSON does not count as JSON.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::Digest;
-use crate::payload::walk;
-use crate::payload::{Pointer, fields, json_of};
+use crate::payload::walk::{members, written};
+use crate::payload::{Pointer, fields, json_of, one};
 use crate::provider::place::Place;
 use crate::provider::{Scheme, StampPlace};
 
-/// The value at a JSON pointer or in a form field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// There is no such value, or it is `null`.
-    Absent,
-    /// A string's decoded text, or a whole number exactly as written in the body.
-    Text(String),
-    /// Any other JSON value, exactly as written in the body.
-    Other(String),
-    /// The member, or one on the path to it, occurs twice.
-    Twice,
-}
+/// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands. An `Err` says what
+/// stands there instead.
+pub(super) type Text = Result<Option<String>, &'static str>;
+
+const NOT_TEXT: &str = "neither a string nor a whole number";
+const TWICE: &str = "there twice";
 
 /// The values that a scheme reads from one body.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     body: &'a [u8],
-    values: Vec<(&'a Pointer, Found)>,
+    values: Vec<(&'a Pointer, Text)>,
     is_json: bool,
 }
 
@@ -52,32 +44,34 @@ impl<'a> Facts<'a> {
         });
         let pointers: Vec<&Pointer> = places.chain(&event.subtype).chain(stamp).collect();
         let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
-        let found = json.and_then(|json| follow(&json, &pointers));
+        let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
-        let values = pointers.into_iter().zip(found.unwrap_or_default()).collect();
+        let texts = found.into_iter().flatten().map(|raw| match raw.or(Err(TWICE))? {
+            Some(raw) => text(&raw).ok_or(NOT_TEXT).map(Some),
+            None => Ok(None),
+        });
+        let values = pointers.into_iter().zip(texts).collect();
         Facts { body, values, is_json }
     }
 
-    /// The value at a place in the body; [`Found::Absent`] for headers, digests, and pointers that the
-    /// scheme does not have.
-    pub(super) fn at(&self, place: &Place) -> Found {
+    /// The text at a place in the body; nothing for headers, digests, and pointers that the scheme does not have.
+    pub(super) fn at(&self, place: &Place) -> Text {
         match place {
-            Place::Json(pointer) => self.value(pointer).cloned().unwrap_or(Found::Absent),
-            Place::Form(name) => field(self.body, name),
-            Place::Header(_) | Place::Key(_) | Place::Digest => Found::Absent,
+            Place::Json(pointer) => self.value(pointer).cloned().unwrap_or(Ok(None)),
+            Place::Form(name) => {
+                one(fields(self.body, name)).map(|one| one.map(Cow::into_owned)).or(Err(TWICE))
+            }
+            Place::Header(_) | Place::Key(_) | Place::Digest => Ok(None),
         }
     }
 
     /// The text at `pointer`, if it occurs exactly once and is a string or a whole number.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
-        match self.value(pointer)? {
-            Found::Text(text) => Some(text),
-            Found::Absent | Found::Other(_) | Found::Twice => None,
-        }
+        self.value(pointer)?.as_ref().ok()?.as_deref()
     }
 
-    fn value(&self, pointer: &Pointer) -> Option<&Found> {
-        self.values.iter().find(|(known, _)| *known == pointer).map(|(_, found)| found)
+    fn value(&self, pointer: &Pointer) -> Option<&Text> {
+        self.values.iter().find(|(known, _)| *known == pointer).map(|(_, text)| text)
     }
 
     /// Whether the body, or its form field, is JSON. False if the scheme has no JSON pointer,
@@ -87,44 +81,12 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The value of the field `name` in a form-encoded body.
-fn field(body: &[u8], name: &str) -> Found {
-    let mut values = fields(body, name);
-    match (values.next(), values.next()) {
-        (None, _) => Found::Absent,
-        (Some(value), None) => Found::Text(value.into_owned()),
-        (Some(_), Some(_)) => Found::Twice,
-    }
-}
-
-/// The values at `pointers`, in their order; `None` if the text is not exactly one JSON value.
-pub fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
-    let mut found = vec![Found::Absent; pointers.len()];
-    walk::walk(json, pointers.iter().copied(), &mut found).then_some(found)
-}
-
-impl walk::Sink for Vec<Found> {
-    fn value(&mut self, slot: usize, raw: &str) {
-        // A step `*` of a pointer may lead to several: then no one of them is meant.
-        let value = scalar(raw);
-        self[slot] = if self[slot] == Found::Absent { value } else { Found::Twice };
-    }
-
-    fn twice(&mut self, slot: usize) {
-        self[slot] = Found::Twice;
-    }
-}
-
-fn scalar(raw: &str) -> Found {
-    let whole = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+/// The decoded text of a JSON string, or a whole number as it is written; `None` for any other value.
+pub fn text(raw: &str) -> Option<String> {
+    let is_whole = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match raw.as_bytes().first() {
-        Some(b'n') => Found::Absent,
-        Some(b'"') => match serde_json::from_str(raw) {
-            Ok(text) => Found::Text(text),
-            Err(_) => Found::Other(raw.to_owned()),
-        },
-        _ if whole(raw.strip_prefix('-').unwrap_or(raw)) => Found::Text(raw.to_owned()),
-        _ => Found::Other(raw.to_owned()),
+        Some(b'"') => serde_json::from_str(raw).ok(),
+        _ => is_whole(raw.strip_prefix('-').unwrap_or(raw)).then(|| raw.to_owned()),
     }
 }
 
@@ -136,14 +98,14 @@ pub(super) fn digest_at(
     pointers: &[Pointer],
 ) -> Option<Digest> {
     let json = json_of(body, form_field)?;
-    let found = follow(&json, &pointers.iter().collect::<Vec<_>>())?;
+    let found = written(&json, &pointers.iter().collect::<Vec<_>>())?;
     let mut hash = Sha256::new();
-    for value in &found {
-        let (kind, text) = match value {
-            Found::Absent => (0, ""),
-            Found::Text(text) => (1, text.as_str()),
-            Found::Other(raw) => (2, raw.as_str()),
-            Found::Twice => return None,
+    for value in found {
+        let raw = value.ok()?;
+        let (kind, text) = match raw.as_deref().map(|raw| text(raw).ok_or(raw)) {
+            None => (0, String::new()),
+            Some(Ok(text)) => (1, text),
+            Some(Err(raw)) => (2, raw.to_owned()),
         };
         hash.update([kind]);
         add_part(&mut hash, text.as_bytes());
@@ -162,52 +124,16 @@ pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
 /// name and raw value of each other top-level member, so that two deliveries of one event have one
 /// digest. Values are not normalised: another spelling of the same value gives another digest.
 pub fn digest(body: &[u8], volatile: &[String]) -> Digest {
-    let stable = || {
-        let mut hash = Sha256::new();
-        let mut reader = serde_json::Deserializer::from_slice(body);
-        Members { volatile, hash: &mut hash }.deserialize(&mut reader).ok()?;
-        reader.end().ok()?;
-        Some(hash)
-    };
-    let hash = if volatile.is_empty() { None } else { stable() };
-    let hash = hash.unwrap_or_else(|| Sha256::new_with_prefix(body));
+    let mut hash = Sha256::new();
+    let is_stable = |name: &str| !volatile.iter().any(|own| own == name);
+    let is_object = !volatile.is_empty()
+        && members(body, is_stable, |name, raw| {
+            for text in [name, raw] {
+                add_part(&mut hash, text.as_bytes());
+            }
+        });
+    let hash = if is_object { hash } else { Sha256::new_with_prefix(body) };
     Digest(hash.finalize().into())
-}
-
-/// Hashes the name and raw value of each top-level member that is not volatile.
-struct Members<'a> {
-    volatile: &'a [String],
-    hash: &'a mut Sha256,
-}
-
-impl<'de> DeserializeSeed<'de> for Members<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        reader.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Members<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key::<String>()? {
-            if self.volatile.contains(&name) {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let raw: &RawValue = map.next_value()?;
-            for text in [name.as_str(), raw.get()] {
-                add_part(self.hash, text.as_bytes());
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

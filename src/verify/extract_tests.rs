@@ -10,6 +10,24 @@ use serde_json::Value;
 
 use super::*;
 
+#[derive(Debug, Clone, PartialEq)]
+enum Found {
+    Absent,
+    Text(String),
+    /// As it is written.
+    Other(String),
+    Twice,
+}
+
+fn follow(json: &[u8], pointers: &[&Pointer]) -> Option<Vec<Found>> {
+    let found = |raw: Result<Option<String>, _>| match raw {
+        Ok(None) => Found::Absent,
+        Ok(Some(raw)) => super::text(&raw).map_or(Found::Other(raw), Found::Text),
+        Err(_) => Found::Twice,
+    };
+    Some(written(json, pointers)?.into_iter().map(found).collect())
+}
+
 fn one(json: &str, pointer: &str) -> Option<Found> {
     let pointer = Pointer::parse(pointer).unwrap();
     follow(json.as_bytes(), &[&pointer]).map(|mut found| found.remove(0))
@@ -45,6 +63,23 @@ fn values_are_found_where_the_pointer_says() {
         (r#"{"id":"a","id":"a"}"#, "/id", Some(Found::Twice)),
         (r#"{"id":"a","\u0069d":null}"#, "/id", Some(Found::Twice)),
         (r#"{"a":{"id":"x"},"a":{}}"#, "/a/id", Some(Found::Twice)),
+        (r#"{"n":1e999,"s":"\ud800","id":"a"}"#, "/id", text("a")),
+        (r#"{"n":1e999,"id":"a"}"#, "/n/id", Some(Found::Absent)),
+        (r#"{"s":"\ud800","id":"a"}"#, "/s/id", Some(Found::Absent)),
+        (r#"{"id":1e999}"#, "/id", other("1e999")),
+        (r#"{"id":1e999}"#, "/id/x", Some(Found::Absent)),
+        (r#"{"n":1e,"id":"a"}"#, "/n/id", None),
+        (r#"{"n":01,"id":"a"}"#, "/n/id", None),
+        (r#"{"n":1,,"id":"a"}"#, "/id", None),
+        (r#"{"id":"a",}"#, "/id", None),
+        (r#"{,"id":"a"}"#, "/id", None),
+        (r#"{"id" "a"}"#, "/id", None),
+        (r#"{"n":[1,],"id":"a"}"#, "/n/0", None),
+        (r#"{"n":[1 2],"id":"a"}"#, "/n/0", None),
+        (r#"{"n":[1},"id":"a"}"#, "/n/0", None),
+        (r#"{1:"a"}"#, "/1", None),
+        ("{\"id\":\u{c}\"a\"}", "/id", None),
+        ("\t{ \"id\"\r\n: \"a\" }\n", "/id", text("a")),
         (r#"{"id":"a"}x"#, "/id", None),
         (r#"{"id":"a"}{}"#, "/id", None),
         (r#"{"id":"a""#, "/id", None),

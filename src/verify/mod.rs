@@ -2,7 +2,7 @@
 //! and returns [`Verified`] or [`Rejection`].
 //!
 //! `http` and the `verify` command call [`verify`]; `send`, `demo` and tests call [`sign()`]; forwards
-//! call [`Resigner`]. Must stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes
+//! call [`Signer`]. Must stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes
 //! nothing else; the signature over the raw bytes is checked before the body is parsed; no input
 //! makes this module panic.
 
@@ -20,11 +20,10 @@ use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
 use crate::provider::Scheme;
 use crate::provider::place::{Place, key_text};
-use extract::Found;
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{BodyFacts, read_body, sample};
-pub use sign::{Draft, Resigner, SECRET_BYTES, Signer, can_resign, secret_text, sign};
+pub use sign::{Draft, SECRET_BYTES, Signer, can_resign, secret_text, sign};
 pub use signature::key;
 
 /// A genuine delivery: what the store keeps. Nothing but [`verify`] makes one.
@@ -158,23 +157,16 @@ pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps, without a
 /// static token, which is the secret itself.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
-    only(headers, is_evidence(scheme))
+    let needs = needs(scheme);
+    let token = scheme.signature.as_ref().filter(|_| scheme.template().is_none());
+    let is_secret = |name: &str| token.is_some_and(|signature| listed(&signature.headers, name));
+    only(headers, |name| !is_secret(name) && needs(name))
 }
 
 /// The size of [`evidence`] in bytes, header names included.
 pub fn evidence_bytes(scheme: &Scheme, headers: &Headers) -> u64 {
-    let keep = is_evidence(scheme);
-    let kept = headers.iter().filter(|(name, _)| keep(name));
-    kept.map(|(name, value)| (name.len() + value.len()) as u64).sum()
-}
-
-fn is_evidence(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let needs = needs(scheme);
-    let token = scheme.template().is_none();
-    let secret = move |name: &str| {
-        token && scheme.signature.as_ref().is_some_and(|s| listed(&s.headers, name))
-    };
-    move |name| !secret(name) && needs(name)
+    let kept = evidence(scheme, headers);
+    kept.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }
 
 fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
@@ -203,23 +195,17 @@ fn event_id(
     for place in &scheme.event.ids {
         let text = match place {
             Place::Header(name) => header(headers, name),
-            Place::Key(name) => match header(headers, name) {
-                Some(value) => Some(key_text(&value).ok_or_else(|| {
-                    bad(format!("the key, {place}, is neither bare nor a string in quotes"))
-                })?),
-                None => None,
-            },
+            Place::Key(name) => {
+                let form = "neither bare nor a string in quotes";
+                let text = |value: String| key_text(&value).ok_or(form);
+                let key = header(headers, name).map(text).transpose();
+                key.map_err(|form| bad(format!("the key, {place}, is {form}")))?
+            }
             Place::Digest => Some(digest.to_string()),
-            Place::Json(_) | Place::Form(_) => match found.at(place) {
-                Found::Text(text) => Some(text),
-                Found::Absent => None,
-                Found::Other(_) => {
-                    let form = "neither a string nor a whole number";
-                    return Err(bad(format!("the event id, {place}, is {form}")));
-                }
-                // Two parsers could read two ids, so one event could be stored under another's id.
-                Found::Twice => return Err(bad(format!("the event id, {place}, is there twice"))),
-            },
+            // If it is there twice, two parsers could read two ids, and store one event under another's id.
+            Place::Json(_) | Place::Form(_) => {
+                found.at(place).map_err(|form| bad(format!("the event id, {place}, is {form}")))?
+            }
         };
         if let Some(text) = text {
             let id = text.parse::<EventId>().map_err(|error| bad(error.to_string()))?;
@@ -242,11 +228,7 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
-        Place::Json(_) | Place::Form(_) => match found.at(place) {
-            Found::Text(text) => Some(text),
-            Found::Absent | Found::Other(_) | Found::Twice => None,
-        },
-        Place::Digest => None,
+        Place::Json(_) | Place::Form(_) | Place::Digest => found.at(place).ok().flatten(),
     });
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();

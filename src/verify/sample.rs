@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::extract::{Facts, Found};
+use super::extract::Facts;
 use super::stamp;
 use crate::model::Timestamp;
 use crate::payload::Pointer;
@@ -127,10 +127,7 @@ pub struct BodyFacts {
 /// Reads the facts of `body`, which the caller is going to send as `event_type`.
 pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
     let facts = Facts::read(scheme, body);
-    let at = |places: &[Place]| match facts.at(places.first()?) {
-        Found::Text(text) => Some(text),
-        Found::Absent | Found::Other(_) | Found::Twice => None,
-    };
+    let at = |places: &[Place]| facts.at(places.first()?).ok().flatten();
     let in_body = |places: &[Place]| matches!(places, [Place::Json(_) | Place::Form(_)]);
     let (id, first) = (at(&scheme.event.ids), at(&scheme.event.types));
     let lacks = if id.is_none() && in_body(&scheme.event.ids) {

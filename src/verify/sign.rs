@@ -1,7 +1,7 @@
 //! Signs a request as the provider does.
 //!
 //! Test deliveries, the demo and tests call [`sign`]; forwards to an endpoint that verifies signatures
-//! call [`Resigner`]. It is next to the verifier because both read the same scheme and must agree.
+//! call [`Signer::resign`]. It is next to the verifier because both read the same scheme and must agree.
 
 use std::sync::Arc;
 
@@ -84,24 +84,29 @@ pub fn sign(
     Ok(headers)
 }
 
-/// Signs requests for one source with its scheme and one of its secrets.
-#[derive(Debug)]
+/// Signs requests for one source with its scheme and one of its secrets: test deliveries, and stored events for an
+/// endpoint that verifies them with the provider's own library.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Signer {
     scheme: Arc<Scheme>,
     key: Option<Key>,
+    /// The URL configured at the provider, for stored events of schemes that sign it.
+    url: Option<String>,
 }
 
 impl Signer {
-    /// Signs by `scheme` with `key`; an unsigned scheme needs none.
-    pub fn new(scheme: Arc<Scheme>, key: Option<Key>) -> Self {
-        Signer { scheme, key }
+    /// Signs by `scheme` with `key`; an unsigned scheme needs none. [`Signer::resign`] needs the `url` that is configured
+    /// at the provider if the scheme signs it.
+    pub fn new(scheme: Arc<Scheme>, key: Option<Key>, url: Option<String>) -> Self {
+        Signer { scheme, key, url }
     }
 
     /// Signs by `scheme` with a random key, so that the receiver must refuse the request.
     pub fn forger(scheme: Arc<Scheme>, random: [u8; SECRET_BYTES]) -> Self {
         // A token is sent in a header as it is, so it must be valid header text.
         let bytes = Zeroizing::new(HEXLOWER.encode(&random).into_bytes());
-        Signer { scheme, key: Some(Key { reference: "another secret".to_owned(), bytes }) }
+        let key = Key { reference: "another secret".to_owned(), bytes };
+        Signer { scheme, key: Some(key), url: None }
     }
 
     /// Where the secret was read from; `None` for an unsigned scheme.
@@ -114,28 +119,18 @@ impl Signer {
         let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
         sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
     }
-}
 
-/// Signs stored events again, for an endpoint that verifies them with the provider's own library.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Resigner {
-    scheme: Arc<Scheme>,
-    key: Option<Key>,
-    url: Option<String>,
-}
-
-impl Resigner {
-    /// The scheme must pass [`can_resign`]. `url` is the URL configured at the provider, for schemes
-    /// that sign it. Without a key, [`Resigner::sign`] returns an error.
-    pub fn new(scheme: Arc<Scheme>, key: Option<Key>, url: Option<String>) -> Self {
-        Resigner { scheme, key, url }
-    }
-
-    /// The event's `headers` with a new timestamp `now` and a new signature over `body`.
+    /// A stored event's `headers` with a new timestamp `now` and a new signature over `body`. The scheme must pass
+    /// [`can_resign`].
     ///
     /// # Errors
     /// Names what is missing. Does not quote the secret.
-    pub fn sign(&self, headers: &Headers, body: &Bytes, now: Timestamp) -> Result<Headers, String> {
+    pub fn resign(
+        &self,
+        headers: &Headers,
+        body: &Bytes,
+        now: Timestamp,
+    ) -> Result<Headers, String> {
         let signature = self.scheme.signature.iter().flat_map(|signature| &signature.headers);
         let stamp = self.scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Header(name) => Some(name),

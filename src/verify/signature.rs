@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::{Key, Rejection, Request, stamp};
 use crate::model::Headers;
+use crate::payload::one;
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace};
 
@@ -111,24 +112,23 @@ fn split<'h>(
     signature: &Signature,
     line: &'h str,
 ) -> (Vec<&'h str>, Vec<&'h str>) {
-    let named = |label: &str, items: &[(&str, &'h str)]| {
-        items.iter().filter(|(name, _)| *name == label).map(|(_, value)| *value).collect::<Vec<_>>()
-    };
-    match &signature.format {
-        Format::Plain => (vec![line], Vec::new()),
+    let (items, label): (Vec<_>, _) = match &signature.format {
+        Format::Plain => return (vec![line], Vec::new()),
         Format::List { label } => {
-            let items: Vec<_> = line.split(' ').filter_map(|item| item.split_once(',')).collect();
-            (named(label, &items), Vec::new())
+            (line.split(' ').filter_map(|item| item.split_once(',')).collect(), label)
         }
         Format::Pairs { separator, label } => {
-            let items: Vec<_> =
-                line.split(separator.as_str()).filter_map(|item| item.split_once('=')).collect();
-            let stamps = match scheme.timestamp.as_ref().map(|stamp| &stamp.place) {
-                Some(StampPlace::Item(label)) => named(label, &items),
-                _ => Vec::new(),
-            };
-            (named(label, &items), stamps)
+            let items = line.split(separator.as_str());
+            (items.filter_map(|item| item.split_once('=')).collect(), label)
         }
+    };
+    let named = |label: &str| {
+        let own = items.iter().filter(|(name, _)| *name == label);
+        own.map(|(_, value)| *value).collect()
+    };
+    match scheme.timestamp.as_ref().map(|stamp| &stamp.place) {
+        Some(StampPlace::Item(stamp)) => (named(label), named(stamp)),
+        _ => (named(label), Vec::new()),
     }
 }
 
@@ -158,16 +158,15 @@ fn stamp_text<'h>(
     let Some(stamp) = &scheme.timestamp else { return Ok(None) };
     let (text, at) = match &stamp.place {
         StampPlace::Json(_) => return Ok(None),
-        StampPlace::Item(label) => match items {
-            [text] => (Some(*text), format!("item {label} of the signature header")),
-            [] => (None, format!("item {label} of the signature header")),
+        StampPlace::Item(label) => {
             // Libraries differ in which of two timestamps they read, so a sender with two could
             // choose the one that is checked.
-            _ => {
+            let text = one(items.iter().copied()).map_err(|_| {
                 let detail = format!("the signature header has more than one item {label}");
-                return Err(Rejection::unproven("repeated_header", detail));
-            }
-        },
+                Rejection::unproven("repeated_header", detail)
+            })?;
+            (text, format!("item {label} of the signature header"))
+        }
         StampPlace::Header(name) => {
             let value = headers.all(name).next();
             let text =

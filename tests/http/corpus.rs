@@ -104,5 +104,5 @@ macro_rules! replayed {
 
 replayed! {
     answers captured conditions configuration facts ledger names parameters pipeline provider quantities references
-    runner signature since template
+    runner signature since template values
 }

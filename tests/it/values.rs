@@ -103,6 +103,11 @@ fn a_caller_whose_value_is_refused_is_told_so_at_once() {
     };
     let refused = ask("k-1", r#"{"id":"-x"}"#);
     assert_eq!(refused.status, 502, "{refused:?}");
+    let job = site.all_jobs(1, "dead").remove(0);
+    let detail = "value ID is refused: it is not a 'word'";
+    assert_eq!((&job["reason"], &job["last_detail"]), (&"rejected".into(), &detail.into()));
+    // The same request again is refused again, as the same job.
+    assert_eq!(ask("k-1", r#"{"id":"-x"}"#).status, 502);
     site.all_jobs(1, "dead");
     assert_eq!(ask("k-2", r#"{"id":"x"}"#).status, 200);
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::support::runner;
 use hooklatch::clock::Clock;
 use hooklatch::config::{self, Environment};
-use hooklatch::dispatcher::{Dispatcher, DispatcherHandle, Worker};
+use hooklatch::dispatcher::{Dispatcher, Worker};
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::handler::{Command, ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
@@ -91,12 +91,12 @@ impl Bench {
         self.command(name, &["/bin/sh", "-c", text])
     }
 
-    fn start(&self, workers: Vec<Worker>) -> DispatcherHandle {
+    fn start(&self, workers: Vec<Worker>) -> Dispatcher {
         self.start_linked(workers).0
     }
 
     /// The same, with the links to runners.
-    fn start_linked(&self, workers: Vec<Worker>) -> (DispatcherHandle, RunnerPool) {
+    fn start_linked(&self, workers: Vec<Worker>) -> (Dispatcher, RunnerPool) {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         let database = self.file("hooklatch.db");
         let launch = Launch {

@@ -19,11 +19,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
+use std::iter::successors;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -38,10 +40,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::clock::Clock;
 use crate::model::{Answer, Facts, Headers, Name, Outcome};
 use crate::store::OutputExcerpt;
-use crate::verify::Resigner;
+use crate::verify::Signer;
 
 use super::{Cancellation, Report};
 use request::Filled;
+use target::Server;
 
 pub use request::{is_free_header, is_header_text};
 pub use target::Target;
@@ -52,7 +55,7 @@ pub use values::RequestValues;
 pub struct ForwardSettings {
     pub target: Target,
     /// Signers of the requests, by the source of their event. Requests of other sources keep their signature.
-    pub resigners: Arc<BTreeMap<Name, Resigner>>,
+    pub resigners: Arc<BTreeMap<Name, Signer>>,
     /// How long the endpoint may take to answer, once connected.
     pub timeout: Duration,
     /// How long the look-up of the host and the connecting may take.
@@ -106,7 +109,7 @@ impl ForwardSettings {
                 return Report::new(Outcome::Failed, detail);
             }
         };
-        let request = match request::build(target, facts, &headers, filled) {
+        let request = match request::build(target, facts, &headers, filled.as_ref()) {
             Ok(request) => request,
             Err(error) => return Report::broken(format!("failed to write the request: {error}")),
         };
@@ -120,9 +123,9 @@ impl ForwardSettings {
         // A large body takes a while.
         let filled = spawn_blocking(move || request.fill(&own)).await;
         let filled = filled.map_err(|panicked| panicked.to_string())?;
-        let mut filled = filled.map_err(|refused| refused.to_string())?;
-        let facts = match filled.body.take() {
-            Some(body) => Cow::Owned(Facts { body, ..facts.clone() }),
+        let filled = filled.map_err(|refused| refused.to_string())?;
+        let facts = match &filled.body {
+            Some(body) => Cow::Owned(Facts { body: body.clone(), ..facts.clone() }),
             None => Cow::Borrowed(facts),
         };
         Ok((facts, Some(filled)))
@@ -132,7 +135,7 @@ impl ForwardSettings {
     fn headers<'f>(&self, facts: &'f Facts, clock: &Clock) -> Result<Cow<'f, Headers>, String> {
         match self.resigners.get(&facts.source) {
             None => Ok(Cow::Borrowed(&facts.headers)),
-            Some(own) => own.sign(&facts.headers, &facts.body, clock.now()).map(Cow::Owned),
+            Some(own) => own.resign(&facts.headers, &facts.body, clock.now()).map(Cow::Owned),
         }
     }
 
@@ -207,8 +210,8 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
 async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
-    match target {
-        Target::Http { authority, .. } => {
+    match &target.server {
+        Server::Http(authority) => {
             // An IPv6 address ends in its bracket, so a colon behind it begins a port.
             let has_port = authority.rfind(':') > authority.rfind(']');
             let stream = if has_port {
@@ -219,16 +222,16 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
             stream.set_nodelay(true)?;
             Ok(Box::new(stream))
         }
-        Target::Unix { socket, .. } => Ok(Box::new(UnixStream::connect(socket).await?)),
+        Server::Unix(socket) => Ok(Box::new(UnixStream::connect(socket).await?)),
     }
 }
 
 /// Reads the first `most` bytes of the answer's body and no further.
 async fn read_head(body: &mut Incoming, most: usize, kept: &mut OutputExcerpt) {
     let declared = body.size_hint().exact();
+    let mut pieces = body.into_data_stream();
     while kept.head.len() < most {
-        let Some(Ok(frame)) = body.frame().await else { return };
-        let Some(data) = frame.data_ref() else { continue };
+        let Some(Ok(data)) = pieces.next().await else { return };
         kept.total += data.len() as u64;
         kept.head.0.extend_from_slice(&data[..data.len().min(most - kept.head.len())]);
     }
@@ -245,15 +248,14 @@ async fn read_whole(
     if body.size_hint().lower() > most as u64 {
         return Err(over());
     }
-    while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| format!("its body was cut short: {}", in_full(&error)))?;
-        let Some(data) = frame.data_ref() else { continue };
+    let mut pieces = body.into_data_stream();
+    while let Some(data) = pieces.next().await {
+        let data = data.map_err(|error| format!("its body was cut short: {}", in_full(&error)))?;
         kept.total += data.len() as u64;
         if kept.total > most as u64 {
             return Err(over());
         }
-        kept.head.0.extend_from_slice(data);
+        kept.head.0.extend_from_slice(&data);
     }
     Ok(())
 }
@@ -314,12 +316,7 @@ fn unknown(how: impl Into<String>) -> Report {
 }
 
 /// An error with its causes.
-fn in_full(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
+fn in_full(error: &(dyn Error + 'static)) -> String {
+    let errors = successors(Some(error), |&error| error.source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

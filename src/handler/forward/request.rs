@@ -36,10 +36,8 @@ pub(crate) struct Filled {
     /// Path and query.
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
-    /// Taken out before the request is made; `None` for the delivery's own.
+    /// A part of the delivery's JSON; `None` for the delivery's own body.
     pub(crate) body: Option<Bytes>,
-    /// Whether the body is a part of the delivery's JSON.
-    pub(crate) has_part: bool,
 }
 
 /// The request of one attempt. `from`: the headers of the delivery. `filled`: what takes the place of its own.
@@ -47,22 +45,20 @@ pub(super) fn build(
     target: &Target,
     facts: &Facts,
     from: &Headers,
-    filled: Option<Filled>,
+    filled: Option<&Filled>,
 ) -> Result<Request<Full<Bytes>>, String> {
-    let path = filled.as_ref().map_or(target.path(), |filled| filled.path.as_str());
+    let path = filled.map_or(target.path(), |filled| filled.path.as_str());
     let mut request = Request::post(path)
         .body(Full::new(facts.body.clone()))
         .map_err(|error| error.to_string())?;
     let headers = request.headers_mut();
     copy(from, headers);
-    let (has_part, own) =
-        filled.map_or((false, Vec::new()), |filled| (filled.has_part, filled.headers));
-    if has_part {
+    if filled.is_some_and(|filled| filled.body.is_some()) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    for (name, value) in own {
+    for (name, value) in filled.iter().flat_map(|filled| &filled.headers) {
         let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;
-        let value = HeaderValue::from_str(&value).map_err(|error| format!("{name}: {error}"))?;
+        let value = HeaderValue::from_str(value).map_err(|error| format!("{name}: {error}"))?;
         headers.insert(name, value);
     }
     let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));

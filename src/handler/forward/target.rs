@@ -8,21 +8,18 @@ use hyper::http::uri::PathAndQuery;
 
 /// A local HTTP endpoint. Build one with [`Target::parse`].
 #[derive(Clone, PartialEq, Eq)]
-pub enum Target {
-    /// `http://HOST:PORT/PATH`
-    Http {
-        /// `HOST:PORT` as written; the port is 80 where none is.
-        authority: String,
-        /// Path and query, at least `/`.
-        path: String,
-    },
-    /// `unix:/run/app.sock:/PATH`
-    Unix {
-        /// The socket's absolute path.
-        socket: PathBuf,
-        /// Path and query, at least `/`.
-        path: String,
-    },
+pub struct Target {
+    pub(super) server: Server,
+    /// Path and query, at least `/`.
+    path: String,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Server {
+    /// `HOST:PORT` as written; the port is 80 where none is.
+    Http(String),
+    /// The socket's absolute path.
+    Unix(PathBuf),
 }
 
 /// Longest path of a Unix socket in bytes: `sun_path` of unix(7) has 108 with its final zero.
@@ -49,34 +46,32 @@ impl Target {
 
     /// Path and query as the request line has them.
     pub fn path(&self) -> &str {
-        match self {
-            Target::Http { path, .. } | Target::Unix { path, .. } => path,
-        }
+        &self.path
     }
 
     /// Host and port, or the socket: what no value may stand in.
     pub fn place(&self) -> &str {
-        match self {
-            Target::Http { authority, .. } => authority,
-            Target::Unix { socket, .. } => socket.to_str().unwrap_or_default(),
+        match &self.server {
+            Server::Http(authority) => authority,
+            Server::Unix(socket) => socket.to_str().unwrap_or_default(),
         }
     }
 
     /// The target with this path, for an operator. A query may hold a secret and is not shown.
     pub fn shown(&self, path: &str) -> String {
         let (path, query) = path.split_once('?').map_or((path, ""), |(path, _)| (path, "?…"));
-        match self {
-            Target::Http { authority, .. } => format!("http://{authority}{path}{query}"),
-            Target::Unix { socket, .. } => format!("unix:{}:{path}{query}", socket.display()),
+        match &self.server {
+            Server::Http(authority) => format!("http://{authority}{path}{query}"),
+            Server::Unix(socket) => format!("unix:{}:{path}{query}", socket.display()),
         }
     }
 
     /// The value of the Host header.
     pub fn host(&self) -> &str {
-        match self {
-            Target::Http { authority, .. } => authority,
+        match &self.server {
+            Server::Http(authority) => authority,
             // RFC 9110, section 7.2 requires the header also for a target without a host.
-            Target::Unix { .. } => "localhost",
+            Server::Unix(_) => "localhost",
         }
     }
 }
@@ -108,7 +103,7 @@ fn http(text: &str) -> Result<Target, String> {
     }
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let slash = if path.starts_with('/') { "" } else { "/" };
-    Ok(Target::Http { authority: authority.to_string(), path: format!("{slash}{path}") })
+    Ok(Target { server: Server::Http(authority.to_string()), path: format!("{slash}{path}") })
 }
 
 fn unix(rest: &str) -> Result<Target, String> {
@@ -137,7 +132,7 @@ fn unix(rest: &str) -> Result<Target, String> {
     }
     let path: PathAndQuery =
         path.parse().map_err(|error| format!("not a URL's path behind the socket's: {error}"))?;
-    Ok(Target::Unix { socket: socket.into(), path: path.to_string() })
+    Ok(Target { server: Server::Unix(socket.into()), path: path.to_string() })
 }
 
 #[cfg(test)]
@@ -169,10 +164,8 @@ mod tests {
             assert_eq!((target.host(), target.path()), (host, path), "{text}");
             assert_eq!((target.to_string(), format!("{target:?}")), (shown.into(), shown.into()));
         }
-        let Target::Unix { socket, .. } = Target::parse("unix:/a:b/c.sock:/x").unwrap() else {
-            unreachable!()
-        };
-        assert_eq!(socket, PathBuf::from("/a:b/c.sock"));
+        let target = Target::parse("unix:/a:b/c.sock:/x").unwrap();
+        assert!(target.server == Server::Unix("/a:b/c.sock".into()));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use super::*;
-use crate::model::{EventType, Timestamp};
-use crate::payload::{Place, Pointer};
+use crate::model::{EventType, Shape, Timestamp};
+use crate::payload::Place;
 use crate::runner::tests::facts;
-use crate::values::{Shape, Template, ValueRule, Values};
+use crate::values::{Template, ValueRule, Values};
 
 fn settings(target: &str) -> ForwardSettings {
     ForwardSettings {
@@ -554,7 +554,7 @@ fn with_values(
         path: template(path),
         query: query.map(template),
         headers: vec![("X-Branch".to_owned(), template("on {B}"))],
-        part: part.map(|part| Pointer::parse(part).unwrap()),
+        part: part.map(|part| Place::parse(part).unwrap()),
     };
     ForwardSettings { request: Some(Arc::new(request)), ..settings(target) }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::limits::FORWARD_PATH_BYTES;
 use crate::model::Facts;
-use crate::payload::Pointer;
+use crate::payload::Place;
 use crate::values::{Refused, Template, Values, part, text_of};
 
 use super::request::{Filled, is_header_text};
@@ -22,7 +22,7 @@ pub struct RequestValues {
     pub query: Option<Template>,
     pub headers: Vec<(String, Template)>,
     /// The part of the body that is sent in place of all of it.
-    pub part: Option<Pointer>,
+    pub part: Option<Place>,
 }
 
 impl RequestValues {
@@ -73,9 +73,9 @@ impl RequestValues {
             })?;
             headers.push((header.clone(), value));
         }
-        let part = self.part.as_ref().map(|pointer| part(pointer, &self.values.event(facts)));
+        let part = self.part.as_ref().map(|place| part(place, &self.values.event(facts)));
         let body = part.transpose()?.map(Bytes::from);
-        Ok(Filled { path, headers, has_part: body.is_some(), body })
+        Ok(Filled { path, headers, body })
     }
 }
 

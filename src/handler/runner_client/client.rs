@@ -15,15 +15,6 @@ use crate::runner::{Ended, WireError};
 
 use super::answers::{Loads, Peeks};
 
-/// The runner of a client.
-#[derive(Debug, Clone)]
-pub struct ClientSettings {
-    pub name: RunnerName,
-    pub place: Place,
-    /// The id of the store whose attempts these are.
-    pub store: uuid::Uuid,
-}
-
 /// Where a runner is.
 #[derive(Debug, Clone)]
 pub enum Place {
@@ -80,12 +71,15 @@ pub(super) fn never_started(detail: &str) -> AttemptResult {
 /// The client of one runner. Clones are the same client.
 #[derive(Debug, Clone)]
 pub struct RunnerClient {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    settings: ClientSettings,
+pub(super) struct Shared {
+    pub(super) name: RunnerName,
+    pub(super) place: Place,
+    /// The id of the store whose attempts these are.
+    pub(super) store: uuid::Uuid,
     state: Mutex<State>,
     /// Notified when the capacity changes.
     capacities: watch::Sender<()>,
@@ -148,12 +142,14 @@ impl State {
 
 impl RunnerClient {
     /// A client that is not connected, and notifies `capacities` when its capacity changes.
-    pub(in crate::handler) fn new(settings: ClientSettings, capacities: watch::Sender<()>) -> Self {
-        RunnerClient { shared: Arc::new(Shared { settings, state: Mutex::default(), capacities }) }
-    }
-
-    pub(super) fn settings(&self) -> &ClientSettings {
-        &self.shared.settings
+    pub(in crate::handler) fn new(
+        name: RunnerName,
+        place: Place,
+        store: uuid::Uuid,
+        capacities: watch::Sender<()>,
+    ) -> Self {
+        let state = Mutex::default();
+        RunnerClient { shared: Arc::new(Shared { name, place, store, state, capacities }) }
     }
 
     /// The runner that takes attempts now, if one does.
@@ -167,7 +163,7 @@ impl RunnerClient {
     }
 
     pub fn status(&self) -> RunnerStatus {
-        let ClientSettings { name, place, .. } = self.settings();
+        let Shared { name, place, .. } = &*self.shared;
         let state = self.lock();
         let capacity = state.capacity();
         RunnerStatus {

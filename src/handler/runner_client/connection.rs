@@ -12,7 +12,7 @@ use crate::runner::message::{Hello, HelloOk, Key, ToReceiver, ToRunner, VERSION}
 
 use super::answers::Peeks;
 use super::client::{
-    AttemptResult, Capacity, ClientSettings, Connection, NotStarted, Place, RunnerClient, kill,
+    AttemptResult, Capacity, Connection, NotStarted, Place, RunnerClient, Shared, kill,
     never_started,
 };
 
@@ -30,7 +30,7 @@ impl RunnerClient {
     }
 
     async fn stay_connected(&self, epoch: u64) {
-        let ClientSettings { name, place, store, .. } = self.settings();
+        let Shared { name, place, store, .. } = &*self.shared;
         let hello = Hello { version: VERSION, store: *store, epoch, runner: Some(name.clone()) };
         let [shortest, longest] = PAUSES;
         let mut pause = shortest;
@@ -69,7 +69,7 @@ impl RunnerClient {
 
     /// Tries to connect once, and launches a runner if none listens and that is its task.
     async fn reach(&self, hello: &Hello) -> Result<(HelloOk, Sender, Events), String> {
-        let ClientSettings { name, place, .. } = self.settings();
+        let Shared { name, place, .. } = &*self.shared;
         let (socket, launch) = match place {
             Place::Launched(socket, launch) => (socket, Some(launch)),
             Place::Service(socket) => (socket, None),

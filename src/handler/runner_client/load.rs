@@ -37,17 +37,17 @@ pub enum CannotLoad {
     Slow(Duration),
 }
 
-/// A configuration that a runner has loaded.
+/// A configuration that a connected runner has loaded.
 #[derive(Debug)]
 pub struct RunnerLoad {
-    /// `None` if no runner is connected: it reads its configuration when it connects.
-    loaded: Option<(RunnerClient, Sender)>,
+    client: RunnerClient,
+    line: Sender,
     number: u64,
 }
 
 impl RunnerClient {
-    /// Asks the runner to read its commands as they are configured now, which must include `commands`. If no
-    /// runner is connected, it reads them when it connects. One call at a time.
+    /// Asks the runner to read its commands as they are configured now, which must include `commands`. `None` if no
+    /// runner is connected: it reads them when it connects. One call at a time.
     ///
     /// # Errors
     /// The runner cannot load them, has read others, or did not answer within `wait`.
@@ -55,13 +55,13 @@ impl RunnerClient {
         &self,
         commands: &[CommandDigest],
         wait: Duration,
-    ) -> Result<RunnerLoad, CannotLoad> {
+    ) -> Result<Option<RunnerLoad>, CannotLoad> {
         let (waiting, answer) = oneshot::channel();
         let (line, number) = {
             let mut state = self.lock();
             state.loads.number += 1;
             let (number, in_use) = (state.loads.number, state.loads.in_use);
-            let Some(line) = state.line() else { return Ok(RunnerLoad::without_runner()) };
+            let Some(line) = state.line() else { return Ok(None) };
             state.loads.waiting = Some(waiting);
             line.send_in_background(ToRunner::Load { number, in_use });
             (line, number)
@@ -69,7 +69,7 @@ impl RunnerClient {
         match timeout(wait, answer).await {
             Ok(Ok(Ok(known))) => match commands.iter().find(|one| !known.contains(one)) {
                 Some(other) => Err(CannotLoad::Otherwise(other.handler.clone())),
-                None => Ok(RunnerLoad { loaded: Some((self.clone(), line)), number }),
+                None => Ok(Some(RunnerLoad { client: self.clone(), line, number })),
             },
             Ok(Ok(Err(detail))) => Err(CannotLoad::Refused(detail)),
             Ok(Err(_lost)) => Err(CannotLoad::Lost),
@@ -79,21 +79,11 @@ impl RunnerClient {
 }
 
 impl RunnerLoad {
-    pub(in crate::handler) fn without_runner() -> Self {
-        RunnerLoad { loaded: None, number: 0 }
-    }
-
-    /// Whether a runner is connected and has read the configuration.
-    pub fn is_loaded(&self) -> bool {
-        self.loaded.is_some()
-    }
-
     /// Makes this load the one in use: the next Load keeps its commands and no older ones.
     pub fn put_in_use(self) {
-        let Some((client, line)) = self.loaded else { return };
-        let mut state = client.lock();
+        let mut state = self.client.lock();
         // Over another connection the runner has read its configuration again.
-        if state.line().is_some_and(|now| now.is(&line)) {
+        if state.line().is_some_and(|now| now.is(&self.line)) {
             state.loads.in_use = self.number;
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Delivery, Event, Proof, Scheme, StampPlace, help};
+use super::{Delivery, Event, Proof, Scheme, StampPlace};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -41,7 +41,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let vectors = root.value::<String>("vectors");
     let like = parsed(root, root.get::<String>("like"), |name| {
         let unknown =
-            || Fault::new(format!("no built-in provider is called '{name}'"), help(&name));
+            || Fault::new(format!("no built-in provider is called '{name}'"), Scheme::help(&name));
         Scheme::embedded(&name).ok_or_else(unknown)
     });
     if root.has("like") && like.is_none() {

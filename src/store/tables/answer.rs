@@ -1,7 +1,7 @@
 //! The keys of requests and their answers: how they are stored, and what they say of a job.
 //!
 //! What must stay true: an answer is written once, by the transaction that settles its job (I1); the job of
-//! a key that has none never becomes `succeeded` or rejected, since its answer would be unknown; and
+//! a key that has none never becomes `succeeded`, or rejected by its handler, since its answer would be unknown; and
 //! while a key is in use its event has this one job.
 
 use std::io;
@@ -271,6 +271,8 @@ pub(crate) fn keep(
         return Ok(Some(instead));
     }
     instead.next = match done.next {
+        // Nothing began, so its caller need not wonder what was done.
+        Next::Dead(DeadReason::Rejected) if done.outcome == Outcome::NotStarted => return Ok(None),
         Next::Succeeded | Next::Dead(DeadReason::Rejected) => {
             instead.outcome = Outcome::Unknown;
             instead.record.detail.push_str(NO_ANSWER);

@@ -239,6 +239,16 @@ async fn what_succeeded_without_its_answer_is_held() {
         assert_eq!(detail, "exit status 0, but no answer for the caller who waits for one");
         assert_eq!(ask(&bench, key).await, known(job.job, KeyState::Unknown { timed_out: false }));
     }
+    // Nothing began, so its caller knows that nothing was done.
+    let claimed = running(&bench, "k3").await;
+    let refused = Next::Dead(DeadReason::Rejected);
+    let done = completion(&claimed, Outcome::NotStarted, refused, START);
+    assert!(bench.store.jobs.complete(done).await.unwrap());
+    let job = bench.job(claimed.facts.job).await;
+    assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("rejected")));
+    assert_eq!(bench.attempts("k3").await, [(1, Some(Outcome::NotStarted))]);
+    let state = bench.store.intake.await_answer(job.job, HOUR).await;
+    assert_eq!(state, Ok(KeyState::Failed));
     // Who waits for nothing has succeeded, and its answer is nobody's.
     let claimed = bench.running("plain").await;
     succeed(&bench, &claimed, Some(answer(200, ""))).await;
