@@ -72,7 +72,7 @@ impl StreamOperation for GetBackup {
         context: &Context,
         to: Sender,
     ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure> {
-        let copying = context.store.copy()?;
+        let copying = context.store.copy().map_err(Failure::unavailable)?;
         Ok(async move { send(copying, &to).await })
     }
 }
@@ -89,7 +89,9 @@ async fn send(mut copying: CopyInProgress, to: &Sender) -> Result<(), ReaderGone
     };
     let StoreCopy { mut file, manifest } = match copied {
         Ok(copied) => copied,
-        Err(error) => return to.line(&BackupLine::Failed(Failure::from(error).problem())).await,
+        Err(error) => {
+            return to.line(&BackupLine::Failed(Failure::unavailable(error).problem())).await;
+        }
     };
     let mut left = manifest.bytes;
     to.line(&BackupLine::Made(manifest)).await?;

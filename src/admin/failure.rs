@@ -3,8 +3,7 @@
 use actix_web::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::handler::CannotAsk;
-use crate::store::{self, CopyError};
+use crate::store;
 
 /// Why a request was not carried out: a kind for programs, and a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,8 +76,8 @@ impl Failure {
         Failure { kind, message: message.into() }
     }
 
-    pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Failure::new(FailureKind::Unavailable, message)
+    pub(super) fn unavailable(message: impl ToString) -> Self {
+        Failure::new(FailureKind::Unavailable, message.to_string())
     }
 
     pub(super) fn problem(self) -> ApiProblem {
@@ -119,17 +118,5 @@ impl From<store::Error> for Failure {
             store::Error::Unavailable(_) | store::Error::TooSlow(_) => FailureKind::Unavailable,
         };
         Failure::new(kind, error.to_string())
-    }
-}
-
-impl From<CannotAsk> for Failure {
-    fn from(why: CannotAsk) -> Self {
-        Failure::unavailable(why.to_string())
-    }
-}
-
-impl From<CopyError> for Failure {
-    fn from(error: CopyError) -> Self {
-        Failure::unavailable(error.to_string())
     }
 }

@@ -113,12 +113,12 @@ async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Resul
     let reply = operation.perform(&context).await?;
     // It may be large, and this thread serves others.
     let text = tokio::task::spawn_blocking(move || write(&reply)).await;
-    text.unwrap_or_else(|error| Err(Failure::unavailable(error.to_string()))).map(Answer::Json)
+    text.unwrap_or_else(|error| Err(Failure::unavailable(error))).map(Answer::Json)
 }
 
 fn write(reply: &impl Serialize) -> Result<Vec<u8>, Failure> {
     let text = serde_json::to_vec(reply);
-    let text = text.map_err(|error| Failure::unavailable(error.to_string()))?;
+    let text = text.map_err(Failure::unavailable)?;
     if text.len() > limits::ADMIN_ANSWER_BYTES {
         let (bytes, most) = (text.len(), limits::ADMIN_ANSWER_BYTES);
         let message = format!("the answer has {bytes} bytes; {most} is the limit (ask for less)");

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::{self, Part};
 use crate::config::{self, CREDENTIALS, Config, Environment};
-use crate::document::Problem;
+use crate::document::{Fault, Problem};
 use crate::exit::{Exit, Failure};
 use crate::model::RunnerName;
 
@@ -47,7 +47,7 @@ fn of_machine(path: &Path, config: &Config) -> Vec<Problem> {
     let store = config.store().path;
     let mut found = Vec::new();
     let mut warn = |message: String, help: &str| {
-        found.push(orphans::whole(path, message, help.to_owned()));
+        found.push(Problem::of_file(path.display().to_string(), Fault::new(message, help)));
     };
     if !config.runners().is_empty() && owner::is_root_alone(&store) {
         warn(owner::AS_ROOT.to_owned(), owner::NOT_AS_ROOT);
@@ -89,9 +89,10 @@ impl Half {
                 });
                 problems.collect::<Vec<_>>().concat()
             }
-            Half::Receiver => config.unresolved_sources(environment),
+            Half::Receiver => config.resolve(environment).err().unwrap_or_default(),
             Half::Runner(name) => {
-                let unresolved = config.unresolved_commands(environment, name);
+                let unresolved =
+                    config.resolve_commands(environment, name).err().unwrap_or_default();
                 [unresolved, config.check_commands(environment, name)].concat()
             }
         }
@@ -115,6 +116,13 @@ pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> E
         true => environment.clone().with(CREDENTIALS, folder),
         false => environment.clone(),
     }
+}
+
+/// How many sources and handlers are configured.
+pub(super) fn contents(config: &Config) -> String {
+    let sources = count(config.sources.len() as u64, "source");
+    let handlers = count(config.handlers.len() as u64, "handler");
+    format!("{sources}, {handlers}")
 }
 
 /// `in_store` returns the warnings that only the store shows.
@@ -156,8 +164,8 @@ fn check(
         let report = json!({
             "file": file.to_string(),
             "ok": problems.is_empty(),
-            "sources": config.map(Config::source_count),
-            "handlers": config.map(Config::handler_count),
+            "sources": config.map(|config| config.sources.len()),
+            "handlers": config.map(|config| config.handlers.len()),
             "errors": list(&problems),
             "warnings": list(&warnings),
         });
@@ -173,9 +181,7 @@ fn check(
     }
     match config {
         Some(config) if problems.is_empty() => {
-            let sources = count(config.source_count() as u64, "source");
-            let handlers = count(config.handler_count() as u64, "handler");
-            writeln!(out, "{file}: ok ({sources}, {handlers})")?;
+            writeln!(out, "{file}: ok ({})", contents(config))?;
         }
         _ => writeln!(out, "{file}: {}", count(problems.len() as u64, "error"))?,
     }

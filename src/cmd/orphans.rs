@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::admin::ListHandlers;
 use crate::config::Config;
-use crate::document::{Problem, nearest};
+use crate::document::{Fault, Problem, nearest};
 use crate::exit::Exit;
 use crate::model::Name;
 
@@ -19,7 +19,8 @@ pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
         Err(failure) if failure.exit == Exit::NotFound => return Vec::new(),
         Err(failure) => {
             let message = "the store could not be asked for jobs of handlers that are gone";
-            return vec![whole(path, message.to_owned(), failure.message)];
+            let fault = Fault::new(message, failure.message);
+            return vec![Problem::of_file(path.display().to_string(), fault)];
         }
     };
     let gone = handlers.iter().filter(|row| config.handler(&row.handler).is_none());
@@ -38,10 +39,5 @@ fn orphaned(path: &Path, config: &Config, handler: &Name, jobs: u64) -> Problem 
         Some(near) => format!("is '{near}' its new name? jobs stay with the old one; see `{look}`"),
         None => format!("add [handlers.{handler}] again until they are finished, or see `{look}`"),
     };
-    whole(path, message, help)
-}
-
-pub(super) fn whole(path: &Path, message: String, help: String) -> Problem {
-    let file = path.display().to_string();
-    Problem { file, line: 0, column: 0, key: String::new(), message, help: Some(help) }
+    Problem::of_file(path.display().to_string(), Fault::new(message, help))
 }

@@ -112,7 +112,7 @@ async fn until_signal(
 pub(super) fn manager(environment: &Environment) -> Manager {
     Manager::find(&|name| environment.get(name)).unwrap_or_else(|error| {
         tracing::warn!("{error}");
-        Manager::none()
+        Manager::default()
     })
 }
 

@@ -67,12 +67,4 @@ impl Config {
     pub(crate) fn handler(&self, name: &Name) -> Option<&Handler> {
         self.handlers.iter().find(|handler| handler.name == *name)
     }
-
-    pub fn source_count(&self) -> usize {
-        self.sources.len()
-    }
-
-    pub fn handler_count(&self) -> usize {
-        self.handlers.len()
-    }
 }

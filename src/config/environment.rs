@@ -20,10 +20,6 @@ impl Environment {
         }
     }
 
-    pub fn empty() -> Self {
-        Self::default()
-    }
-
     /// This environment with one more variable.
     pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.0.insert(name.into(), value.into());

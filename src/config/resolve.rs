@@ -51,9 +51,7 @@ impl Config {
         let warnings = resolver.warnings.into_sorted();
         resolver.problems.none_or(Resolved { sources, workers, warnings })
     }
-}
 
-impl Config {
     /// The commands of one runner. Does not read the secrets of sources and of other runners. An `Err` is as
     /// that of [`Config::resolve`].
     pub fn resolve_commands(
@@ -74,14 +72,10 @@ impl Config {
     /// What [`Config::resolve`] and [`Config::resolve_commands`] of the default runner report, sorted. Another
     /// runner may be another user, with other permissions.
     pub fn unresolved(&self, environment: &Environment) -> Vec<Problem> {
-        let of_runner = self.unresolved_commands(environment, &RunnerName::default());
-        let all = self.unresolved_sources(environment).into_iter().chain(of_runner);
+        let of_receiver = self.resolve(environment).err();
+        let of_runner = self.resolve_commands(environment, &RunnerName::default()).err();
+        let all = of_receiver.into_iter().chain(of_runner).flatten();
         all.collect::<Problems>().into_sorted()
-    }
-
-    /// What [`Config::resolve`] reports.
-    pub fn unresolved_sources(&self, environment: &Environment) -> Vec<Problem> {
-        self.resolve(environment).err().unwrap_or_default()
     }
 
     /// The warnings of [`Config::resolve`], even if it fails.
@@ -89,15 +83,6 @@ impl Config {
         let resolver = Resolver::new(self, environment);
         resolver.sources();
         resolver.warnings.into_sorted()
-    }
-
-    /// What [`Config::resolve_commands`] reports.
-    pub fn unresolved_commands(
-        &self,
-        environment: &Environment,
-        runner: &RunnerName,
-    ) -> Vec<Problem> {
-        self.resolve_commands(environment, runner).err().unwrap_or_default()
     }
 
     /// The handlers of runners other than the default one, which the receiver does not launch.

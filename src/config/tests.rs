@@ -37,7 +37,7 @@ forward = "http://127.0.0.1:3000/in"
 "#;
 
 fn environment() -> Environment {
-    Environment::empty().with("SECRET", "s").with("TZ", "UTC").with("HOME", "/nonexistent")
+    Environment::default().with("SECRET", "s").with("TZ", "UTC").with("HOME", "/nonexistent")
 }
 
 fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -193,7 +193,7 @@ grace = "2s"
     let same = environment.with("WEB", "o");
     let found = config.resolve(&same).err().unwrap();
     assert_eq!((found.len(), found[0].line), (1, 18), "{found:?}");
-    let same = config.unresolved(&Environment::empty().with("SECRET", "s").with("OLD", "s"));
+    let same = config.unresolved(&Environment::default().with("SECRET", "s").with("OLD", "s"));
     assert_eq!(same.len(), 1, "two of one caller may be the same while one is rotated: {same:?}");
 }
 
@@ -295,7 +295,7 @@ fn a_secret_loses_one_newline_and_nothing_else() {
 fn a_credential_is_found_where_systemd_puts_it() {
     let (folder, _) = written("");
     let reference = Reference::parse("credential:token", Path::new("/")).unwrap();
-    let environment = Environment::empty().with("CREDENTIALS_DIRECTORY", folder.path());
+    let environment = Environment::default().with("CREDENTIALS_DIRECTORY", folder.path());
     assert_eq!(reference.read(&environment).unwrap().as_str(), "one");
     // Of a folder that is loaded as a whole, and not in place of one of its own.
     fs::write(folder.path().join("secrets_token"), "other").unwrap();
@@ -315,7 +315,7 @@ fn a_credential_is_found_where_systemd_puts_it() {
 fn a_secret_that_its_provider_cannot_use_is_told_without_its_text() {
     let (_folder, path) =
         written("[sources.a]\nprovider = \"standard-webhooks\"\nsecrets = \"env:SECRET\"\n");
-    let environment = Environment::empty().with("SECRET", "whsec_not base64");
+    let environment = Environment::default().with("SECRET", "whsec_not base64");
     let problems = load(&path).unwrap().resolve(&environment).err().unwrap();
     assert_eq!((problems.len(), problems[0].line), (1, 3));
     assert!(!problems[0].to_string().contains("base64\""), "{}", problems[0]);

@@ -57,11 +57,6 @@ pub struct NoManager {
 pub struct Stopping(#[expect(dead_code, reason = "held")] JoinSet<()>);
 
 impl Manager {
-    /// A manager that ignores every message, for a process without one.
-    pub fn none() -> Self {
-        Manager(None)
-    }
-
     /// The manager that the environment names, if it names one. Must be called in a tokio runtime.
     ///
     /// # Errors

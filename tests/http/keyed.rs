@@ -87,7 +87,7 @@ impl Front {
     /// Starts a server on a new port, as the next receiver does.
     fn serve(&mut self) {
         let config = config::load(&self.folder.path().join("hooklatch.toml")).unwrap();
-        let environment = Environment::empty()
+        let environment = Environment::default()
             .with("SHOP", "shop's token")
             .with("SHOP_OLD", "shop's old token")
             .with("TILL", "till's token");

@@ -30,7 +30,7 @@ fn the_command_lines_parse_and_the_configuration_is_valid() {
         Cli::try_parse_from(words).unwrap();
     }
     let config = hooklatch::config::load(&compose().join("etc/hooklatch.toml"));
-    assert_eq!((config.map(|config| config.source_count())).unwrap(), 1);
+    assert_eq!((config.map(|config| config.source_names().count())).unwrap(), 1);
 }
 
 /// A child process that is killed when this value is dropped.

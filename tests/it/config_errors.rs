@@ -14,7 +14,7 @@ fn golden() -> PathBuf {
 }
 
 fn environment() -> Environment {
-    Environment::empty()
+    Environment::default()
         .with("HOME", "/")
         .with("SECRET", "whsec_only-for-tests")
         .with("OTHER_SECRET", "whsec_only-for-tests-too")
@@ -159,7 +159,7 @@ fn outside_a_unit_credentials_are_read_from_the_folders_that_units_load() {
                 env = { TOKEN = \"credential:api\" }\n";
     fs::write(&file, text).unwrap();
     let lacks = |secret: &str| {
-        let (good, report) = check(&file, &Environment::empty(), false);
+        let (good, report) = check(&file, &Environment::default(), false);
         assert_eq!(good, !report.contains("error"), "{report}");
         report.contains(secret)
     };

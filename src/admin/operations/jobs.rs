@@ -98,7 +98,8 @@ operation! {
             return Err(Failure::new(FailureKind::WrongState, message));
         }
         let attempt = running.attempt;
-        context.receiver(NO_RUNNER)?.links.cancel(Key { job, attempt })?;
+        let links = &context.receiver(NO_RUNNER)?.links;
+        links.cancel(Key { job, attempt }).map_err(Failure::unavailable)?;
         Ok(CancelledAttempt { attempt })
     }
 }
@@ -120,7 +121,8 @@ operation! {
     } -> AttemptOutput,
     |ReadOutput { job, attempt, stream }, context| {
         let links = &context.receiver(NO_RUNNER)?.links;
-        Ok(AttemptOutput { output: links.peek(Key { job, attempt }, stream).await? })
+        let output = links.peek(Key { job, attempt }, stream).await;
+        Ok(AttemptOutput { output: output.map_err(Failure::unavailable)? })
     }
 }
 

@@ -21,8 +21,8 @@ use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 
-use super::config_check::of_unit;
-use super::output::{self, below, count, whole, words_of};
+use super::config_check::{contents, of_unit};
+use super::output::{self, below, whole, words_of};
 use super::owner;
 use finding::{Finding, Verdict};
 use machine::Machine;
@@ -108,9 +108,7 @@ fn configuration(machine: &Machine<'_>) -> Vec<Finding> {
     let unwise = warnings.iter().map(|warning| Finding::of(warning, Verdict::Unwise));
     let mut findings: Vec<_> = bad.chain(unwise).collect();
     if findings.is_empty() {
-        let (sources, handlers) = (config.source_count() as u64, config.handler_count() as u64);
-        let (sources, handlers) = (count(sources, "source"), count(handlers, "handler"));
-        findings.push(Finding::ok(format!("{sources}, {handlers}")));
+        findings.push(Finding::ok(contents(config)));
     }
     findings
 }

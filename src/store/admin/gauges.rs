@@ -1,5 +1,7 @@
 //! GAUGES: what `metrics` asks of the store every few seconds.
 
+use std::sync::atomic::Ordering;
+
 use crate::limits::COUNTED_JOBS;
 use crate::measure::Distribution;
 use crate::model::Name;
@@ -65,15 +67,15 @@ impl Admin {
     /// What the writer does, which asks no database.
     pub fn writer_gauges(&self) -> WriterGauges {
         let (queue_items, queue_bytes) = self.engine.queue.waiting();
-        let (batch_items, batch_seconds) = self.engine.commits.batches();
+        let commits = &self.engine.commits;
         WriterGauges {
             queue_items,
             queue_bytes,
-            batch_items,
-            batch_seconds,
-            checkpoint_seconds: self.engine.checkpoints.seconds(),
+            batch_items: commits.items.get(),
+            batch_seconds: commits.seconds.get(),
+            checkpoint_seconds: self.engine.checkpoints.seconds.get(),
             disk: self.disk(),
-            log_used_bytes: self.engine.commits.log_bytes(),
+            log_used_bytes: commits.log_bytes.load(Ordering::Relaxed),
             log_bound_bytes: self.engine.settings.limits.log_bytes,
         }
     }

@@ -28,16 +28,6 @@ pub enum Resolution {
     Failed,
 }
 
-impl Resolution {
-    /// The job's state after it, and the reason of that.
-    fn after(&self) -> (State, Option<DeadReason>) {
-        match self {
-            Resolution::Succeeded | Resolution::Answered(_) => (State::Succeeded, None),
-            Resolution::Failed => (State::Dead, Some(DeadReason::Resolved)),
-        }
-    }
-}
-
 impl Admin {
     /// RESOLVE: held after this attempt to succeeded, or to dead. Returns the state after it; an error has
     /// changed nothing: what the operator found out about one attempt says nothing of a newer one. Of
@@ -80,7 +70,10 @@ fn resolve(
         (_, Some(_), _) => return Err(Error::NobodyWaits { job }.into()),
         (_, None, _) => {}
     }
-    let (state, reason) = how.after();
+    let (state, reason) = match how {
+        Resolution::Succeeded | Resolution::Answered(_) => (State::Succeeded, None),
+        Resolution::Failed => (State::Dead, Some(DeadReason::Resolved)),
+    };
     // From held after this attempt only.
     change_one(
         tx,

@@ -8,6 +8,7 @@ use crate::model::Name;
 use crate::store::border::{
     Accepted, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier, ReverifyResult,
 };
+use crate::store::mutex::lock;
 use crate::store::quarantine::folder::QuarantineFolder;
 use crate::store::quarantine::keeper::QuarantineKeeper;
 
@@ -57,7 +58,7 @@ fn next(folder: &QuarantineFolder, filter: &QuarantineFilter, after: i64) -> Ste
 impl Admin {
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.
     pub fn set_judge(&self, judge: Reverifier) {
-        self.intake.quarantine.set_judge(judge);
+        *lock(&self.intake.quarantine.judge) = Some(judge);
     }
 
     /// Verifies the next kept deliveries after the number `after` that `filter` selects, as of their arrival. With
@@ -68,7 +69,7 @@ impl Admin {
         after: i64,
         accept: bool,
     ) -> Result<ReverifyResult, Error> {
-        let Some(judge) = self.intake.quarantine.judge() else {
+        let Some(judge) = lock(&self.intake.quarantine.judge).clone() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
         let mut step = self

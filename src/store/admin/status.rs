@@ -14,6 +14,7 @@ use crate::limits::{LOOK_BACK_ROWS, Limits};
 use crate::model::{EventId, Name, Timestamp};
 use crate::store::border::{Error, PausedRow, QuarantinedRow, RestoredRow};
 use crate::store::engine::path::beside;
+use crate::store::mutex::lock;
 use crate::store::tables::restored::restores;
 use crate::store::tables::{codec, paused};
 
@@ -81,7 +82,7 @@ impl Admin {
     /// How the store stands. `sources`: those to look for beside the ones with a failed delivery.
     pub async fn status(&self, sources: Vec<Name>) -> Result<StoreStatus, Error> {
         let disk = self.disk();
-        let last_commit_at = self.engine.commits.last();
+        let last_commit_at = *lock(&self.engine.commits.last);
         // Without an answer of the quarantine the rest is still shown.
         let failed = self.newest_quarantined().await.unwrap_or_default();
         let keep_ids = Limits::duration(self.engine.settings.limits.keep_ids_millis);

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
-use crate::measure::{Distribution, Histogram};
+use crate::measure::Histogram;
 use crate::store::mutex::lock;
 
 use super::commits::SECONDS;
@@ -34,7 +34,8 @@ impl Drop for AbortOnPanic {
 /// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
 pub(crate) struct Checkpoints {
     conn: Mutex<Option<Connection>>,
-    seconds: Histogram,
+    /// Of all passes, failed ones too.
+    pub(crate) seconds: Histogram,
 }
 
 impl Default for Checkpoints {
@@ -62,14 +63,7 @@ impl Checkpoints {
 
     /// Waits for a running pass and closes the connection.
     pub(crate) fn close(&self) {
-        if let Some(conn) = lock(&self.conn).take() {
-            close(conn);
-        }
-    }
-
-    /// Seconds that the passes took, failed ones too.
-    pub(crate) fn seconds(&self) -> Distribution {
-        self.seconds.get()
+        close(lock(&self.conn).take());
     }
 
     /// One pass. `RESTART` makes the next write begin the log anew, and waits for readers to that
@@ -94,9 +88,7 @@ impl Checkpoints {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Pass::Done,
             Some(ErrorCode::DiskFull) => Pass::NoSpace(error.to_string()),
             _ => {
-                if let Some(conn) = held.take() {
-                    close(conn);
-                }
+                close(held.take());
                 Pass::Broken(format!("checkpoint: {error}"))
             }
         }

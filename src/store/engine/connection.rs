@@ -115,9 +115,9 @@ pub(crate) fn built_with<'a>(
     Ok(None)
 }
 
-/// Closes a connection. SQLite refuses only while a statement is open, and none outlives its call.
-pub(crate) fn close(conn: Connection) {
-    if let Err((_, error)) = conn.close() {
+/// Closes a connection, where there is one. SQLite refuses only while a statement is open, and none outlives its call.
+pub(crate) fn close(conn: impl Into<Option<Connection>>) {
+    if let Some(Err((_, error))) = conn.into().map(Connection::close) {
         tracing::error!(%error, "failed to close a connection");
     }
 }

@@ -92,12 +92,11 @@ impl Writer {
         }
         durable::remove_database(path)?;
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        let mut copy = connect_copy(path).map_err(|error| CopyError::of(&error))?;
+        let mut copy = connect_copy(path)?;
         let stepped = self.steps(conn, &mut copy, task, left);
         close(copy);
         stepped?;
-        let last_event = last_event(conn).map_err(|error| CopyError::of(&error))?;
-        Ok(Manifest { store: self.shared.id, copied_at, last_event, bytes: 0 })
+        Ok(Manifest { store: self.shared.id, copied_at, last_event: last_event(conn)?, bytes: 0 })
     }
 
     fn steps(
@@ -107,10 +106,8 @@ impl Writer {
         task: &CopyTask,
         left: &mut Left,
     ) -> Result<(), CopyError> {
-        let sql = |error: rusqlite::Error| CopyError::of(&error);
-        let backup = Backup::new(conn, copy).map_err(sql)?;
-        let page_bytes: i64 =
-            conn.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sql)?;
+        let backup = Backup::new(conn, copy)?;
+        let page_bytes: i64 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let (mut pages, mut grown) = (None, 0);
         loop {
             if task.answer.is_closed() {
@@ -126,7 +123,7 @@ impl Writer {
             }
             crash::point("copy.step");
             let step = i32::try_from(STEP_PAGES + grown).unwrap_or(i32::MAX);
-            match backup.step(step).map_err(sql)? {
+            match backup.step(step)? {
                 StepResult::Done => return Ok(()),
                 StepResult::More => {}
                 _ => return Err(CopyError::Failed("the database is locked".to_owned())),
@@ -178,8 +175,7 @@ impl Writer {
     /// during a backup.
     fn room_for_copy(&self, conn: &Connection) -> Result<(), CopyError> {
         let pragma = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        let bytes = pragma("page_count").and_then(|pages| Ok(pages * pragma("page_size")?));
-        let bytes = bytes.map_err(|error| CopyError::of(&error))?.unsigned_abs();
+        let bytes = (pragma("page_count")? * pragma("page_size")?).unsigned_abs();
         let needed = bytes.saturating_add(self.shared.settings.limits.disk_floor_bytes);
         match self.shared.space.free_bytes() {
             Some(free) if free < needed => {

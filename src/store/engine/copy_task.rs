@@ -57,8 +57,8 @@ pub enum CopyError {
     Failed(String),
 }
 
-impl CopyError {
-    pub(crate) fn of(error: &rusqlite::Error) -> Self {
+impl From<rusqlite::Error> for CopyError {
+    fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => CopyError::NoSpace(error.to_string()),
             _ => CopyError::Failed(error.to_string()),

@@ -46,10 +46,7 @@ impl Engine {
     /// Fails with the reason while accepts are refused.
     pub(crate) fn ready(&self) -> Result<(), Refused> {
         self.queue.door()?;
-        match self.space.refuses(self.clock.monotonic()) {
-            Some(why) => Err(why),
-            None => Ok(()),
-        }
+        self.space.refuses(self.clock.monotonic()).map_or(Ok(()), Err)
     }
 
     /// Queues `work` for one of the writer's transactions; returns its result after the flush.

@@ -25,9 +25,7 @@ impl Readers {
 
     /// Waits for a running listing and closes the connection.
     pub(crate) fn close(&self) {
-        if let Some(conn) = lock(&self.0).take() {
-            close(conn);
-        }
+        close(lock(&self.0).take());
     }
 
     /// Whether a query would run at once.

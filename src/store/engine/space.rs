@@ -56,21 +56,19 @@ impl Space {
     /// Why nothing can be stored, looked at once a second of `now` (monotonic).
     pub(crate) fn refuses(&self, now: Duration) -> Option<Refused> {
         let mut last = lock(&self.last);
-        match &*last {
-            Some((at, verdict)) if now.saturating_sub(*at) < LOOK_EVERY => verdict.clone(),
-            _ => {
-                let low = || self.below(self.floor_bytes).map(Refused::NoSpace);
-                let gone = self.gone().map(Refused::Gone);
-                // A file that is moved back is seen at once.
-                *last = None;
-                if gone.is_some() {
-                    return gone;
-                }
-                let verdict = low();
-                *last = Some((now, verdict.clone()));
-                verdict
-            }
+        if let Some((at, verdict)) = &*last
+            && now.saturating_sub(*at) < LOOK_EVERY
+        {
+            return verdict.clone();
         }
+        // A file that is moved back is seen at once.
+        *last = None;
+        if let Some(gone) = self.gone() {
+            return Some(Refused::Gone(gone));
+        }
+        let verdict = self.below(self.floor_bytes).map(Refused::NoSpace);
+        *last = Some((now, verdict.clone()));
+        verdict
     }
 
     /// The database at `path` and its log are open from now on.

@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::model::Timestamp;
 use crate::store::border::{Refused, Settings};
+use crate::store::mutex::lock;
 use crate::store::tables::notice::{degraded, of_store};
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
@@ -145,9 +147,7 @@ impl Writer {
                 None if self.shared.queue.is_closed() => break,
                 // A batch of nothing asks whether a full disk has space again.
                 None => self.batch(Vec::new()),
-                Some(NextWork::Batch(items)) => self.batch(items),
-                Some(NextWork::Broken(reason)) => self.repair(&reason),
-                Some(NextWork::Copy(task)) => self.copy(task),
+                Some(next) => self.work(next),
             }
             if self.conn.is_none() {
                 break;
@@ -155,6 +155,14 @@ impl Writer {
             self.bound_log();
         }
         self.finish();
+    }
+
+    fn work(&mut self, next: NextWork) {
+        match next {
+            NextWork::Batch(items) => self.batch(items),
+            NextWork::Broken(reason) => self.repair(&reason),
+            NextWork::Copy(task) => self.copy(task),
+        }
     }
 
     /// Commits `items` together, or each alone where one of them spoils it.
@@ -174,7 +182,7 @@ impl Writer {
                     item.work.committed();
                 }
                 if changed {
-                    self.shared.commits.changed(self.shared.clock.now());
+                    *lock(&self.shared.commits.last) = Some(self.shared.clock.now());
                     self.ring();
                 }
                 self.recovered();
@@ -261,12 +269,9 @@ impl Writer {
                 self.full = true;
                 if any_kept && self.shared.space.give_up_ballast() {
                     tracing::warn!("the disk is full: gave up the ballast file");
-                    match self.shared.queue.take_now() {
-                        Some(NextWork::Batch(kept)) => self.batch(kept),
-                        // Reported once: forgotten, no log would ever be copied again (S1).
-                        Some(NextWork::Broken(reason)) => self.repair(&reason),
-                        Some(NextWork::Copy(task)) => self.copy(task),
-                        None => {}
+                    // Also a report of a broken log: forgotten, no log would ever be copied again (S1).
+                    if let Some(next) = self.shared.queue.take_now() {
+                        self.work(next);
                     }
                 }
             }
@@ -379,9 +384,7 @@ impl Writer {
     fn close_connections(&mut self) {
         self.shared.checkpoints.close();
         self.shared.close_readers();
-        if let Some(conn) = self.conn.take() {
-            close(conn);
-        }
+        close(self.conn.take());
         self.shared.queue.forget_broken();
     }
 
@@ -403,7 +406,7 @@ impl Writer {
         let bytes = |frames: i32| u64::try_from(frames).unwrap_or(0) * FRAME_BYTES;
         let (used, rest) = (bytes(frames), bytes(frames - copied));
         let bound = self.shared.settings.limits.log_bytes;
-        self.shared.commits.log(used);
+        self.shared.commits.log_bytes.store(used, Ordering::Relaxed);
         if used > bound {
             let pass = self.shared.checkpoints.pass(CheckpointMode::RESTART);
             self.shared.space.make_ballast();
@@ -460,9 +463,7 @@ impl Writer {
             }
         }
         self.shared.checkpoints.close();
-        if let Some(conn) = self.conn.take() {
-            close(conn);
-        }
+        close(self.conn.take());
         drop(self.lock);
         let _ = self.closed.send(true);
     }

@@ -244,16 +244,12 @@ fn end_attempt(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result
             record.http_status,
             record.stdout.head.0,
             record.stdout.tail.0,
-            total(record.stdout.total),
+            codec::size(record.stdout.total),
             record.stderr.head.0,
             record.stderr.tail.0,
-            total(record.stderr.total),
-            record.usage.map(|usage| total(usage.cpu_millis)),
-            record.usage.map(|usage| total(usage.memory_bytes)),
+            codec::size(record.stderr.total),
+            record.usage.map(|usage| codec::size(usage.cpu_millis)),
+            record.usage.map(|usage| codec::size(usage.memory_bytes)),
         ],
     )
-}
-
-fn total(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

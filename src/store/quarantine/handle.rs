@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -27,7 +27,7 @@ pub(crate) struct QuarantineHandle {
     waiting_bytes: Arc<AtomicUsize>,
     counts: Arc<Mutex<DiscardCounts>>,
     rate: Mutex<Rate>,
-    judge: RwLock<Option<Reverifier>>,
+    pub(crate) judge: Mutex<Option<Reverifier>>,
     closed: watch::Receiver<bool>,
 }
 
@@ -66,7 +66,7 @@ impl QuarantineHandle {
             waiting_bytes,
             counts,
             rate,
-            judge: RwLock::default(),
+            judge: Mutex::default(),
             closed,
         })
     }
@@ -76,14 +76,6 @@ impl QuarantineHandle {
         // Where it is gone there is nothing to wait for.
         let _ = self.sender.send(None);
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
-    }
-
-    pub(crate) fn judge(&self) -> Option<Reverifier> {
-        self.judge.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_judge(&self, judge: Reverifier) {
-        *self.judge.write().unwrap_or_else(PoisonError::into_inner) = Some(judge);
     }
 
     /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits.

@@ -151,8 +151,8 @@ pub(crate) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 }
 
 /// A size or count, which fits SQLite's signed integers for any real one.
-pub(crate) fn size(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+pub(crate) fn size(bytes: impl TryInto<i64>) -> i64 {
+    bytes.try_into().unwrap_or(i64::MAX)
 }
 
 /// What an unreadable column means to SQLite's callers.

@@ -428,7 +428,7 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
         Ok(())
     });
     assert_eq!(done.await, Ok(()));
-    let passes = || bench.store.engine.checkpoints.seconds().buckets.last().unwrap().1;
+    let passes = || bench.store.engine.checkpoints.seconds.get().buckets.last().unwrap().1;
     let before = passes();
     bench.store.engine.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
     assert_eq!(passes(), before + 1, "the log is never copied again");
