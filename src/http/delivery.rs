@@ -1,5 +1,5 @@
-//! A delivery to a source, from its head on, and how it is refused: the answer is a fixed word, the reason goes to
-//! the log, the counters and quarantine.
+//! A delivery to a source whose head has been read, and how it is refused: the answer is one of a few fixed ones, the
+//! details go to the log, the counters and quarantine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -90,8 +90,7 @@ impl Delivery {
         cause.answer
     }
 
-    /// Counts a genuine delivery of a new event, or of one that was stored before. Returns how many milliseconds it
-    /// took.
+    /// Counts a genuine delivery: a new event's, or a duplicate. Returns how many milliseconds it took.
     pub(super) fn count_good(&self, stored_before: bool, received_at: Timestamp) -> u64 {
         let took = self.begun.elapsed();
         self.served.traffic.good(stored_before, received_at, took);
@@ -99,7 +98,7 @@ impl Delivery {
     }
 
     /// Counts a refusal, logs it if it is the first of a burst, and notifies of a source that begins to fail.
-    /// `shown` is what `status` shows of it, and has no text from the request.
+    /// `shown` is what `status` shows of it, and has no text from the request. `unproven`: its proof is what failed.
     fn record(&self, cause: &Cause, shown: &str, unproven: bool) {
         let (source, now) = (&self.served.source.name, self.shared.clock.now());
         let (answer, reason) = (cause.answer.name(), cause.reason);
@@ -115,8 +114,9 @@ impl Delivery {
         }
     }
 
-    /// Rejects a delivery that is not proven. The client learns only that; the log gets the reason, and quarantine
-    /// the reason, the headers, and the body with the time when it was complete, if it was `read`.
+    /// Rejects a delivery that is not proven, whose client learns only that, or whose id is malformed. The log gets the
+    /// reason. Quarantine gets it too, with the headers that prove, and with the body and the time when it was complete,
+    /// if the body was `read`.
     pub(super) fn reject(&self, rejection: Rejection, read: Option<(Timestamp, Bytes)>) -> Answer {
         let source = &self.served.source;
         let Rejection { reason, detail, malformed } = rejection;

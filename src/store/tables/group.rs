@@ -1,8 +1,8 @@
 //! The groups of jobs: which job of a group may run, which are behind it, and which takes another's place (I6, I7).
 //!
-//! What must stay true: at most one job holds a group, which a unique index ensures; where none holds it none is
-//! behind. So the statement that moves a job of a group is followed by [`release`] in the same transaction. Each look-up
-//! is one by an index, however many jobs are behind or settled.
+//! A job holds its group while the schema's `holds` is 1 and it is not `behind`. What must stay true: at most one job
+//! holds a group, as a unique index ensures; and while no job holds it, none is behind. So whoever moves a job of a group
+//! calls [`release`] in the same transaction. Each look-up is one by an index, however many jobs are behind or settled.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,18 +12,19 @@ use crate::store::border::{NewJob, Newer};
 
 use super::codec;
 
-/// The job that is next: by the index of jobs behind the oldest one, and by the unique index whether one holds.
+/// Lets the oldest job behind go on, if none holds the group.
 pub(crate) const RELEASE: &str = "UPDATE job SET behind = 0 WHERE row = (
          SELECT row FROM job WHERE handler = ?1 AND group_key = ?2 AND behind = 1 ORDER BY event LIMIT 1)
      AND NOT EXISTS (SELECT 1 FROM job INDEXED BY job_holder
          WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0)";
 
-/// The newest job of a later event that has begun or holds the group: the end of the index of such jobs.
+/// The newest job of a later event that has begun or is to begin, behind another one or not: the end of the index of
+/// such jobs.
 pub(crate) const NEWER: &str = "SELECT id FROM job INDEXED BY job_begun
      WHERE handler = ?1 AND group_key = ?2 AND event > ?3 AND (attempt > 0 OR holds = 1)
      ORDER BY event DESC LIMIT 1";
 
-/// Looks at the job that holds the group, by the unique index, and at so many behind it, the newest first.
+/// Drops the job that holds the group, found by the unique index, and at most `?6` of those behind it, the newest first.
 pub(crate) const SUPERSEDE: &str = "UPDATE job SET state = 'dropped', reason = 'superseded', due_at = NULL,
          settled_at = ?5, behind = 0, superseded_by = ?4
      WHERE row IN (SELECT row FROM job INDEXED BY job_holder
@@ -33,7 +34,7 @@ pub(crate) const SUPERSEDE: &str = "UPDATE job SET state = 'dropped', reason = '
          AND event < ?3 AND (state = 'ready' OR state = 'waiting') AND group_rule = 'latest'
      RETURNING attempt, wait_since";
 
-/// The groups of a handler that a ready or waiting job leaves when it is held: by the indexes of those jobs.
+/// The groups that a handler's ready and waiting jobs leave when these are held: by the indexes of those jobs.
 pub(crate) const LEFT_WHEN_HELD: &str = "SELECT group_key FROM job
      WHERE handler = ?1 AND behind = 0 AND (state = 'ready' OR state = 'waiting') AND group_rule = 'latest'";
 
@@ -114,9 +115,9 @@ pub(crate) fn hold_all(
     Ok(held)
 }
 
-/// Drops the jobs whose place the new job `by` of this event takes: those of older events of its group that do not run,
-/// where the latest wins. Drops so many in one transaction that it stays short; the next event's job drops the rest.
-/// Returns since when the first of them waited, of those that have made no attempt.
+/// Drops the jobs that the new job `by` of this event replaces, before it is made: where the latest of the group wins,
+/// those of older events that do not run. At most 200 ([`BATCH_JOBS`]), so that the transaction stays short; the job of
+/// the next event drops the rest. Returns when the first of those came that have made no attempt.
 pub(crate) fn supersede(
     tx: &Connection,
     (by, event): (JobId, i64),
@@ -139,7 +140,7 @@ pub(crate) fn supersede(
     Ok(never_begun.filter_map(|(_, since)| since).min())
 }
 
-/// The newest job that waits behind this one and takes its place, where their latest wins.
+/// The newest job that waits behind this one and will run in its place, where the latest of the group wins.
 pub(crate) fn successor(tx: &Connection, job: i64) -> rusqlite::Result<Option<JobId>> {
     // By the row, and by the index of jobs behind from its end.
     tx.prepare_cached(
@@ -152,8 +153,8 @@ pub(crate) fn successor(tx: &Connection, job: i64) -> rusqlite::Result<Option<Jo
     .optional()
 }
 
-/// What makes this job out of date, where the latest of its group wins: a newer event's job that has ever begun or
-/// holds the group. Retention may have removed it: then every older event counts as out of date.
+/// What makes this job out of date, where the latest of its group wins: a newer event's job that has begun or is to
+/// begin. Retention may have removed that job, of this group or another: then every older event counts as out of date.
 pub(crate) fn newer(tx: &Connection, job: i64) -> rusqlite::Result<Option<Newer>> {
     match GroupOf::of(tx, job)? {
         Some((group, event, GroupRule::Latest)) => group.newer_than(tx, event),
@@ -161,7 +162,7 @@ pub(crate) fn newer(tx: &Connection, job: i64) -> rusqlite::Result<Option<Newer>
     }
 }
 
-/// The same of a job that is to be made of the event in the row `event`.
+/// What makes a job out of date that is to be made of the event with this row number.
 pub(crate) fn newer_than(
     tx: &Connection,
     job: &NewJob,
