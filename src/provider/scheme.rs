@@ -14,6 +14,10 @@ use crate::payload::Pointer;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheme {
     pub(crate) name: Name,
+    /// Whose events these are, for people.
+    pub(crate) title: Option<String>,
+    /// The URL of the provider's documentation.
+    pub(crate) docs: Option<String>,
     /// `None` if deliveries are not signed.
     pub(crate) signature: Option<Signature>,
     pub(crate) timestamp: Option<Stamp>,

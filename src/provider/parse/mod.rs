@@ -38,6 +38,8 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let name = parsed(root, root.required::<String>("name"), |text| {
         text.parse::<Name>().map_err(|error| error.to_string())
     });
+    let title = root.value::<String>("title");
+    let docs = root.value::<String>("docs");
     let vectors = root.value::<String>("vectors");
     let like = parsed(root, root.get::<String>("like"), |name| {
         let unknown =
@@ -73,6 +75,8 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         guard,
         flag_types,
         delivery,
+        title,
+        docs,
         vectors,
         setup,
         samples: like.as_ref().map_or("", |like| like.samples),
