@@ -17,7 +17,7 @@ pub use look::{Explain, Jobs, Part, Stopped};
 pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Init, Send, Try};
+pub use setup::{Init, Keys, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -49,7 +49,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
     ("Set up", &["init", "config", "try", "send", "verify", "doctor"]),
-    ("Care", &["quarantine", "backup", "restore"]),
+    ("Care", &["quarantine", "keys", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
 
@@ -348,6 +348,19 @@ Examples:
   hooklatch quarantine --source github --reason bad_signature --since 2h
   hooklatch quarantine verify")]
     Quarantine(Quarantine),
+
+    /// Fetch the public keys that a provider publishes
+    #[command(after_help = "\
+For providers that sign with a key published at a URL (Amazon SNS, Google Pub/Sub, PayPal). The receiver fetches \
+nothing: until the key is in the file that the source's secret names, deliveries are refused and quarantined. This \
+command asks only the hosts of the provider's file, over TLS, writes the keys, and makes a running receiver load \
+them. Where each delivery names its key, the URLs are those of quarantined deliveries. Run it again, from a timer, \
+before the provider changes its keys.
+
+Examples:
+  hooklatch keys alerts
+  hooklatch keys alerts --url https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem")]
+    Keys(Keys),
 
     /// Apply the changed configuration without dropping a request
     #[command(after_help = "\

@@ -297,8 +297,8 @@ pub const CONFIG_BYTES: u64 = 1 << 20;
 /// Most files read from `conf.d` or `providers`.
 pub const CONFIG_FILES: usize = 1_000;
 
-/// The largest secret; one trailing newline does not count.
-pub const SECRET_BYTES: u64 = 4 << 10;
+/// The largest secret; one trailing newline does not count. A set of public keys has a few KiB.
+pub const SECRET_BYTES: u64 = 32 << 10;
 
 /// Tables of a condition, and lines of each: a decision stays a fraction of the time that an accept takes.
 pub const CONDITION_TABLES: usize = 32;

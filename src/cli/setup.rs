@@ -98,3 +98,16 @@ pub struct Init {
     #[command(flatten)]
     pub options: Options,
 }
+
+/// `hooklatch keys`
+#[derive(Debug, Args)]
+pub struct Keys {
+    /// The source whose provider publishes its keys
+    #[arg(value_name = "SOURCE")]
+    pub source: Name,
+    /// Fetch this key, at a host that the provider's file names
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    #[command(flatten)]
+    pub options: Options,
+}

@@ -41,7 +41,10 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     }
     let folder = main.parent().unwrap_or(Path::new("")).to_owned();
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
-    let secret_file = folder.join("secrets").join(source.as_str());
+    // Published keys are public: they need no folder of their own rights, and no credential.
+    let in_public = scheme.published_keys().is_some();
+    let kept_in = if in_public { "keys" } else { "secrets" };
+    let secret_file = folder.join(kept_in).join(source.as_str());
     let fresh = !main.exists();
     if !fresh && config::load(&main)?.endpoint(source).is_some() {
         return Err(there(format!("source {source} is in the configuration already")));
@@ -61,12 +64,15 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     if let Some(text) = &secret {
         let line =
             Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
-        made.secret(&secret_file, &line)?;
+        match in_public {
+            true => made.file(&secret_file, &line, 0o644)?,
+            false => made.secret(&secret_file, &line)?,
+        }
     }
     made.folder(stanza.parent(), 0o755)?;
-    let by_systemd = is_kept_by_systemd(&main);
-    let folder = if by_systemd { "credential:" } else { "file:secrets/" };
-    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), folder);
+    let by_systemd = is_kept_by_systemd(&main) && !in_public;
+    let folder = if by_systemd { "credential:".to_owned() } else { format!("file:{kept_in}/") };
+    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), &folder);
     made.file(&stanza, &text, 0o644)?;
     // The loader checks names, paths and URLs as `serve` will.
     let config = config::load(&main).map_err(|problems| {
@@ -75,7 +81,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }
     })?;
-    if secret.is_some() && !by_systemd {
+    if secret.is_some() && !by_systemd && !in_public {
         made.give(&config.store().path)?;
     }
     let endpoint = Endpoint {
@@ -219,6 +225,9 @@ impl Endpoint<'_> {
             false => format!("hooklatch serve{config}"),
         };
         let mut next = vec![format!("hooklatch config check{config}"), serve];
+        if self.scheme.published_keys().is_some() {
+            next.push(format!("hooklatch keys {source}{config}"));
+        }
         // `send` has no client certificate.
         if !self.scheme.wants_certificates() {
             next.push(format!("hooklatch send {source} {kind}{config}"));

@@ -21,6 +21,7 @@ mod ids;
 mod init;
 mod input;
 mod jobs;
+mod keys;
 pub mod kit;
 mod orphans;
 mod output;
@@ -109,6 +110,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Dead(args) => jobs::stopped(&args, State::Dead),
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),

@@ -6,7 +6,6 @@
 
 mod delivery;
 mod handled;
-mod target;
 mod verdict;
 
 use serde_json::{Value, json};
@@ -18,10 +17,10 @@ use crate::model::shell_word;
 use crate::store::EventDetail;
 
 use super::kit::provider::Answer;
+use super::kit::target::Target;
 use super::output::{self, escape};
 use super::runtime::block_on;
 use delivery::Delivery;
-use target::Target;
 use verdict::Verdict;
 
 /// Makes the delivery, and prints the answers and what the handlers did. The exit code says whether that

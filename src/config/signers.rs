@@ -1,5 +1,6 @@
 //! Signs test deliveries of `send` as a source's provider does.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::document::Value;
@@ -25,6 +26,13 @@ pub struct Endpoint<'a> {
     /// Whether a trusted proxy alone names the caller.
     pub certified: bool,
     source: &'a Source,
+}
+
+impl Endpoint<'_> {
+    /// The file of its first secret, if that is a file.
+    pub fn secret_file(&self) -> Option<&Path> {
+        self.source.secrets.first()?.value.file()
+    }
 }
 
 /// Why this process cannot sign as a source.

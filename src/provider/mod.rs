@@ -7,11 +7,14 @@
 
 mod parse;
 pub mod place;
+mod published;
 mod scheme;
 mod setup;
 pub(crate) mod template;
 
 use crate::document::{Problems, nearest};
+pub(crate) use published::KeyUrl;
+pub use published::PublishedKeys;
 pub use scheme::Scheme;
 pub(crate) use scheme::{
     Delivery, Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::place::Place;
+use super::published::{KeyUrl, PublishedKeys};
 use super::setup::Setup;
 use super::template::{Part, Template};
 use crate::document::nearest;
@@ -21,6 +22,7 @@ pub struct Scheme {
     /// `None` if deliveries are not signed.
     pub(crate) signature: Option<Signature>,
     pub(crate) timestamp: Option<Stamp>,
+    pub(crate) published: Option<PublishedKeys>,
     pub(crate) event: Event,
     pub(crate) guard: ReplayGuard,
     pub(crate) flag_types: Vec<Pattern>,
@@ -209,6 +211,11 @@ impl Scheme {
         self.template().is_some_and(|signed| signed.has(&Part::Url))
     }
 
+    /// Where the provider publishes its keys, if it does.
+    pub fn published_keys(&self) -> Option<&PublishedKeys> {
+        self.published.as_ref()
+    }
+
     /// The file of the provider's vectors, relative to the provider file.
     pub fn vectors(&self) -> Option<&str> {
         self.vectors.as_deref()
@@ -234,7 +241,11 @@ impl Scheme {
         });
         let facts = self.event.ids.iter().chain(&self.event.types).filter_map(Place::header);
         let signed = self.template().into_iter().flat_map(Template::headers);
-        for name in signature.chain(stamp).chain(facts).chain(signed) {
+        let url = self.published.iter().filter_map(|keys| match &keys.url {
+            KeyUrl::In(place) => place.header(),
+            KeyUrl::Fixed(_) => None,
+        });
+        for name in signature.chain(stamp).chain(facts).chain(signed).chain(url) {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }

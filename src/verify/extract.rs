@@ -13,7 +13,7 @@ use crate::model::Digest;
 use crate::payload::walk::{members, written};
 use crate::payload::{Pointer, fields, json_of, one};
 use crate::provider::place::Place;
-use crate::provider::{Scheme, StampPlace};
+use crate::provider::{KeyUrl, Scheme, StampPlace};
 
 /// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands. An `Err` says what
 /// stands there instead.
@@ -34,10 +34,15 @@ impl<'a> Facts<'a> {
     /// Reads the value of every JSON pointer of the scheme, in one pass over the body.
     pub(super) fn read(scheme: &'a Scheme, body: &'a [u8]) -> Self {
         let event = &scheme.event;
-        let places = event.ids.iter().chain(&event.types).filter_map(|place| match place {
-            Place::Json(pointer) => Some(pointer),
-            Place::Header(_) | Place::Key(_) | Place::Form(_) | Place::Digest => None,
+        let url = scheme.published.iter().filter_map(|keys| match &keys.url {
+            KeyUrl::In(place) => Some(place),
+            KeyUrl::Fixed(_) => None,
         });
+        let places =
+            event.ids.iter().chain(&event.types).chain(url).filter_map(|place| match place {
+                Place::Json(pointer) => Some(pointer),
+                Place::Header(_) | Place::Key(_) | Place::Form(_) | Place::Digest => None,
+            });
         let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,

@@ -18,8 +18,8 @@ use bytes::Bytes;
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
-use crate::provider::Scheme;
 use crate::provider::place::{Place, key_text};
+use crate::provider::{KeyUrl, Scheme};
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{BodyFacts, read_body, sample};
@@ -104,7 +104,9 @@ pub fn verify(
     now: Timestamp,
 ) -> Result<Verified, Rejection> {
     let presented = signature::present(scheme, request.headers)?;
-    let secret = signature::matching(scheme, keys, &request, &presented)?.map(Key::reference);
+    let secret = signature::matching(scheme, keys, &request, &presented)
+        .map_err(|rejection| naming_key(scheme, &request, rejection))?
+        .map(Key::reference);
     let found = extract::Facts::read(scheme, &request.body);
     stamp::check(scheme, presented.stamp, &found, now)?;
 
@@ -122,6 +124,28 @@ pub fn verify(
         secret: secret.map(str::to_owned),
         body: request.body,
     })
+}
+
+/// What a rejection's detail has before the URL at which the key of the request is published.
+pub const KEY_AT: &str = "; its key is at ";
+
+/// The rejection with the URL of the request's key, if it may be fetched from there. The request chose the URL, so it
+/// is not proven either.
+fn naming_key(scheme: &Scheme, request: &Request<'_>, rejection: Rejection) -> Rejection {
+    let named = scheme.published_keys().and_then(|keys| {
+        let url = match &keys.url {
+            KeyUrl::Fixed(url) => Some(url.clone()),
+            KeyUrl::In(place @ Place::Json(_)) => {
+                extract::Facts::read(scheme, &request.body).at(place).ok().flatten()
+            }
+            KeyUrl::In(place) => place.header().and_then(|name| header(request.headers, name)),
+        };
+        url.filter(|url| keys.allows(url))
+    });
+    match named {
+        Some(url) => Rejection { detail: rejection.detail + KEY_AT + &url, ..rejection },
+        None => rejection,
+    }
 }
 
 /// The headers that are stored with an event.

@@ -7,6 +7,7 @@ pub(super) mod load;
 pub mod provider;
 pub(super) mod receiver;
 pub(super) mod site;
+pub(super) mod target;
 
 use std::time::Duration;
 

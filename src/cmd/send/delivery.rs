@@ -14,7 +14,7 @@ use crate::model::{EventType, Headers, Name, Timestamp};
 use crate::provider::Scheme;
 use crate::verify::{self, Draft, Signer};
 
-use super::target::Target;
+use crate::cmd::kit::target::Target;
 use crate::cmd::output::escape;
 use crate::cmd::{input, random, store};
 

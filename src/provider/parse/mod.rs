@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Delivery, Event, Proof, Scheme, StampPlace};
+use super::{Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, StampPlace};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -52,6 +52,10 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     }
     let inherits = |table| like.as_ref().filter(|_| !root.has(table));
     let (signature, timestamp) = proof::read(root, like.as_ref());
+    let published = match inherits("keys") {
+        Some(like) => like.published.clone(),
+        None => root.section("keys").and_then(published),
+    };
     let event = inherits("event").map_or_else(|| event(root), |like| Some(like.event.clone()));
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
     let (guard, flag_types) = match inherits("replay") {
@@ -71,6 +75,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         name: name?,
         signature: signature?,
         timestamp,
+        published,
         event: event?,
         guard,
         flag_types,
@@ -121,6 +126,33 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     if let Some(name) = carriers.find(is_kept) {
         root.problem(format!("delivery.keep_headers has {name}, which is the secret itself"));
     }
+}
+
+fn published(section: Section<'_>) -> Option<PublishedKeys> {
+    let hosts = parsed(&section, section.required::<Vec<String>>("hosts"), |hosts| {
+        let is_host =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte);
+        match hosts.iter().find(|host| host.is_empty() || !host.bytes().all(is_host)) {
+            Some(bad) => Err(format!("'{bad}' is not a host in lower case, or host:port")),
+            None => Ok(hosts),
+        }
+    });
+    let url = parsed(&section, section.required::<String>("url"), |text| {
+        if text.starts_with("https://") {
+            return Ok(KeyUrl::Fixed(text));
+        }
+        match Place::parse(&text) {
+            Ok(place @ (Place::Header(_) | Place::Json(_))) => Ok(KeyUrl::In(place)),
+            _ => Err(format!("must be an https URL, header:NAME or json:/POINTER, not '{text}'")),
+        }
+    });
+    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts });
+    let fixed = keys.as_ref().and_then(PublishedKeys::fixed_url);
+    if let Some(url) = fixed.filter(|url| !keys.iter().any(|keys| keys.allows(url))) {
+        section.problem(format!("keys.url is '{url}', whose host is not among keys.hosts"));
+    }
+    section.finish();
+    keys
 }
 
 fn event(root: &Section<'_>) -> Option<Event> {

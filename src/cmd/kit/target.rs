@@ -1,12 +1,16 @@
-//! Where a test delivery goes: directly to the receiver, or to the source's public URL as the provider's do,
-//! through name resolution, TLS and the proxy. An error names the step that failed.
+//! A URL and one request to it, through name resolution and TLS: a test delivery, directly to the receiver or to the
+//! source's public URL as the provider's do, or a provider's published key. An error names the step that failed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Uri;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -14,16 +18,19 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::super::kit::provider::{Answer, exchange};
+use super::provider::{Answer, Error, exchange};
 use crate::model::Headers;
 
 /// The timeout of a delivery to a public URL: longer than any provider waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The timeout of [`Target::get`].
+const GET_PATIENCE: Duration = Duration::from_secs(10);
+
 /// An absolute `http` or `https` URL.
-pub(super) struct Target {
+pub(in crate::cmd) struct Target {
     /// Whether it is a public URL, and not the receiver's address.
-    pub(super) is_public: bool,
+    pub(in crate::cmd) is_public: bool,
     /// The value of the header `Host`.
     authority: String,
     host: String,
@@ -34,7 +41,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Reads a URL. `path` replaces a missing path.
-    pub(super) fn parse(text: &str, path: &str, is_public: bool) -> Result<Self, String> {
+    pub(in crate::cmd) fn parse(text: &str, path: &str, is_public: bool) -> Result<Self, String> {
         let wrong = || format!("'{text}' is not a URL such as https://hooks.example.org{path}");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let tls = match uri.scheme_str() {
@@ -62,7 +69,11 @@ impl Target {
     }
 
     /// Posts `body` on a new connection. An `Err` says which step failed.
-    pub(super) async fn post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
+    pub(in crate::cmd) async fn post(
+        &self,
+        headers: &Headers,
+        body: Bytes,
+    ) -> Result<Answer, String> {
         let post = self.try_post(headers, body);
         if !self.is_public {
             return post.await;
@@ -71,8 +82,25 @@ impl Target {
         posted.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
     }
 
+    /// The body at the URL, of at most `most` bytes. A redirect is not followed.
+    pub(in crate::cmd) async fn get(&self, most: usize) -> Result<Bytes, String> {
+        let got = timeout(GET_PATIENCE, async {
+            let answer = fetch(self.connect().await?, &self.authority, &self.path, most);
+            answer.await.map_err(|error| format!("no answer: {error}"))
+        });
+        match got.await.map_err(|_| format!("no answer within {} s", GET_PATIENCE.as_secs()))?? {
+            (200, body) => Ok(body),
+            (status, _) => Err(format!("the answer is {status}")),
+        }
+    }
+
     async fn try_post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
-        let Target { authority, host, path, .. } = self;
+        let answer = exchange(self.connect().await?, &self.authority, &self.path, headers, body);
+        answer.await.map_err(|error| format!("no answer: {error}"))
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, String> {
+        let host = &self.host;
         let found = lookup_host((host.as_str(), self.port)).await;
         let found = found.map_err(|error| format!("name {host} has no address: {error}"))?;
         let found: Vec<SocketAddr> = found.collect();
@@ -81,20 +109,33 @@ impl Target {
             let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
             format!("nothing answers at {}: {error}", found.join(", "))
         })?;
-        let answer = match self.tls {
-            false => exchange(stream, authority, path, headers, body).await,
-            true => {
-                let failed = |error: String| format!("TLS with {host} failed: {error}");
-                let name = ServerName::try_from(host.clone());
-                let name = name.map_err(|error| failed(error.to_string()))?;
-                let connector = TlsConnector::from(Arc::new(client().map_err(failed)?));
-                let stream = connector.connect(name, stream).await;
-                let stream = stream.map_err(|error| failed(error.to_string()))?;
-                exchange(stream, authority, path, headers, body).await
-            }
-        };
-        answer.map_err(|error| format!("no answer: {error}"))
+        if !self.tls {
+            return Ok(Box::new(stream));
+        }
+        let failed = |error: String| format!("TLS with {host} failed: {error}");
+        let name = ServerName::try_from(host.clone()).map_err(|error| failed(error.to_string()))?;
+        let connector = TlsConnector::from(Arc::new(client().map_err(failed)?));
+        let stream = connector.connect(name, stream).await;
+        Ok(Box::new(stream.map_err(|error| failed(error.to_string()))?))
     }
+}
+
+/// A connection, with or without TLS.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+async fn fetch(
+    stream: Box<dyn Stream>,
+    host: &str,
+    path: &str,
+    most: usize,
+) -> Result<(u16, Bytes), Error> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = hyper::Request::get(path).header("Host", host).header("Connection", "close");
+    let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    let status = answer.status().as_u16();
+    Ok((status, Limited::new(answer.into_body(), most).collect().await?.to_bytes()))
 }
 
 impl std::fmt::Display for Target {

@@ -1,0 +1,75 @@
+//! Public keys that a provider publishes under a URL: which URL, and on which hosts it may be.
+//!
+//! Nothing here fetches. `hooklatch keys` does, and writes what it gets to the file of the source's secret.
+
+use super::place::Place;
+
+/// The table `[keys]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedKeys {
+    pub(crate) url: KeyUrl,
+    /// `HOST` or `HOST:PORT`, each asked over TLS. They are compared as a whole: with a pattern, a storage bucket called
+    /// `sns` would be an address of Amazon SNS.
+    pub(crate) hosts: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyUrl {
+    Fixed(String),
+    /// Each request names its own; the signature need not cover it.
+    In(Place),
+}
+
+impl PublishedKeys {
+    /// The URL that every request means; `None` if each names its own.
+    pub fn fixed_url(&self) -> Option<&str> {
+        match &self.url {
+            KeyUrl::Fixed(url) => Some(url),
+            KeyUrl::In(_) => None,
+        }
+    }
+
+    /// Whether a key may be fetched from `url`: by https, from one of the hosts.
+    pub fn allows(&self, url: &str) -> bool {
+        let rest = url.strip_prefix("https://");
+        let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+        let plain = url.len() <= URL_BYTES && url.bytes().all(|byte| byte.is_ascii_graphic());
+        plain && host.is_some_and(|host| self.hosts.iter().any(|known| known == host))
+    }
+}
+
+/// The longest URL of a key. Amazon's have about 100 bytes.
+const URL_BYTES: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_fetched_over_tls_from_a_known_host_alone() {
+        let url = KeyUrl::Fixed("https://keys.example/a".to_owned());
+        let keys =
+            PublishedKeys { url, hosts: vec!["keys.example".into(), "b.example:8443".into()] };
+        for (url, allowed) in [
+            ("https://keys.example/a.pem", true),
+            ("https://keys.example", true),
+            ("https://keys.example?x", true),
+            ("https://b.example:8443/a", true),
+            ("https://b.example/a", false),
+            ("http://keys.example/a", false),
+            ("https://keys.example.evil.example/a", false),
+            ("https://evil.example/keys.example", false),
+            ("https://keys.example@evil.example/", false),
+            ("https://evil.example#keys.example", false),
+            ("https://keys.example:444/", false),
+            ("https://KEYS.example/", false),
+            ("https://keys.example/a b", false),
+            ("https://keys.example/\r\nHost: x", false),
+            ("keys.example/a", false),
+            ("", false),
+        ] {
+            assert_eq!(keys.allows(url), allowed, "{url}");
+        }
+        assert!(!keys.allows(&format!("https://keys.example/{}", "a".repeat(URL_BYTES))));
+    }
+}
