@@ -17,7 +17,7 @@ pub use look::{Explain, Jobs, Part, Stopped};
 pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Init, Keys, Send, Try};
+pub use setup::{Confirm, Init, Keys, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -49,7 +49,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
     ("Set up", &["init", "config", "try", "send", "verify", "doctor"]),
-    ("Care", &["quarantine", "keys", "backup", "restore"]),
+    ("Care", &["quarantine", "keys", "confirm", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
 
@@ -348,6 +348,16 @@ Examples:
   hooklatch quarantine --source github --reason bad_signature --since 2h
   hooklatch quarantine verify")]
     Quarantine(Quarantine),
+
+    /// Confirm a provider's subscription of this receiver
+    #[command(after_help = "\
+For Amazon SNS, which first sends an event that names a URL, and sends nothing more until somebody has requested \
+it. The receiver follows no URL of a delivery. This command takes the newest such event of the source, which was \
+verified when it was stored, shows the URL, asks, and requests it; only at the hosts of the provider's file.
+
+Example:
+  hooklatch confirm alerts")]
+    Confirm(Confirm),
 
     /// Fetch the public keys that a provider publishes
     #[command(after_help = "\

@@ -111,3 +111,16 @@ pub struct Keys {
     #[command(flatten)]
     pub options: Options,
 }
+
+/// `hooklatch confirm`
+#[derive(Debug, Args)]
+pub struct Confirm {
+    /// The source whose provider asks
+    #[arg(value_name = "SOURCE")]
+    pub source: Name,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub options: Options,
+}

@@ -43,6 +43,7 @@ mod show;
 mod signals;
 mod status;
 mod store;
+mod subscription;
 mod try_handler;
 mod unseen;
 pub(crate) mod verify;
@@ -110,6 +111,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Dead(args) => jobs::stopped(&args, State::Dead),
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
+        Command::Confirm(args) => subscription::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Backup(args) => backup::run(&args),

@@ -13,8 +13,8 @@ mod setup;
 pub(crate) mod template;
 
 use crate::document::{Problems, nearest};
-pub(crate) use published::KeyUrl;
 pub use published::PublishedKeys;
+pub(crate) use published::{Confirmation, KeyUrl};
 pub use scheme::Scheme;
 pub(crate) use scheme::{
     Delivery, Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace,

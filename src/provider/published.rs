@@ -3,6 +3,7 @@
 //! Nothing here fetches. `hooklatch keys` does, and writes what it gets to the file of the source's secret.
 
 use super::place::Place;
+use crate::payload::Pointer;
 
 /// The table `[keys]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +12,15 @@ pub struct PublishedKeys {
     /// `HOST` or `HOST:PORT`, each asked over TLS. They are compared as a whole: with a pattern, a storage bucket called
     /// `sns` would be an address of Amazon SNS.
     pub(crate) hosts: Vec<String>,
+    /// The event by which the provider asks whether it may send events.
+    pub(crate) confirmation: Option<Confirmation>,
+}
+
+/// A person confirms with a request to the URL that the event names, at one of the hosts: `hooklatch confirm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Confirmation {
+    pub(crate) event_type: String,
+    pub(crate) url: Pointer,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +58,11 @@ mod tests {
     #[test]
     fn a_key_is_fetched_over_tls_from_a_known_host_alone() {
         let url = KeyUrl::Fixed("https://keys.example/a".to_owned());
-        let keys =
-            PublishedKeys { url, hosts: vec!["keys.example".into(), "b.example:8443".into()] };
+        let keys = PublishedKeys {
+            url,
+            hosts: vec!["keys.example".into(), "b.example:8443".into()],
+            confirmation: None,
+        };
         for (url, allowed) in [
             ("https://keys.example/a.pem", true),
             ("https://keys.example", true),

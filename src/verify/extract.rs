@@ -95,6 +95,12 @@ pub fn text(raw: &str) -> Option<String> {
     }
 }
 
+/// The text at `pointer` in a JSON body, if it occurs exactly once.
+pub fn text_at(body: &[u8], pointer: &Pointer) -> Option<String> {
+    let raw = written(body, &[pointer])?.pop()?.ok()??;
+    text(&raw)
+}
+
 /// SHA-256 of the values at `pointers` in a body's JSON, each exactly as written and preceded by its
 /// length. `None` if readers could disagree on a value: the body is not JSON, or a value occurs twice.
 pub(super) fn digest_at(

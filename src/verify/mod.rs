@@ -20,6 +20,7 @@ use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
 use crate::provider::place::{Place, key_text};
 use crate::provider::{KeyUrl, Scheme};
+pub use extract::text_at;
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{BodyFacts, read_body, sample};

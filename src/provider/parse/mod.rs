@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, StampPlace};
+use super::{Confirmation, Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, StampPlace};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -146,7 +146,18 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
             _ => Err(format!("must be an https URL, header:NAME or json:/POINTER, not '{text}'")),
         }
     });
-    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts });
+    let event_type = section.value::<String>("confirm_type");
+    let asked = section.parse("confirm_url", |text: String| match Place::parse(&text)? {
+        Place::Json(pointer) => Ok(pointer),
+        _ => Err(format!("'{text}' is not a json:/POINTER")),
+    });
+    if event_type.is_some() != asked.is_some() {
+        section.problem("confirm_type and confirm_url come together");
+    }
+    let confirmation = event_type.zip(asked);
+    let confirmation =
+        confirmation.map(|(event_type, url)| Confirmation { event_type, url: url.value });
+    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts, confirmation });
     let fixed = keys.as_ref().and_then(PublishedKeys::fixed_url);
     if let Some(url) = fixed.filter(|url| !keys.iter().any(|keys| keys.allows(url))) {
         section.problem(format!("keys.url is '{url}', whose host is not among keys.hosts"));
