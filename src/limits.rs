@@ -297,6 +297,9 @@ pub const CONFIG_BYTES: u64 = 1 << 20;
 /// Most files read from `conf.d` or `providers`.
 pub const CONFIG_FILES: usize = 1_000;
 
+/// The most events of one request. SendGrid's and HubSpot's have up to some hundred.
+pub const EVENTS_COUNT: usize = 1_000;
+
 /// The largest secret; one trailing newline does not count. A set of public keys has a few KiB.
 pub const SECRET_BYTES: u64 = 32 << 10;
 

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::limits::CONFIG_BYTES;
 use crate::model::{EventId, Headers, Timestamp};
 use crate::provider::Scheme;
-use crate::verify::{self, Key, Request};
+use crate::verify::{self, Key, Request, Verified};
 
 use super::{input, output};
 
@@ -43,13 +43,16 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
         body: body.into(),
     };
     let say = |kind: &str, text: String| output::said(kind, Style::new(), &text);
-    match verify::verify(&scheme, &keys, request.clone(), at) {
-        Ok(verified) => {
-            let (event_id, event_type) = (verified.event_id(), verified.event_type().as_str());
-            output::json_line(&Verdict::Accept { event_id, event_type })?;
-            match verified.secret() {
-                Some(reference) => say("genuine", format!("signed with {reference}")),
-                None => say("accepted", format!("provider {} proves nothing", scheme.name())),
+    match verify::verify_all(&scheme, &keys, request.clone(), at, Some("new")) {
+        Ok(events) => {
+            for one in &events {
+                let (event_id, event_type) = (one.event_id(), one.event_type().as_str());
+                output::json_line(&Verdict::Accept { event_id, event_type })?;
+            }
+            match events.first().map(Verified::secret) {
+                Some(Some(reference)) => say("genuine", format!("signed with {reference}")),
+                Some(None) => say("accepted", format!("provider {} proves nothing", scheme.name())),
+                None => say("genuine", "the list of events is empty".to_owned()),
             }
             Ok(Exit::Ok)
         }

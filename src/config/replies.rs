@@ -97,7 +97,17 @@ pub(super) fn read(
 fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc<Scheme>>) {
     let Value { value: scheme, at } = provider;
     let name = scheme.name();
-    if scheme.makes_ids() {
+    if scheme.has_lists() || scheme.makes_new_ids() {
+        let why = match scheme.has_lists() {
+            true => "several events in one request, so there is no one answer",
+            false => "no key, so a repeated request would run again",
+        };
+        section.reject(
+            at,
+            format!("a request of provider '{name}' has {why}"),
+            "choose provider = \"bearer\", whose callers send a key with each request",
+        );
+    } else if scheme.makes_ids() {
         section.reject(
             at,
             format!("provider '{name}' uses the body's digest as the key of a request without one"),

@@ -32,6 +32,10 @@ impl Config {
                     "no handler reads this source: its events are stored, and nothing runs";
                 found.report(&source.at, message);
             }
+            if source.scheme.makes_new_ids() {
+                let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
+                found.report(&source.at, message);
+            }
             for (_, secret) in source.all_secrets() {
                 warn_of_permissions(&secret.value, &secret.at, &found);
             }

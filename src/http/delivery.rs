@@ -122,7 +122,10 @@ impl Delivery {
         let Rejection { reason, detail, malformed } = rejection;
         let answer = match malformed {
             true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
-            true => Answer::Malformed(reason),
+            true => match source.scheme.id_header().filter(|_| reason == "missing_id") {
+                Some(header) => Answer::NoId(header.to_owned()),
+                None => Answer::Malformed(reason),
+            },
             false => Answer::Rejected,
         };
         let cause = Cause { answer, reason, detail: detail.clone().into() };

@@ -29,6 +29,7 @@ use super::source::ServedSource;
 use crate::limits::HEADERS_KEPT_BYTES;
 use crate::model::{Timestamp, host};
 use crate::panics::{contain, contained};
+use crate::random;
 use crate::routing::{Decision, Decisions, Route};
 use crate::store::{Accept, Accepted};
 use crate::verify;
@@ -133,12 +134,13 @@ impl Delivery {
         // Quarantine keeps the body of a delivery that is not genuine.
         let evidence = body.clone();
         let delivery = Arc::clone(self);
+        let own_id = source.scheme.makes_new_ids().then(|| random::job_id(received_at).to_string());
         let check = move || {
             let Delivery { method, headers, .. } = &*delivery;
             let source = &delivery.served.source;
             let url = source.signed_url(&source.path, delivery.query());
             let request = verify::Request { method, url: url.as_deref(), headers, body };
-            source.verify(request, received_at)
+            source.verify(request, received_at, own_id.as_deref())
         };
         let decides = source.routes.routes.iter().any(Route::decides);
         let inline_bytes = if decides { DECIDE_INLINE_BYTES } else { VERIFY_INLINE_BYTES };
@@ -149,24 +151,36 @@ impl Delivery {
         } else {
             check()
         };
-        let (accept, decisions) = match verdict {
+        let (mut accepts, decisions) = match verdict {
             Ok(verified) => verified,
             Err(rejection) => return Ok(self.reject(rejection, Some((received_at, evidence)))),
         };
         drop(evidence);
         self.served.traffic.verified();
-        if let Some(reply) = &source.reply {
+        if let Some(reply) = &source.reply
+            && let Some(accept) = accepts.pop()
+        {
             return keyed::answer(self, reply, accept, permit).await;
         }
-        let answer = self.store(accept, &decisions).await;
+        let answer = self.store(received_at, accepts, &decisions).await;
         // Only now: the body was in memory until the commit.
         drop(permit);
         answer
     }
 
-    /// Stores a genuine delivery with its jobs by this snapshot of the configuration.
-    async fn store(&self, accept: Accept, decisions: &Decisions) -> Result<Answer, Cause> {
-        let received_at = accept.received_at;
+    /// Stores the events of a genuine delivery with their jobs by this snapshot of the configuration.
+    async fn store(
+        &self,
+        received_at: Timestamp,
+        mut accepts: Vec<Accept>,
+        decisions: &[Decisions],
+    ) -> Result<Answer, Cause> {
+        if self.served.source.scheme.has_lists() {
+            return self.store_all(received_at, accepts, decisions).await;
+        }
+        let (Some(accept), [decisions]) = (accepts.pop(), decisions) else {
+            return Err(Cause::unavailable("failed", "a delivery without an event"));
+        };
         let event = accept.delivery.event_id().clone();
         let event_type = accept.delivery.event_type().clone();
         let bytes = accept.delivery.body().len();
@@ -191,6 +205,40 @@ impl Delivery {
                 Answer::Duplicate { event, state, removed, replayed }
             }
         })
+    }
+}
+
+impl Delivery {
+    /// Stores the events of a list, all or none of them.
+    async fn store_all(
+        &self,
+        received_at: Timestamp,
+        accepts: Vec<Accept>,
+        decisions: &[Decisions],
+    ) -> Result<Answer, Cause> {
+        let bytes: usize = accepts.iter().map(|accept| accept.delivery.body().len()).sum();
+        let only = match &accepts[..] {
+            [one] => Some(one.delivery.event_id().clone()),
+            _ => None,
+        };
+        let accepted = match accepts.is_empty() {
+            true => Vec::new(),
+            false => self.shared.store.accept_all(accepts, received_at).await?,
+        };
+        let (mut created, mut jobs, mut held) = (0_usize, 0, 0);
+        for (accepted, decisions) in accepted.iter().zip(decisions) {
+            if let Accepted::Created { jobs: made, held: why, .. } = accepted {
+                self.served.count(decisions);
+                (created, jobs) = (created + 1, jobs + made);
+                held += usize::from(why.is_some());
+            }
+        }
+        let events = accepted.len();
+        let millis = self.count_good(created == 0 && events > 0, received_at);
+        let answer = Answer::Listed { events, created, only };
+        info!(source = %self.served.source.name, answer = answer.name(), events, created, jobs, held, bytes,
+            millis, "delivery");
+        Ok(answer)
     }
 }
 

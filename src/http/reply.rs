@@ -43,6 +43,13 @@ pub(super) enum Answer {
         /// How many dead jobs this delivery replays.
         replayed: usize,
     },
+    /// The events of a list, all durable; `created` of them are new.
+    Listed {
+        events: usize,
+        created: usize,
+        /// The id of a list's only event.
+        only: Option<EventId>,
+    },
     /// The answer of the source's handler.
     Answered {
         answer: model::Answer,
@@ -55,6 +62,8 @@ pub(super) enum Answer {
     Rejected,
     /// It cannot be an event, even if it is genuine. A fixed word says why.
     Malformed(&'static str),
+    /// It is genuine and has no id, which this header carries.
+    NoId(String),
     /// A source without signatures refuses it. A fixed sentence says why.
     Refused(&'static str),
     /// The head is over `limits.head_bytes`.
@@ -94,6 +103,8 @@ impl Answer {
         match self {
             Answer::Accepted(_) => ("accepted", StatusCode::OK),
             Answer::Duplicate { .. } => ("duplicate", StatusCode::OK),
+            Answer::Listed { created: 0, events: 1.., .. } => ("duplicate", StatusCode::OK),
+            Answer::Listed { .. } => ("accepted", StatusCode::OK),
             Answer::Answered { answer, .. } => {
                 let status = StatusCode::from_u16(answer.status);
                 ("answered", status.unwrap_or(StatusCode::BAD_GATEWAY))
@@ -101,7 +112,7 @@ impl Answer {
             Answer::Problem(problem @ Problem::Malformed(_)) => ("malformed", problem.status()),
             Answer::Problem(problem) => (problem.word(), problem.status()),
             Answer::Rejected => ("rejected", StatusCode::UNAUTHORIZED),
-            Answer::Malformed(_) => ("malformed", StatusCode::BAD_REQUEST),
+            Answer::Malformed(_) | Answer::NoId(_) => ("malformed", StatusCode::BAD_REQUEST),
             Answer::Refused(_) => ("refused", StatusCode::FORBIDDEN),
             Answer::HeadTooLarge => ("head_too_large", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
             Answer::NotFound => ("not_found", StatusCode::NOT_FOUND),
@@ -121,9 +132,10 @@ impl Answer {
 
     fn header(&self) -> Option<(HeaderName, HeaderValue)> {
         let (name, value) = match self {
-            Answer::Accepted(_) | Answer::Answered { created: true, .. } => {
-                (IDEMPOTENCY_RESULT, "created")
-            }
+            Answer::Listed { created: 0, events: 1.., .. } => (IDEMPOTENCY_RESULT, "reused"),
+            Answer::Accepted(_)
+            | Answer::Listed { .. }
+            | Answer::Answered { created: true, .. } => (IDEMPOTENCY_RESULT, "created"),
             Answer::Duplicate { .. } | Answer::Answered { created: false, .. } => {
                 (IDEMPOTENCY_RESULT, "reused")
             }
@@ -165,10 +177,23 @@ impl Answer {
                 }
                 json
             }
+            Answer::Listed { events, created, only } => {
+                let mut json = json!({"status": status, "events": events, "created": created});
+                if let Some(event) = only {
+                    json["event"] = json!(event);
+                }
+                json
+            }
             Answer::Malformed(reason)
             | Answer::Refused(reason)
             | Answer::Unavailable(reason)
             | Answer::Unready(reason) => json!({"status": status, "reason": reason}),
+            Answer::NoId(header) => {
+                let hint = format!(
+                    "send the header {header}: a new value with each request, and the same one when it is repeated"
+                );
+                json!({"status": status, "reason": "missing_id", "hint": hint})
+            }
             Answer::Method(allowed) => json!({"status": status, "allow": allowed}),
             Answer::TooLarge(limit) => json!({"status": status, "limit_bytes": limit}),
             _ => json!({"status": status}),

@@ -23,18 +23,20 @@ impl Sources {
 /// The source now returns its handler's answer, so the handler runs only for requests whose caller waits.
 const NOBODY_WAITS: &str = "nobody_waits";
 
-fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Accept, &'static str> {
+fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Vec<Accept>, &'static str> {
     if source.reply.is_some() {
         return Err(NOBODY_WAITS);
     }
-    let QuarantinedDelivery { received_at, path, headers, body, .. } = kept;
+    let QuarantinedDelivery { id, received_at, path, headers, body, .. } = kept;
+    // The same each time it is accepted.
+    let own_id = format!("kept-{}-{id}", received_at.0);
     let (path, query) =
         path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));
     let url = source.signed_url(path, query);
     // Sources accept POST only.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
-    match source.verify(request, received_at) {
-        Ok((accept, _)) => Ok(accept),
+    match source.verify(request, received_at, Some(&own_id)) {
+        Ok((accepts, _)) => Ok(accepts),
         Err(rejection) => Err(rejection.reason),
     }
 }
@@ -105,7 +107,7 @@ mod tests {
     fn a_kept_delivery_is_verified_with_todays_secret_as_of_its_arrival() {
         let judge = sources("right").judge();
         let soon = START.after(Duration::from_secs(60));
-        let accept = judge(kept("shop", "right", soon)).unwrap();
+        let accept = judge(kept("shop", "right", soon)).unwrap().remove(0);
         assert_eq!((accept.received_at, accept.delivery.event_id().as_str()), (soon, "evt_1"));
         assert_eq!(accept.jobs, [NewJob::of("wants".parse().unwrap())]);
         assert_eq!(accept.on_redelivery, OnRedelivery::ReplayDead);

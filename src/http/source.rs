@@ -124,23 +124,28 @@ impl Source {
         }
     }
 
-    /// Verifies a delivery. Returns what the store gets of it, and what its handlers' conditions came to.
+    /// Verifies a delivery. Returns what the store gets of each of its events, and what their handlers' conditions came
+    /// to. `own_id` is for a sender that gives no id.
     pub(super) fn verify(
         &self,
         request: verify::Request<'_>,
         received_at: Timestamp,
-    ) -> Result<(Accept, Decisions), verify::Rejection> {
-        let delivery = verify::verify(&self.scheme, &self.keys, request, received_at)?;
-        let (jobs, decisions) = self.routes.jobs(&Event {
-            id: delivery.event_id().as_str(),
-            event_type: delivery.event_type().as_str(),
-            headers: delivery.headers(),
-            body: delivery.body(),
-            form_field: self.routes.form_field.as_deref(),
-        });
-        let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
-        let accept = Accept { source, received_at, delivery, jobs, on_redelivery };
-        Ok((accept, decisions))
+        own_id: Option<&str>,
+    ) -> Result<(Vec<Accept>, Vec<Decisions>), verify::Rejection> {
+        let (scheme, keys) = (&self.scheme, &self.keys);
+        let events = verify::verify_all(scheme, keys, request, received_at, own_id)?;
+        let accept = |delivery: verify::Verified| {
+            let (jobs, decisions) = self.routes.jobs(&Event {
+                id: delivery.event_id().as_str(),
+                event_type: delivery.event_type().as_str(),
+                headers: delivery.headers(),
+                body: delivery.body(),
+                form_field: self.routes.form_field.as_deref(),
+            });
+            let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
+            (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
+        };
+        Ok(events.into_iter().map(accept).unzip())
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

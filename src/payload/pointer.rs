@@ -27,6 +27,11 @@ impl Pointer {
         Ok(Pointer(steps))
     }
 
+    /// The pointer to the whole text.
+    pub(crate) fn root() -> Self {
+        Pointer(Vec::new())
+    }
+
     /// The decoded steps, starting at the root.
     pub(crate) fn steps(&self) -> &[String] {
         &self.0

@@ -65,6 +65,19 @@ pub(crate) fn members(
     walk.peek() == Some(b'{') && walk.items(b'}', read).is_some() && walk.peek().is_none()
 }
 
+/// Hands over the elements of a list, each as written, and stops after `most`. False if the text begins with no such
+/// list.
+pub(crate) fn elements<'j>(json: &'j [u8], most: usize, mut found: impl FnMut(&'j str)) -> bool {
+    let mut walk = Walk { rest: json, found: () };
+    let mut left = most;
+    let read = |walk: &mut Walk<'j, ()>| {
+        left = left.checked_sub(1)?;
+        found(walk.read::<&RawValue>()?.get());
+        Some(())
+    };
+    walk.peek() == Some(b'[') && (walk.items(b']', read).is_some() || left == 0)
+}
+
 /// A pointer's number, and its remaining steps.
 type Target<'p> = (usize, &'p [String]);
 

@@ -21,13 +21,17 @@ pub(crate) enum Place {
     Form(String),
     /// `digest`: the digest of the body without its volatile fields. For ids only.
     Digest,
+    /// `new`: another id for each request, which the receiver makes. For ids only.
+    New,
 }
 
 impl Place {
     /// Reads a place in the form of a provider file; an `Err` says what is wrong.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        if text == "digest" {
-            return Ok(Place::Digest);
+        match text {
+            "digest" => return Ok(Place::Digest),
+            "new" => return Ok(Place::New),
+            _ => {}
         }
         match text.split_once(':') {
             Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
@@ -36,7 +40,7 @@ impl Place {
             Some(("json", pointer)) => Pointer::parse(pointer).map(Place::Json),
             Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
             _ => Err(format!(
-                "must be one of header:NAME, key:NAME, json:/POINTER, form:FIELD, digest, not '{text}'"
+                "must be one of header:NAME, key:NAME, json:/POINTER, form:FIELD, digest, new, not '{text}'"
             )),
         }
     }
@@ -45,7 +49,7 @@ impl Place {
     pub(crate) fn header(&self) -> Option<&str> {
         match self {
             Place::Header(name) | Place::Key(name) => Some(name),
-            Place::Json(_) | Place::Form(_) | Place::Digest => None,
+            Place::Json(_) | Place::Form(_) | Place::Digest | Place::New => None,
         }
     }
 }
@@ -57,6 +61,7 @@ impl fmt::Display for Place {
             Place::Json(pointer) => write!(f, "{pointer} in the JSON body"),
             Place::Form(field) => write!(f, "field {field} of the form"),
             Place::Digest => f.write_str("the body's digest"),
+            Place::New => f.write_str("one that the receiver makes"),
         }
     }
 }

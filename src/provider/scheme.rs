@@ -145,6 +145,8 @@ pub(crate) struct Event {
     pub(crate) listed: Vec<String>,
     /// The field of a form that holds the JSON.
     pub(crate) form_field: Option<String>,
+    /// The list in the body whose elements are the events; their ids and types are places of an element.
+    pub(crate) each: Option<Pointer>,
     /// Top-level members that differ between two deliveries of one event.
     pub(crate) volatile: Vec<String>,
 }
@@ -269,6 +271,7 @@ impl Scheme {
         let Some(signed) = self.template() else { return false };
         match place {
             Place::Json(_) | Place::Form(_) | Place::Digest => signed.has(&Part::Body),
+            Place::New => false,
             Place::Header(name) | Place::Key(name) => {
                 let by_id = signed.has(&Part::Id) && self.event.ids.first() == Some(place);
                 by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))
@@ -290,6 +293,24 @@ impl Scheme {
     /// Whether the id may be the body's digest if the sender gives none.
     pub fn makes_ids(&self) -> bool {
         self.event.ids.contains(&Place::Digest)
+    }
+
+    /// The header that the id must come in; `None` if it may be elsewhere.
+    pub fn id_header(&self) -> Option<&str> {
+        match &self.event.ids[..] {
+            [only] => only.header(),
+            _ => None,
+        }
+    }
+
+    /// Whether every request is an event, with an id that the receiver makes.
+    pub fn makes_new_ids(&self) -> bool {
+        self.event.ids.contains(&Place::New)
+    }
+
+    /// Whether one request may bring several events.
+    pub fn has_lists(&self) -> bool {
+        self.event.each.is_some()
     }
 
     /// Whether the signature covers every place of the event id.

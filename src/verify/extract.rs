@@ -7,10 +7,13 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
+use super::Rejection;
+use crate::limits::EVENTS_COUNT;
 use crate::model::Digest;
-use crate::payload::walk::{members, written};
+use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, fields, json_of, one};
 use crate::provider::place::Place;
 use crate::provider::{KeyUrl, Scheme, StampPlace};
@@ -41,7 +44,7 @@ impl<'a> Facts<'a> {
         let places =
             event.ids.iter().chain(&event.types).chain(url).filter_map(|place| match place {
                 Place::Json(pointer) => Some(pointer),
-                Place::Header(_) | Place::Key(_) | Place::Form(_) | Place::Digest => None,
+                _ => None,
             });
         let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
@@ -66,7 +69,7 @@ impl<'a> Facts<'a> {
             Place::Form(name) => {
                 one(fields(self.body, name)).map(|one| one.map(Cow::into_owned)).or(Err(TWICE))
             }
-            Place::Header(_) | Place::Key(_) | Place::Digest => Ok(None),
+            Place::Header(_) | Place::Key(_) | Place::Digest | Place::New => Ok(None),
         }
     }
 
@@ -84,6 +87,30 @@ impl<'a> Facts<'a> {
     pub(super) fn is_json(&self) -> bool {
         self.is_json
     }
+}
+
+/// The objects of the list at `list`, each as written: slices of `body`. An empty list has none.
+pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejection> {
+    let mut found = None;
+    let json = json_of(body, None).unwrap_or_default();
+    let is_json = walk(&json, std::iter::once((0, list)), |_, raw| {
+        let raw = raw.ok().map(|raw| body.slice_ref(raw.as_bytes()));
+        found = Some(raw.filter(|_| found.is_none()));
+    });
+    let mut all = Vec::new();
+    let list_of = found.flatten().filter(|_| is_json);
+    let is_list = list_of.is_some_and(|raw| {
+        walk::elements(&raw, EVENTS_COUNT + 1, |one| all.push(raw.slice_ref(one.as_bytes())))
+    });
+    let wrong = match all.iter().position(|one| !one.starts_with(b"{")) {
+        _ if !is_list => Some(("missing_events", format!("there is no list of events: {list}"))),
+        _ if all.len() > EVENTS_COUNT => {
+            Some(("too_many_events", format!("more than {EVENTS_COUNT} events in one request")))
+        }
+        Some(at) => Some(("missing_events", format!("event {at} of the list is not an object"))),
+        None => None,
+    };
+    wrong.map_or(Ok(all), |(reason, detail)| Err(Rejection::malformed(reason, detail)))
 }
 
 /// The decoded text of a JSON string, or a whole number as it is written; `None` for any other value.

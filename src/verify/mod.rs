@@ -97,34 +97,57 @@ pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
 }
 
 /// Verifies one delivery at time `now`. Any of `keys` may match; without keys, only an unsigned
-/// scheme accepts a request.
-pub fn verify(
+/// scheme accepts a request. Returns its events: one, or as many as the list of a scheme with `each` has, in its order.
+/// `own_id` is the id of an event whose sender gives none, for schemes with [`Scheme::makes_new_ids`].
+pub fn verify_all(
     scheme: &Scheme,
     keys: &[Key],
     request: Request<'_>,
     now: Timestamp,
-) -> Result<Verified, Rejection> {
+    own_id: Option<&str>,
+) -> Result<Vec<Verified>, Rejection> {
     let presented = signature::present(scheme, request.headers)?;
     let secret = signature::matching(scheme, keys, &request, &presented)
         .map_err(|rejection| naming_key(scheme, &request, rejection))?
         .map(Key::reference);
     let found = extract::Facts::read(scheme, &request.body);
     stamp::check(scheme, presented.stamp, &found, now)?;
+    let kept = kept(scheme, request.headers);
+    let event = |body: Bytes, found: &extract::Facts<'_>| {
+        let digest = extract::digest(&body, &scheme.event.volatile);
+        let (event_id, id_signed) = event_id(scheme, request.headers, found, digest, own_id)?;
+        let event_type = event_type(scheme, request.headers, found);
+        if scheme.event.each.is_some() && event_type == EventType::missing() {
+            scheme.event.types.first().map_or(Ok(()), |place| {
+                let detail = format!("an event of the list has no type: {place}");
+                Err(Rejection::malformed("missing_type", detail))
+            })?;
+        }
+        let unsigned = || scheme.guard_for(event_type.as_str());
+        let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
+        let (headers, secret) = (kept.clone(), secret.map(str::to_owned));
+        Ok(Verified { event_id, event_type, id_signed, guard, digest, headers, secret, body })
+    };
+    match &scheme.event.each {
+        None => Ok(vec![event(request.body.clone(), &found)?]),
+        Some(list) => {
+            let bodies = extract::elements(&request.body, list)?;
+            let read = |body: Bytes| event(body.clone(), &extract::Facts::read(scheme, &body));
+            bodies.into_iter().map(read).collect()
+        }
+    }
+}
 
-    let digest = extract::digest(&request.body, &scheme.event.volatile);
-    let (event_id, id_signed) = event_id(scheme, request.headers, &found, digest)?;
-    let event_type = event_type(scheme, request.headers, &found);
-    let guard = if id_signed { ReplayGuard::Off } else { scheme.guard_for(event_type.as_str()) };
-    Ok(Verified {
-        event_id,
-        event_type,
-        id_signed,
-        guard,
-        digest,
-        headers: kept(scheme, request.headers),
-        secret: secret.map(str::to_owned),
-        body: request.body,
-    })
+/// [`verify_all`] for a request that has one event: the first.
+pub fn verify(
+    scheme: &Scheme,
+    keys: &[Key],
+    request: Request<'_>,
+    now: Timestamp,
+) -> Result<Verified, Rejection> {
+    let events = verify_all(scheme, keys, request, now, None)?;
+    let none = || Rejection::malformed("missing_events", "the list of events is empty");
+    events.into_iter().next().ok_or_else(none)
 }
 
 /// What a rejection's detail has before the URL at which the key of the request is published.
@@ -158,7 +181,7 @@ pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
     let found = extract::Facts::read(scheme, body);
     let digest = extract::digest(body, &scheme.event.volatile);
-    event_id(scheme, headers, &found, digest).ok().map(|(id, _)| id)
+    event_id(scheme, headers, &found, digest, None).ok().map(|(id, _)| id)
 }
 
 /// The event type that a request claims, not verified. `None` where it names none.
@@ -215,6 +238,7 @@ fn event_id(
     headers: &Headers,
     found: &extract::Facts<'_>,
     digest: Digest,
+    own_id: Option<&str>,
 ) -> Result<(EventId, bool), Rejection> {
     let bad = |detail: String| Rejection::malformed("bad_id", detail);
     for place in &scheme.event.ids {
@@ -227,6 +251,7 @@ fn event_id(
                 key.map_err(|form| bad(format!("the key, {place}, is {form}")))?
             }
             Place::Digest => Some(digest.to_string()),
+            Place::New => own_id.map(str::to_owned),
             // If it is there twice, two parsers could read two ids, and store one event under another's id.
             Place::Json(_) | Place::Form(_) => {
                 found.at(place).map_err(|form| bad(format!("the event id, {place}, is {form}")))?
@@ -253,7 +278,9 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
-        Place::Json(_) | Place::Form(_) | Place::Digest => found.at(place).ok().flatten(),
+        Place::Json(_) | Place::Form(_) | Place::Digest | Place::New => {
+            found.at(place).ok().flatten()
+        }
     });
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();

@@ -63,6 +63,9 @@ pub const REASONS: &[&str] = &[
     "future_timestamp",
     "missing_id",
     "bad_id",
+    "missing_type",
+    "missing_events",
+    "too_many_events",
 ];
 
 /// Why a delivery is refused.

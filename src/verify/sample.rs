@@ -4,10 +4,11 @@
 //! provider documents, with invented values. For a provider without samples the body is an object or
 //! a form that has id, type and time at the places that the scheme reads.
 
-use serde_json::{Map, Value};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::extract::Facts;
+use super::extract::{self, Facts};
 use super::stamp;
 use crate::model::Timestamp;
 use crate::payload::Pointer;
@@ -50,7 +51,15 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
             put(&mut body, pointer, value);
         }
     }
-    Value::Object(body).to_string().into_bytes()
+    let one = Value::Object(body);
+    let body = match &scheme.event.each {
+        None => one,
+        Some(list) => {
+            let steps = list.steps().iter().rev();
+            steps.fold(json!([one]), |inner, step| json!({ step.as_str(): inner }))
+        }
+    };
+    body.to_string().into_bytes()
 }
 
 /// The provider's sample body with its placeholders. It merges the members for every type (`*`), then
@@ -126,7 +135,11 @@ pub struct BodyFacts {
 
 /// Reads the facts of `body`, which the caller is going to send as `event_type`.
 pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
-    let facts = Facts::read(scheme, body);
+    // The first of a list: `send` makes lists of one.
+    let first = scheme.event.each.as_ref().and_then(|list| {
+        extract::elements(&Bytes::copy_from_slice(body), list).ok()?.into_iter().next()
+    });
+    let facts = Facts::read(scheme, first.as_deref().unwrap_or(body));
     let at = |places: &[Place]| facts.at(places.first()?).ok().flatten();
     let in_body = |places: &[Place]| matches!(places, [Place::Json(_) | Place::Form(_)]);
     let (id, first) = (at(&scheme.event.ids), at(&scheme.event.types));

@@ -158,6 +158,14 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
         let help = "remove sign, or give the sources that sign a handler of their own";
         return Err((format!("provider '{provider}' signs nothing"), help.to_owned()));
     }
+    if scheme.has_lists() {
+        return Err((
+            format!(
+                "a request of provider '{provider}' brings several events, which have one signature"
+            ),
+            "write sign = false: the endpoint gets each event without a signature".to_owned(),
+        ));
+    }
     if matches!(&scheme.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
         return Err((
             format!(

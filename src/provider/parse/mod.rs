@@ -17,6 +17,7 @@ use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
+use crate::payload::Pointer;
 use values::{header_names, parsed, word};
 
 /// Reads one file; see [`Scheme::parse`].
@@ -114,7 +115,28 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             root.problem("[secret] says how a key is made, but the algorithm uses none");
         }
     }
-    let unsigned_id = !ids.iter().all(|place| scheme.covers(place));
+    if scheme.event.each.is_some() {
+        if ids.iter().any(|place| place.header().is_some()) {
+            root.problem(
+                "event.each makes several events, and event.id is a header: all would have one id",
+            );
+        }
+        if scheme.event.form_field.is_some() {
+            root.problem("event.each and event.form_field do not go together");
+        }
+    }
+    if scheme.makes_new_ids() {
+        if ids.len() > 1 {
+            root.problem("event.id = \"new\" stands alone");
+        }
+        if scheme.delivery.resends_for.is_some() {
+            root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest"));
+        }
+        if scheme.guard != ReplayGuard::Off {
+            root.problem("[replay] has no effect with event.id = \"new\": remove it");
+        }
+    }
+    let unsigned_id = !scheme.makes_new_ids() && !ids.iter().all(|place| scheme.covers(place));
     let of_like = root.has("like") && !root.has("event");
     if unsigned_id && !root.has("replay") && !of_like {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
@@ -181,6 +203,13 @@ fn event(root: &Section<'_>) -> Option<Event> {
         }
     });
     let form_field = section.value::<String>("form_field");
+    let each = section.parse("each", |text: String| match text.as_str() {
+        "json:" => Ok(Pointer::root()),
+        _ => match Place::parse(&text)? {
+            Place::Json(pointer) => Ok(pointer),
+            _ => Err(format!("'{text}' is neither json: nor a json:/POINTER")),
+        },
+    });
     let volatile = section.value::<Vec<String>>("volatile").unwrap_or_default();
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
@@ -190,6 +219,7 @@ fn event(root: &Section<'_>) -> Option<Event> {
         subtype: subtype.map(|subtype| subtype.value),
         listed: listed.map(|listed| listed.value).unwrap_or_default(),
         form_field,
+        each: each.map(|each| each.value),
         volatile,
     })
 }
@@ -204,7 +234,7 @@ fn places(
             return Err("the list is empty".to_owned());
         }
         let place = |text: &String| match Place::parse(text)? {
-            Place::Digest if !digest => Err("a digest is not a type".to_owned()),
+            Place::Digest | Place::New if !digest => Err(format!("'{text}' is not a type")),
             place => Ok(place),
         };
         texts.iter().map(place).collect()

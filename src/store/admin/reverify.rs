@@ -111,21 +111,28 @@ impl Admin {
                 continue;
             }
             // One after the other: the order of arrival is the order of their rows.
-            let (source, event) = (new.source.clone(), new.delivery.event_id().clone());
-            let received_at = new.received_at;
-            match self.intake.accept_late(new, self.engine.clock.now()).await {
-                Ok(Accepted::Created { held, .. }) => {
-                    verdicts.accepted += 1;
-                    verdicts.held += u64::from(held.is_some());
-                }
-                Ok(Accepted::Duplicate { .. }) => verdicts.duplicates += 1,
+            let events: Vec<_> = new.iter().map(|one| one.delivery.event_id().clone()).collect();
+            let known = new.first().map(|one| (one.source.clone(), one.received_at));
+            let accepted = match self.intake.accept_all(new, self.engine.clock.now()).await {
+                Ok(accepted) => accepted,
                 Err(why) => {
                     judged.refused = Some(why.to_string());
                     judged.next = None;
                     break;
                 }
+            };
+            // A list of which one event is new is no duplicate.
+            let created = accepted.iter().filter_map(|one| match one {
+                Accepted::Created { held, .. } => Some(*held),
+                Accepted::Duplicate { .. } => None,
+            });
+            let held: Vec<_> = created.collect();
+            verdicts.accepted += u64::from(!held.is_empty());
+            verdicts.duplicates += u64::from(held.is_empty());
+            verdicts.held += u64::from(held.iter().any(Option::is_some));
+            for (event, (source, received_at)) in events.iter().zip(known.iter().cycle()) {
+                tracing::info!(%source, %event, %received_at, "accepted from quarantine");
             }
-            tracing::info!(%source, %event, %received_at, "accepted from quarantine");
             settled.push(id);
         }
         if !settled.is_empty() {

@@ -122,10 +122,10 @@ pub struct QuarantinedDelivery {
     pub body: Bytes,
 }
 
-/// Verifies a kept delivery with the configuration in force, as of its arrival. Returns the delivery to accept, or the
+/// Verifies a kept delivery with the configuration in force, as of its arrival. Returns the events to accept, or the
 /// rejection's fixed word.
 pub type Reverifier =
-    Arc<dyn Fn(QuarantinedDelivery) -> Result<Accept, &'static str> + Send + Sync>;
+    Arc<dyn Fn(QuarantinedDelivery) -> Result<Vec<Accept>, &'static str> + Send + Sync>;
 
 /// What became of some kept deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -53,7 +53,11 @@ impl StoredPayload {
 
     /// How the writer treats a request that stores it.
     pub(crate) fn priority(&self) -> Priority {
-        Priority::Accept { bytes: self.headers.len() + self.body.len() + ITEM_BYTES }
+        Priority::Accept { bytes: self.bytes() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.headers.len() + self.body.len() + ITEM_BYTES
     }
 }
 
@@ -70,21 +74,8 @@ impl Intake {
     /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate
     /// too (S3). Once queued it belongs to the writer: dropping the future cancels nothing (H1).
     pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
-        let now = new.received_at;
-        self.accept_late(new, now).await
-    }
-
-    /// ACCEPT of a delivery that arrived before `now`: its jobs' time begins now, or a forward would be
-    /// given up before it was tried.
-    pub(crate) async fn accept_late(
-        &self,
-        new: Accept,
-        now: Timestamp,
-    ) -> Result<Accepted, Refused> {
         self.engine.ready()?;
-        let (notices, secret_uses) =
-            (self.engine.notices.clone(), Arc::clone(&self.engine.secret_uses));
-        let prepared = Arc::new(Prepared { new, now, notices, secret_uses });
+        let prepared = Arc::new(self.prepared(new.received_at)(new));
         let (source, event) = (&prepared.new.source, prepared.new.delivery.event_id());
         let mut duplicate = None;
         if self.recent.has(source, event) {
@@ -105,6 +96,37 @@ impl Intake {
         };
         crash::point("accept.commit.after");
         Ok(accepted)
+    }
+
+    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6). It may have arrived
+    /// before `now`: its jobs' time begins now, or a forward would be given up before it was tried.
+    pub async fn accept_all(
+        &self,
+        new: Vec<Accept>,
+        now: Timestamp,
+    ) -> Result<Vec<Accepted>, Refused> {
+        self.engine.ready()?;
+        let (mut all, mut bytes) = (Vec::with_capacity(new.len()), 0);
+        for prepared in new.into_iter().map(self.prepared(now)) {
+            let stored = StoredPayload::of(&prepared.new.delivery).await?;
+            bytes += stored.bytes();
+            all.push((prepared, stored));
+        }
+        let store = move |tx: &Connection| {
+            all.iter().map(|(prepared, stored)| prepared.store(tx, stored)).collect()
+        };
+        let accepted = self.engine.submit(Priority::Accept { bytes }, store).await?;
+        crash::point("accept.commit.after");
+        Ok(accepted)
+    }
+
+    fn prepared(&self, now: Timestamp) -> impl Fn(Accept) -> Prepared {
+        let (notices, secret_uses) =
+            (self.engine.notices.clone(), Arc::clone(&self.engine.secret_uses));
+        move |new| {
+            let (notices, secret_uses) = (notices.clone(), Arc::clone(&secret_uses));
+            Prepared { new, now, notices, secret_uses }
+        }
     }
 }
 

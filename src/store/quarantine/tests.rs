@@ -358,13 +358,13 @@ fn judge(secret: &str) -> Reverifier {
         let (headers, body) = (&kept.headers, kept.body);
         let request = verify::Request { method: "POST", url: None, headers, body };
         let delivery = verify::verify(&scheme, &keys, request, kept.received_at);
-        Ok(Accept {
+        Ok(vec![Accept {
             source: kept.source,
             received_at: kept.received_at,
             delivery: delivery.map_err(|rejection| rejection.reason)?,
             jobs: vec![NewJob::of(name("h"))],
             on_redelivery: OnRedelivery::Ignore,
-        })
+        }])
     })
 }
 
