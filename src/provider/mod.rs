@@ -64,6 +64,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "github"
     "gitlab"
     "gitlab-token"
+    "gocardless"
     "gogs"
     "grafana"
     "grafana-no-timestamp"
@@ -75,6 +76,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "kontent-ai"
     "launchdarkly"
     "lemonsqueezy"
+    "line"
     "linear"
     "lithic"
     "liveblocks"
@@ -113,6 +115,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "webflow"
     "woocommerce"
     "workos"
+    "xero"
     "zendesk"
 };
 

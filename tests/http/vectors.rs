@@ -105,7 +105,8 @@ fn wrong(vector: &Vector, scheme: &Scheme) -> Option<String> {
     };
     // What the vectors name here is a mail, an item or a transaction: each has several events, and all but the first
     // would be duplicates.
-    let names_more = ["postmark", "webflow", "coinbase-cdp"].contains(&&*vector.provider);
+    let names_more =
+        ["postmark", "webflow", "coinbase-cdp", "gocardless"].contains(&&*vector.provider);
     let other_id = !names_more && differs(&vector.expect_id, &[id]);
     if other_id || differs(&vector.expect_type, &[whole, first]) {
         return Some(format!("id {id}, type {whole}"));

@@ -30,6 +30,7 @@ mod inherited;
 mod init;
 mod layers;
 mod listing;
+mod lists;
 mod log;
 mod memory;
 mod metrics;

@@ -10,6 +10,7 @@ mod conditions;
 mod deaths;
 mod keeping;
 mod keys;
+mod lists;
 mod values;
 
 use std::fs;

@@ -1,0 +1,157 @@
+//! Several events in one request: each is an event of its own, and all are stored or none is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+
+use crate::support::{Receiver, Site, hmac, post};
+
+const SECRET: &str = "list-secret";
+const SITE: &str = r#"
+[sources.lists]
+provider = "line"
+path = "/lists"
+secrets = ["file:lists.secret"]
+[handlers.note]
+source = "lists"
+events = ["*"]
+command = ["./note"]
+when = { "/wanted" = { not = false } }
+"#;
+
+fn site() -> (Site, Receiver) {
+    let site = Site::new(SITE);
+    secret(&site, SECRET);
+    site.script(
+        "note",
+        r#"echo "$HOOKLATCH_EVENT_ID $HOOKLATCH_EVENT_TYPE $(cat)" >> "$SITE/notes""#,
+    );
+    let receiver = site.start();
+    (site, receiver)
+}
+
+fn secret(site: &Site, text: &str) {
+    let path = site.path("lists.secret");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn event(id: &str) -> Value {
+    json!({ "webhookEventId": id, "type": "message" })
+}
+
+fn deliver(receiver: &Receiver, events: &[Value]) -> (u16, Value) {
+    send(receiver, &json!({ "destination": "U1", "events": events }).to_string())
+}
+
+fn send(receiver: &Receiver, body: &str) -> (u16, Value) {
+    let signature = BASE64.encode(&hmac(SECRET, body.as_bytes()));
+    let header = format!("X-Line-Signature: {signature}\r\n");
+    post(receiver.address, "/lists", &header, body.as_bytes())
+}
+
+#[test]
+fn each_element_is_an_event_with_its_own_bytes_once() {
+    let (site, receiver) = site();
+    let body = r#"{"destination":"U1","events":[ {"type" : "message","webhookEventId":"a"},
+        {"webhookEventId":"b","type":"follow","wanted":false}, {"type" : "message","webhookEventId":"a"} ]}"#;
+    let (status, answer) = send(&receiver, body);
+    assert_eq!(status, 200);
+    assert_eq!(answer, json!({ "status": "accepted", "events": 3, "created": 2 }));
+    site.jobs_when(|jobs| jobs.len() == 1 && jobs[0]["state"] == "succeeded");
+    assert_eq!(site.lines("notes"), [r#"a message {"type" : "message","webhookEventId":"a"}"#]);
+
+    // The same list again, and then with one more.
+    let (_, answer) = send(&receiver, body);
+    assert_eq!(answer, json!({ "status": "duplicate", "events": 3, "created": 0 }));
+    let (_, answer) =
+        deliver(&receiver, &[event("c"), json!({"type" : "message","webhookEventId":"a"})]);
+    assert_eq!(answer["created"], 1, "{answer}");
+    site.jobs_when(|jobs| jobs.len() == 2 && jobs.iter().all(|job| job["state"] == "succeeded"));
+    let events = site.json(&["events"]);
+    let ids = events.as_array().unwrap().iter().map(|event| event["event_id"].as_str().unwrap());
+    assert_eq!(ids.collect::<Vec<_>>(), ["c", "b", "a"]);
+    assert_eq!(site.lines("notes").len(), 2);
+}
+
+#[test]
+fn an_empty_list_is_genuine_and_stores_nothing() {
+    let (site, receiver) = site();
+    let (status, answer) = deliver(&receiver, &[]);
+    assert_eq!((status, &answer["events"]), (200, &json!(0)));
+    let forged = "X-Line-Signature: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n";
+    let body = json!({ "events": [] }).to_string();
+    assert_eq!(post(receiver.address, "/lists", forged, body.as_bytes()).0, 401);
+    assert_eq!(site.json(&["events"]), json!([]));
+}
+
+#[test]
+fn a_list_with_one_wrong_element_is_refused_and_kept_as_a_whole() {
+    let (site, receiver) = site();
+    let many: Vec<Value> = (0..1001).map(|n| event(&n.to_string())).collect();
+    let wrong = [
+        ("missing_id", vec![event("a"), json!({ "type": "message" })]),
+        ("missing_type", vec![event("a"), json!({ "webhookEventId": "b" })]),
+        ("bad_id", vec![event("a"), event("-b")]),
+        ("missing_events", vec![event("a"), json!("b")]),
+        ("too_many_events", many.clone()),
+    ];
+    for (reason, events) in &wrong {
+        let (status, answer) = deliver(&receiver, events);
+        assert_eq!((status, &answer["reason"]), (400, &json!(reason)), "{answer}");
+    }
+    for body in ["{}", r#"{"events":{}}"#, r#"{"events":[],"events":[]}"#, r#"{"events":[]"#, "[]"]
+    {
+        let (status, answer) = send(&receiver, body);
+        assert_eq!((status, &answer["reason"]), (400, &json!("missing_events")), "{body}");
+    }
+    assert_eq!(site.json(&["events"]), json!([]));
+    let kept = site.json(&["quarantine", "--limit", "100"]);
+    assert_eq!(kept["matching"], wrong.len() + 5);
+    let (_, answer) = deliver(&receiver, &many[1..]);
+    assert_eq!(answer["created"], 1000, "{answer}");
+}
+
+#[test]
+fn a_kept_list_is_accepted_whole_once_its_secret_is_right() {
+    let (site, receiver) = site();
+    secret(&site, "another");
+    site.json(&["reload"]);
+    assert_eq!(deliver(&receiver, &[event("a"), event("b")]).0, 401);
+    secret(&site, SECRET);
+    site.json(&["reload"]);
+    for accepted in [1, 0] {
+        let judged = site.json(&["quarantine", "accept", "--yes"]);
+        let counts = &judged["sources"]["lists"];
+        assert_eq!(counts["accepted"].as_u64().unwrap_or(0), accepted, "{judged}");
+    }
+    assert_eq!(site.json(&["events"]).as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_request_without_an_id_is_an_event_each_time_where_the_provider_says_new() {
+    let site = Site::new(
+        r#"
+[sources.cron]
+provider = "button"
+path = "/cron"
+allow_unsigned = true
+[handlers.note]
+source = "cron"
+events = ["*"]
+command = ["./note"]
+"#,
+    );
+    site.script("note", "echo run >> \"$SITE/notes\"");
+    fs::create_dir(site.path("providers")).unwrap();
+    let button = "name = \"button\"\n[signature]\nalgorithm = \"none\"\n[event]\nid = \"new\"\n";
+    fs::write(site.path("providers/button.toml"), button).unwrap();
+    let receiver = site.start();
+    for _ in 0..2 {
+        assert_eq!(post(receiver.address, "/cron", "", b"press").1["status"], "accepted");
+    }
+    site.jobs_when(|jobs| jobs.len() == 2 && jobs.iter().all(|job| job["state"] == "succeeded"));
+    assert_eq!(site.lines("notes"), ["run", "run"]);
+}
