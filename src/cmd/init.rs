@@ -113,13 +113,13 @@ fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Sch
     })
 }
 
-/// The secret's text: a generated one; empty if the provider generates it; `None` for an unsigned
-/// provider.
+/// The secret's text: a generated one; empty if the provider generates it or has a public key; `None` for an
+/// unsigned provider.
 fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
     if scheme.is_unsigned() {
         return Ok(None);
     }
-    if scheme.setup().secret_from.is_some() {
+    if scheme.setup().secret_from.is_some() || scheme.has_public_key() {
         return Ok(Some(Zeroizing::default()));
     }
     Ok(Some(verify::secret_text(scheme, &random::bytes()?)))
@@ -228,8 +228,8 @@ impl Endpoint<'_> {
         if self.scheme.published_keys().is_some() {
             next.push(format!("hooklatch keys {source}{config}"));
         }
-        // `send` has no client certificate.
-        if !self.scheme.wants_certificates() {
+        // `send` has neither a client certificate nor a provider's private key.
+        if !self.scheme.wants_certificates() && !self.scheme.has_public_key() {
             next.push(format!("hooklatch send {source} {kind}{config}"));
         }
         next
@@ -265,13 +265,17 @@ impl Endpoint<'_> {
         for (name, value) in fields {
             output::line(format!("  {:<width$}  {}", escape(&name), escape(&value)))?;
         }
+        let word = if self.scheme.has_public_key() { "public key" } else { "secret" };
+        let file = self.secret_file.display();
         match &setup.secret_from {
             Some(from) => {
-                let file = self.secret_file.display();
                 output::line(format!(
-                    "\nThen put the secret into {file}; it is at\n{}",
+                    "\nThen put the {word} into {file}; it is at\n{}",
                     escape(from)
                 ))?;
+            }
+            None if self.scheme.has_public_key() => {
+                output::line(format!("\nThen put the provider's {word} into {file}"))?;
             }
             None if self.secret.is_some() && self.shown_secret().is_none() => {
                 output::note("the secret is shown on a terminal, or with --show-secret");

@@ -290,7 +290,8 @@ impl<'a> Resolver<'a> {
         let message = format!(
             "{fault}; until it is filled in, a delivery signed with it is answered 401 and kept in quarantine"
         );
-        let help = "put the provider's signing secret into it, then `hooklatch reload`";
+        let word = scheme.secret_word();
+        let help = format!("put the provider's {word} into it, then `hooklatch reload`");
         self.warnings.reject(&secret.at, message, help);
         None
     }

@@ -52,7 +52,10 @@ fn fill_in(source: &Source, reference: &Reference) -> String {
     };
     let provider = source.scheme.name();
     match &source.scheme.setup().secret_from {
-        Some(from) => format!("put {provider}'s signing secret into {place} ({from})"),
+        Some(from) => {
+            let word = source.scheme.secret_word();
+            format!("put {provider}'s {word} into {place} ({from})")
+        }
         None => format!("put the secret that {provider} was given into {place}"),
     }
 }

@@ -26,6 +26,9 @@ pub(crate) struct Source {
     pub(crate) scheme: Arc<Scheme>,
     pub(crate) secrets: Vec<Value<Reference>>,
     pub(crate) public_url: Option<String>,
+    /// Whom the provider's tokens must name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sender: Option<String>,
     /// From the source, else from its provider, else the default.
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
@@ -63,6 +66,10 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let secrets = read_secrets(&section, context);
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section);
+    let sender = section.parse("sender", |sender: String| match sender.is_empty() {
+        true => Err("must not be empty"),
+        false => Ok(sender),
+    });
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
     let replies = replies::read(&section, scheme.as_ref(), context);
@@ -73,10 +80,15 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             let help = "add public_url, the URL that the provider was given";
             section.problem(Fault::new(message, help));
         }
+        check_sender(&section, &scheme.value, sender.as_ref());
     }
     let at = section.here();
     section.finish();
-    let scheme = scheme?.value;
+    let sender = sender.map(|read| read.value);
+    let scheme = match (scheme?.value, &sender) {
+        (scheme, Some(sender)) => Arc::new(Scheme::clone(&scheme).with_sender(sender)),
+        (scheme, None) => scheme,
+    };
     let body_limit_bytes = max_body
         .map(|read| read.value)
         .or(scheme.body_limit_bytes())
@@ -88,6 +100,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         scheme,
         secrets: secrets.unwrap_or_default(),
         public_url: public_url.map(|read| read.value),
+        sender,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
         replies,
@@ -153,6 +166,25 @@ fn check_signing(
             at,
             format!("provider '{provider}' uses no secret"),
             format!("remove {used}, or choose the sender's provider"),
+        ),
+        _ => {}
+    }
+}
+
+/// Checks that a source whose tokens name their sender says whom it takes, and no other source does.
+fn check_sender(section: &Section<'_>, scheme: &Scheme, sender: Option<&Value<String>>) {
+    let provider = scheme.name();
+    match (scheme.sender_claim(), sender) {
+        (Some(claim), None) => section.problem(Fault::new(
+            format!("provider '{provider}' signs for all its customers, and 'sender' is missing"),
+            format!(
+                "add sender = \"…\", the value of {claim} in the tokens that are meant for you"
+            ),
+        )),
+        (None, Some(sender)) => section.reject(
+            &sender.at,
+            format!("requests of provider '{provider}' name no sender"),
+            "remove sender",
         ),
         _ => {}
     }

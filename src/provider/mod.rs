@@ -17,8 +17,8 @@ pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub use scheme::Scheme;
 pub(crate) use scheme::{
-    Delivery, Encoding, Event, Format, Hash, KeyText, Proof, Signature, Stamp, StampPlace,
-    StampUnit,
+    Algorithm, BodyClaim, Delivery, Encoding, Event, Format, Hash, Jwt, JwtAlgorithm, KeyText,
+    Proof, Signature, Stamp, StampPlace, StampUnit,
 };
 pub use setup::Setup;
 
@@ -53,6 +53,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "coinbase-cdp"
     "coinbase-commerce"
     "customer-io"
+    "discord"
     "docusign"
     "dodo-payments"
     "doppler"
@@ -60,12 +61,14 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "elevenlabs"
     "flutterwave"
     "forgejo"
+    "fusionauth"
     "gitea"
     "github"
     "gitlab"
     "gitlab-token"
     "gocardless"
     "gogs"
+    "google-pubsub"
     "grafana"
     "grafana-no-timestamp"
     "greenhouse"
@@ -73,6 +76,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "incident-io"
     "intercom"
     "jira"
+    "kick"
     "kontent-ai"
     "launchdarkly"
     "lemonsqueezy"
@@ -80,11 +84,13 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "linear"
     "lithic"
     "liveblocks"
+    "livekit"
     "loops"
     "mailersend"
     "modern-treasury"
     "mollie"
     "mux"
+    "netlify"
     "none"
     "openai"
     "paddle"
@@ -99,15 +105,18 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "revenuecat"
     "rootly"
     "sanity"
+    "sendgrid"
     "sentry"
     "shopify"
     "square"
     "standard-webhooks"
+    "standard-webhooks-v1a"
     "stripe"
     "supabase-auth"
     "svix"
     "teams-outgoing"
     "telegram"
+    "telnyx"
     "terraform-cloud"
     "tiktok"
     "typeform"

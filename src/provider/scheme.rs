@@ -70,10 +70,57 @@ pub(crate) enum Format {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A keyed hash.
-    Hmac { hash: Hash, encoding: Encoding, signed: Template, key: KeyText },
+    /// A signature over the content that `signed` describes.
+    Signed { algorithm: Algorithm, encoding: Encoding, signed: Template, key: KeyText },
+    /// A JSON Web Token (RFC 7519).
+    Jwt(Box<Jwt>),
     /// The secret itself.
     Token,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Hmac(Hash),
+    Ed25519,
+    /// With SHA-256; signatures are in DER.
+    EcdsaP256,
+    /// PKCS#1 v1.5 with SHA-256.
+    RsaSha256,
+}
+
+/// What a JSON Web Token must be and say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Jwt {
+    /// The accepted values of its `alg`.
+    pub(crate) algorithms: Vec<JwtAlgorithm>,
+    /// Without it the token proves the sender and not the content.
+    pub(crate) body: Option<BodyClaim>,
+    /// The value of `iss`.
+    pub(crate) issuer: Option<String>,
+    /// Whether `aud` is the request's public URL without its query.
+    pub(crate) audience_is_url: bool,
+    /// The claim that names the sender, such as `email`.
+    pub(crate) sender_claim: Option<String>,
+    /// That claim's value, which the source names.
+    pub(crate) sender: Option<String>,
+    /// The leeway for `exp`, `nbf` and `iat`. With one, a token must have `exp` or `iat`.
+    pub(crate) tolerance: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JwtAlgorithm {
+    Hs256,
+    Rs256,
+    Es256,
+}
+
+/// The claim that holds SHA-256 of the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BodyClaim {
+    pub(crate) name: String,
+    pub(crate) encoding: Encoding,
+    /// What the claim covers: the body.
+    pub(crate) signed: Template,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +151,8 @@ pub(crate) enum KeyText {
     Base64 { prefix: String },
     /// Hex, of either case.
     Hex,
+    /// SubjectPublicKeyInfo (RFC 5280): PEM, or base64 of the DER.
+    Spki,
 }
 
 /// When a delivery was signed, and how far from now that may be.
@@ -210,7 +259,43 @@ impl Scheme {
 
     /// Whether the signature covers the URL. The source must then have a `public_url`.
     pub fn signs_url(&self) -> bool {
-        self.template().is_some_and(|signed| signed.has(&Part::Url))
+        let audience = self.jwt().is_some_and(|jwt| jwt.audience_is_url);
+        audience || self.template().is_some_and(|signed| signed.has(&Part::Url))
+    }
+
+    /// Whether only the provider can sign: the source has a public key.
+    pub fn has_public_key(&self) -> bool {
+        match self.signature.as_ref().map(|signature| &signature.proof) {
+            Some(Proof::Signed { algorithm, .. }) => !matches!(algorithm, Algorithm::Hmac(_)),
+            Some(Proof::Jwt(jwt)) => !jwt.algorithms.contains(&JwtAlgorithm::Hs256),
+            Some(Proof::Token) | None => false,
+        }
+    }
+
+    /// What the operator gets from the provider.
+    pub fn secret_word(&self) -> &'static str {
+        if self.has_public_key() { "public key" } else { "signing secret" }
+    }
+
+    /// The claim whose value a source must give as `sender`.
+    pub fn sender_claim(&self) -> Option<&str> {
+        self.jwt()?.sender_claim.as_deref()
+    }
+
+    /// The scheme for a source whose tokens name this sender.
+    #[must_use]
+    pub fn with_sender(mut self, sender: &str) -> Scheme {
+        if let Some(Signature { proof: Proof::Jwt(jwt), .. }) = &mut self.signature {
+            jwt.sender = Some(sender.to_owned());
+        }
+        self
+    }
+
+    fn jwt(&self) -> Option<&Jwt> {
+        match &self.signature.as_ref()?.proof {
+            Proof::Jwt(jwt) => Some(jwt),
+            Proof::Signed { .. } | Proof::Token => None,
+        }
     }
 
     /// Where the provider publishes its keys, if it does.
@@ -225,7 +310,8 @@ impl Scheme {
 
     /// How far the signed time may be from now; `None` if no time is signed.
     pub fn tolerance(&self) -> Option<Duration> {
-        self.timestamp.as_ref().map(|stamp| stamp.tolerance)
+        let stamp = self.timestamp.as_ref().map(|stamp| stamp.tolerance);
+        stamp.or(self.jwt().and_then(|jwt| jwt.tolerance))
     }
 
     /// What the operator enters at the provider.
@@ -233,10 +319,20 @@ impl Scheme {
         &self.setup
     }
 
+    /// The headers that carry the proof.
+    pub fn signature_headers(&self) -> impl Iterator<Item = &str> {
+        self.signature.iter().flat_map(|signature| signature.headers.iter().map(String::as_str))
+    }
+
+    /// Whether the signature covers the value of this header.
+    pub fn signs_header(&self, name: &str) -> bool {
+        let is_stamp = |stamp: &Stamp| matches!(&stamp.place, StampPlace::Header(own) if own.eq_ignore_ascii_case(name));
+        self.timestamp.as_ref().is_some_and(is_stamp) || self.signs() && !self.leaves_out(name)
+    }
+
     /// Every header that the scheme reads, once each. Only a repeatable signature may come twice.
     pub(crate) fn reads_headers(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
-        let signature = self.signature.iter().flat_map(|s| s.headers.iter().map(String::as_str));
         let stamp = self.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Header(name) => Some(name.as_str()),
             StampPlace::Item(_) | StampPlace::Json(_) => None,
@@ -247,7 +343,7 @@ impl Scheme {
             KeyUrl::In(place) => place.header(),
             KeyUrl::Fixed(_) => None,
         });
-        for name in signature.chain(stamp).chain(facts).chain(signed).chain(url) {
+        for name in self.signature_headers().chain(stamp).chain(facts).chain(signed).chain(url) {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }
@@ -285,7 +381,8 @@ impl Scheme {
         self.template().is_some() && !self.covers(&Place::Header(header.to_owned()))
     }
 
-    /// Whether deliveries are signed. A token proves the sender, not the content.
+    /// Whether deliveries are signed. A token proves the sender, not the content; so does a JWT without a claim for the
+    /// body.
     pub fn signs(&self) -> bool {
         self.template().is_some()
     }
@@ -327,10 +424,11 @@ impl Scheme {
         }
     }
 
-    /// The signed content; `None` for a token or without a signature.
+    /// The signed content; `None` if the header proves the sender only, or without a signature.
     pub(crate) fn template(&self) -> Option<&Template> {
         match &self.signature.as_ref()?.proof {
-            Proof::Hmac { signed, .. } => Some(signed),
+            Proof::Signed { signed, .. } => Some(signed),
+            Proof::Jwt(jwt) => jwt.body.as_ref().map(|body| &body.signed),
             Proof::Token => None,
         }
     }

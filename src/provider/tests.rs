@@ -118,13 +118,13 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, event, handshake, like, name, replay, secret, setup, signature, timestamp, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, docs, event, handshake, like, name, replay, secret, setup, signature, timestamp, title, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
-            "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
+            "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
             "p.toml:8:1: signature.encodin: unknown key\n    help: did you mean 'encoding'?",
             "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is not one of {timestamp}, {id}, {body}, {method}, {url}, {header:NAME}",
-            "p.toml:12:12: secret.encoding: must be one of text, base64, hex, not 'bas64'\n    help: did you mean 'base64'?",
+            "p.toml:12:12: secret.encoding: must be one of text, base64, hex, spki, not 'bas64'\n    help: did you mean 'base64'?",
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
             "p.toml:16:8: timestamp.unit: must be one of s, ms, iso8601, not 'seconds'",
             "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
@@ -171,6 +171,36 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("hmac-sha256", "none", "[timestamp] proves nothing"),
     ] {
         let found = problems(&changed(from, to));
+        assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
+    }
+    let jwt = "algorithm = \"jwt\"\njwt = [\"HS256\"]\nheader = \"X-Sig\"\n";
+    let file = |signature: &str, more: &str| {
+        format!("name = \"x\"\n[signature]\n{signature}[event]\nid = \"json:/id\"\n{more}")
+    };
+    let public =
+        "algorithm = \"ed25519\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{body}\"\n";
+    let body = "body_claim = \"h\"\nbody_encoding = \"hex\"\n";
+    assert_eq!(problems(&file(&format!("{jwt}{body}"), "")), Vec::<String>::new());
+    for (text, wrong) in [
+        (file(jwt, ""), "does not cover the event id"),
+        (
+            file(&jwt.replace("HS256", "none"), ""),
+            "must be some of HS256, RS256, ES256, not 'none'",
+        ),
+        (file(&jwt.replace("\"HS256\"", ""), ""), "the list is empty"),
+        (file(&jwt.replace("jwt = [", "jwts = ["), ""), "'jwt' is missing"),
+        (file(&format!("{jwt}body_claim = \"h\"\n"), ""), "'body_encoding' is missing"),
+        (file(&format!("{jwt}audience = \"me\"\n"), ""), "must be one of url"),
+        (file(&format!("{jwt}tolerance = \"2days\"\n"), ""), "must be 1 s to 1 day"),
+        (
+            file(&format!("{jwt}{body}"), "[secret]\nencoding = \"hex\"\n"),
+            "the algorithm uses none",
+        ),
+        (file(jwt, "[delivery]\nkeep_headers = [\"x-sig\"]\n"), "which is the secret itself"),
+        (file(public, "[secret]\nencoding = \"text\"\n"), "are not a public key"),
+        (changed("", "[secret]\nencoding = \"spki\""), "an HMAC has none"),
+    ] {
+        let found = problems(&text);
         assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
     }
     let token = "name = \"x\"\n[signature]\nalgorithm = \"token\"\nheader = \"X-Token\"\n[event]\nid = \"json:/id\"\n[replay]\nguard = \"off\"\n[delivery]\nkeep_headers = [\"x-token\"]\n[secret]\nencoding = \"hex\"\n";
@@ -220,7 +250,8 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
     let parse = |text: &str| Scheme::parse("p.toml", text, &Problems::new()).unwrap();
     let base = Scheme::embedded("standard-webhooks").unwrap();
     let own = parse("name = \"own\"\nlike = \"standard-webhooks\"\n");
-    let renamed = Scheme { name: base.name.clone(), vectors: base.vectors.clone(), ..own.clone() };
+    let (name, title, vectors) = (base.name.clone(), base.title.clone(), base.vectors.clone());
+    let renamed = Scheme { name, title, vectors, ..own.clone() };
     assert_eq!(renamed, base);
     let other = parse(
         "name = \"own\"\nlike = \"standard-webhooks\"\n[secret]\nencoding = \"text\"\n\

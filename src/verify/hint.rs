@@ -11,7 +11,7 @@ use super::extract::Facts;
 use super::{Key, Rejection, Request, signature, stamp};
 use crate::model::Timestamp;
 use crate::payload::json_of;
-use crate::provider::{KeyText, Proof, Scheme};
+use crate::provider::{Algorithm, KeyText, Proof, Scheme};
 
 /// What the operator can do about a rejection of `request` at `now`; `None` if no advice is known.
 pub fn hint(
@@ -33,13 +33,15 @@ pub fn hint(
             let lead = signed_at(scheme, request)?.since(now).as_secs();
             format!("the clock here is {lead} s behind the sender's: is its time synchronised?")
         }
-        "bad_signature" => bad_signature(scheme, keys, request),
+        "bad_signature" => bad_signature(scheme, keys, request, now),
         "missing_signature" => missing_signature(scheme, request),
         "repeated_header" => "a proxy on the way may add the header a second time".to_owned(),
         "unreadable_signature" => {
             format!("is {} the right provider for this sender?", scheme.name())
         }
-        "no_secret" => "give the source the secret that the provider shows".to_owned(),
+        "no_secret" => {
+            format!("give the source the {} that the provider shows", scheme.secret_word())
+        }
         "missing_part" if scheme.signs_url() && request.url.is_none() => {
             "this provider signs the URL: give the public one, as it is set at the provider"
                 .to_owned()
@@ -84,11 +86,12 @@ fn missing_signature(scheme: &Scheme, request: &Request<'_>) -> String {
     }
 }
 
-fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>) -> String {
+fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>, now: Timestamp) -> String {
     let fits = |keys: &[Key], body: Vec<u8>| {
         let request = Request { body: Bytes::from(body), ..request.clone() };
         let presented = signature::present(scheme, request.headers);
-        presented.is_ok_and(|shown| signature::matching(scheme, keys, &request, &shown).is_ok())
+        presented
+            .is_ok_and(|shown| signature::matching(scheme, keys, &request, &shown, now).is_ok())
     };
     for (what, body) in bodies(scheme, &request.body) {
         if fits(keys, body) {
@@ -97,7 +100,7 @@ fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>) -> String
     }
     for key in keys {
         for (what, bytes) in other_keys(scheme, &key.bytes) {
-            let other = Key { reference: key.reference.clone(), bytes: bytes.into() };
+            let other = Key { bytes: bytes.into(), ..key.clone() };
             if fits(&[other], request.body.to_vec()) {
                 return format!("{}: {what}", key.reference);
             }
@@ -113,6 +116,11 @@ fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>) -> String
     }
     if request.body.is_empty() {
         return "the body is empty: was it lost on its way, or read before it came here?"
+            .to_owned();
+    }
+    if scheme.has_public_key() {
+        return "either the public key is another one (has the provider changed it?), or the body was \
+                re-encoded or changed by a proxy"
             .to_owned();
     }
     "either the secret is another one (each endpoint has its own), or the body was re-encoded or \
@@ -156,7 +164,9 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const TEXT: &str = "the sender uses the secret's text as the key: is it another provider?";
     const DECODED: &str =
         "the sender decodes the secret first: is it another provider, such as standard-webhooks?";
-    let Some(Proof::Hmac { key: how, .. }) = scheme.signature.as_ref().map(|s| &s.proof) else {
+    let Some(Proof::Signed { algorithm: Algorithm::Hmac(_), key: how, .. }) =
+        scheme.signature.as_ref().map(|signature| &signature.proof)
+    else {
         return Vec::new();
     };
     match how {
@@ -172,6 +182,7 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
             vec![(TEXT, format!("{prefix}{text}").into_bytes()), (TEXT, text.into_bytes())]
         }
         KeyText::Hex => vec![(TEXT, data_encoding::HEXLOWER.encode(key).into_bytes())],
+        KeyText::Spki => Vec::new(),
     }
 }
 

@@ -8,6 +8,8 @@
 
 pub mod extract;
 mod hint;
+mod jwt;
+mod public;
 mod request;
 mod sample;
 mod sign;
@@ -107,7 +109,7 @@ pub fn verify_all(
     own_id: Option<&str>,
 ) -> Result<Vec<Verified>, Rejection> {
     let presented = signature::present(scheme, request.headers)?;
-    let secret = signature::matching(scheme, keys, &request, &presented)
+    let secret = signature::matching(scheme, keys, &request, &presented, now)
         .map_err(|rejection| naming_key(scheme, &request, rejection))?
         .map(Key::reference);
     let found = extract::Facts::read(scheme, &request.body);
@@ -191,9 +193,9 @@ pub fn claimed_type(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<E
 }
 
 /// Whether a stored delivery that failed can verify after the operator corrects the secret. False for
-/// a static token, which is not stored, and for an unsigned scheme, which checks no secret.
+/// a token, which is not stored, and for an unsigned scheme, which checks no secret.
 pub fn can_be_judged_again(scheme: &Scheme) -> bool {
-    scheme.template().is_some()
+    scheme.signs()
 }
 
 /// Whether `scheme` reads or keeps the header `name`.
@@ -203,10 +205,10 @@ pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
 }
 
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps, without a
-/// static token, which is the secret itself.
+/// token that proves the sender only: whoever has it can send anything.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
     let needs = needs(scheme);
-    let token = scheme.signature.as_ref().filter(|_| scheme.template().is_none());
+    let token = scheme.signature.as_ref().filter(|_| !scheme.signs());
     let is_secret = |name: &str| token.is_some_and(|signature| listed(&signature.headers, name));
     only(headers, |name| !is_secret(name) && needs(name))
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use super::public::PublicKey;
 use crate::model::Headers;
 
 /// A secret as the scheme uses it, and the reference it was read from. The secret is never printed.
@@ -11,6 +12,8 @@ use crate::model::Headers;
 pub struct Key {
     pub(super) reference: String,
     pub(super) bytes: Zeroizing<Vec<u8>>,
+    /// The public keys that a JWT's secret names; empty if `bytes` is the key.
+    pub(super) public: Vec<PublicKey>,
 }
 
 impl Key {

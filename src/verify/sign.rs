@@ -10,11 +10,11 @@ use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
 use super::signature::BASIC;
-use super::{Key, Request, sample, signature, stamp};
+use super::{Key, Request, jwt, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
 use crate::provider::template::{Part, Template};
-use crate::provider::{Format, KeyText, Proof, Scheme, StampPlace};
+use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, StampPlace};
 
 /// An unsigned request.
 #[derive(Debug, Clone, Default)]
@@ -57,18 +57,26 @@ pub fn sign(
         headers.push(name.as_str(), time.as_str());
     }
     let Some(signed_by) = &scheme.signature else { return Ok(headers) };
+    if scheme.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
+        let provider = scheme.name();
+        return Err(format!(
+            "only provider {provider} has the private key that signs its requests: send one with the provider's own test button"
+        ));
+    }
     let key = key.ok_or_else(|| format!("provider {} signs: a secret is needed", scheme.name()))?;
+    let Draft { method, url, .. } = *draft;
+    let request = Request { method, url, headers: &headers, body: draft.body.clone() };
+    let unusable = "the secret cannot be a key";
     let value = match &signed_by.proof {
-        Proof::Token => signature::encode(signed_by, &key.bytes),
-        Proof::Hmac { hash, signed, .. } => {
-            let Draft { method, url, .. } = *draft;
-            let request = Request { method, url, headers: &headers, body: draft.body.clone() };
+        Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let pieces = signature::pieces(scheme, signed, &request, time.as_deref())
                 .map_err(|rejection| rejection.detail)?;
-            let tag = signature::tag(*hash, &key.bytes, &pieces);
-            signature::encode(signed_by, &tag.ok_or("the secret cannot be a key")?)
+            signature::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
         }
+        Proof::Jwt(jwt) => jwt::sign(jwt, key, &request, now).ok_or(unusable)?.into_bytes(),
+        Proof::Signed { .. } | Proof::Token => key.bytes.to_vec(),
     };
+    let value = signature::encode(signed_by, &value);
     let line = match &signed_by.format {
         Format::Plain => value,
         Format::List { label } => format!("{label},{value}"),
@@ -105,7 +113,7 @@ impl Signer {
     pub fn forger(scheme: Arc<Scheme>, random: [u8; SECRET_BYTES]) -> Self {
         // A token is sent in a header as it is, so it must be valid header text.
         let bytes = Zeroizing::new(HEXLOWER.encode(&random).into_bytes());
-        let key = Key { reference: "another secret".to_owned(), bytes };
+        let key = Key { reference: "another secret".to_owned(), bytes, public: Vec::new() };
         Signer { scheme, key: Some(key), url: None }
     }
 
@@ -166,6 +174,13 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
             "write sign = false: the endpoint gets each event without a signature".to_owned(),
         ));
     }
+    if scheme.has_public_key() {
+        return Err((
+            format!("only provider '{provider}' has the private key that signs its requests"),
+            "write sign = false, and let the endpoint check the provider's own signature"
+                .to_owned(),
+        ));
+    }
     if matches!(&scheme.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
         return Err((
             format!(
@@ -198,11 +213,11 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
 /// key that RFC 2104, section 3, recommends.
 pub const SECRET_BYTES: usize = 32;
 
-/// Writes `random` as a secret in the scheme's text form.
+/// Writes `random` as a secret in the scheme's text form. A scheme with a public key has none.
 pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
     let how = scheme.signature.as_ref().map(|signature| (&signature.proof, &*signature.prefix));
     Zeroizing::new(match how {
-        Some((Proof::Hmac { key: KeyText::Base64 { prefix }, .. }, _)) => {
+        Some((Proof::Signed { key: KeyText::Base64 { prefix }, .. }, _)) => {
             format!("{prefix}{}", BASE64.encode(random))
         }
         Some((Proof::Token, BASIC)) => format!("hooklatch:{}", HEXLOWER.encode(random)),

@@ -3,6 +3,8 @@
 //! `verify`, `sign` and `hint` call it. Must stay true: keys and tokens are compared in constant
 //! time; a header that libraries could read in two ways is refused.
 
+use std::ops::RangeInclusive;
+
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
@@ -10,11 +12,17 @@ use sha2::{Digest as _, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{Key, Rejection, Request, stamp};
-use crate::model::Headers;
+use super::public::{self, PublicKey};
+use super::{Key, Rejection, Request, jwt, stamp};
+use crate::model::{Headers, Timestamp};
 use crate::payload::one;
 use crate::provider::template::{Blurred, Part, Template};
-use crate::provider::{Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace};
+use crate::provider::{
+    Algorithm, Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace,
+};
+
+/// The signatures of one request that a public key is tried on: each costs a hash of the body.
+const SIGNATURES_MAX: usize = 8;
 
 /// The signatures and the timestamp in a request's headers.
 #[derive(Debug, Default)]
@@ -34,8 +42,12 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         return Err(format!("{reference}: provider {} takes no secret", scheme.name()));
     };
     let how = match &signature.proof {
-        Proof::Hmac { key, .. } => key,
-        Proof::Token => &KeyText::Text,
+        Proof::Signed { key, .. } => key,
+        Proof::Jwt(_) | Proof::Token => &KeyText::Text,
+    };
+    let wrong = |why: String| {
+        let word = if scheme.has_public_key() { "public key" } else { "secret" };
+        format!("{reference}: the {word} is wrong for provider {}: {why}", scheme.name())
     };
     let bytes = match how {
         // RFC 7617
@@ -51,6 +63,15 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
                 "" => "base64".to_owned(),
                 prefix => format!("'{prefix}' and base64"),
             }),
+        KeyText::Spki => {
+            let PublicKey { algorithm, bytes, .. } = public::spki(text).map_err(wrong)?;
+            match &signature.proof {
+                Proof::Signed { algorithm: own, .. } if *own != algorithm => {
+                    return Err(wrong("it is of another kind".to_owned()));
+                }
+                _ => Ok(bytes),
+            }
+        }
     };
     let bytes = bytes.map_err(|form| {
         format!("{reference}: the secret is not {form}, as provider {} writes it", scheme.name())
@@ -58,7 +79,14 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     if bytes.is_empty() {
         return Err(format!("{reference}: the secret is empty"));
     }
-    Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes) })
+    let public = match &signature.proof {
+        Proof::Signed { algorithm, .. } => {
+            public::check(*algorithm, &bytes).map(|()| Vec::new()).map_err(wrong)?
+        }
+        Proof::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
+        Proof::Token => Vec::new(),
+    };
+    Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes), public })
 }
 
 /// What stands before user:password in HTTP's Basic authentication.
@@ -137,15 +165,16 @@ fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
     let (prefix, rest) = value.split_at_checked(signature.prefix.len())?;
     let is_prefix = match &signature.proof {
         // The names of HTTP's ways to authenticate have no case (RFC 9110, section 11.1).
-        Proof::Token => prefix.eq_ignore_ascii_case(&signature.prefix),
-        Proof::Hmac { .. } => prefix == signature.prefix,
+        Proof::Token | Proof::Jwt(_) => prefix.eq_ignore_ascii_case(&signature.prefix),
+        Proof::Signed { .. } => prefix == signature.prefix,
     };
     match &signature.proof {
         _ if !is_prefix => None,
         Proof::Token => (!rest.is_empty()).then(|| rest.as_bytes().to_vec()),
-        Proof::Hmac { hash, encoding, .. } => {
+        Proof::Jwt(_) => jwt::is_token(rest).then(|| rest.as_bytes().to_vec()),
+        Proof::Signed { algorithm, encoding, .. } => {
             let bytes = alphabet(*encoding).decode(rest.as_bytes()).ok()?;
-            (bytes.len() == length(*hash)).then_some(bytes)
+            lengths(*algorithm).contains(&bytes.len()).then_some(bytes)
         }
     }
 }
@@ -189,6 +218,7 @@ pub(super) fn matching<'k>(
     keys: &'k [Key],
     request: &Request<'_>,
     presented: &Presented<'_>,
+    now: Timestamp,
 ) -> Result<Option<&'k Key>, Rejection> {
     let Some(signature) = &scheme.signature else { return Ok(None) };
     if keys.is_empty() {
@@ -206,9 +236,26 @@ pub(super) fn matching<'k>(
             let fits = |given: &Vec<u8>| bool::from(Sha256::digest(given).ct_eq(&expected));
             presented.signatures.iter().any(fits)
         }),
-        Proof::Hmac { hash, signed, .. } => {
+        Proof::Jwt(own) => {
+            let judged = |token| jwt::matching(own, keys, token, request, now);
+            let one = one(presented.signatures.iter());
+            let token = one.ok().flatten().ok_or_else(|| {
+                Rejection::unproven("repeated_header", "there is more than one token")
+            })?;
+            return judged(token).map(Some);
+        }
+        Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let pieces = pieces(scheme, signed, request, presented.stamp)?;
             keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
+        }
+        Proof::Signed { algorithm, signed, .. } => {
+            // `ring` takes a message in one piece.
+            let message = pieces(scheme, signed, request, presented.stamp)?.concat();
+            let mut given = presented.signatures.iter().take(SIGNATURES_MAX);
+            let made = |key: &Key, signature: &Vec<u8>| {
+                public::verifies(*algorithm, false, &key.bytes, &message, signature)
+            };
+            given.find_map(|signature| keys.iter().find(|key| made(key, signature)))
         }
     };
     let tried = match keys.len() {
@@ -263,7 +310,7 @@ pub(super) fn pieces<'a>(
     }
 }
 
-fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
+pub(super) fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
     match encoding {
         Encoding::Hex => HEXLOWER,
         Encoding::HexAnyCase => HEXLOWER_PERMISSIVE,
@@ -272,12 +319,15 @@ fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
     }
 }
 
-/// The output length of the hash, in bytes.
-fn length(hash: Hash) -> usize {
-    match hash {
-        Hash::Sha1 => 20,
-        Hash::Sha256 => 32,
-        Hash::Sha512 => 64,
+/// The lengths that a signature may have, in bytes.
+fn lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
+    match algorithm {
+        Algorithm::Hmac(Hash::Sha1) => 20..=20,
+        Algorithm::Hmac(Hash::Sha256) => 32..=32,
+        Algorithm::Hmac(Hash::Sha512) | Algorithm::Ed25519 => 64..=64,
+        // Two integers of 1 to 33 bytes in DER.
+        Algorithm::EcdsaP256 => 8..=72,
+        Algorithm::RsaSha256 => 256..=1024,
     }
 }
 
@@ -298,8 +348,8 @@ pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
 /// Writes a signature or a token in the provider's encoding, with its prefix.
 pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
     let value = match &signature.proof {
-        Proof::Token => String::from_utf8_lossy(bytes).into_owned(),
-        Proof::Hmac { encoding, .. } => alphabet(*encoding).encode(bytes),
+        Proof::Token | Proof::Jwt(_) => String::from_utf8_lossy(bytes).into_owned(),
+        Proof::Signed { encoding, .. } => alphabet(*encoding).encode(bytes),
     };
     format!("{}{value}", signature.prefix)
 }

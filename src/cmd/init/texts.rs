@@ -64,6 +64,10 @@ pub(super) fn stanza(
     if provider == "github" {
         table.push_str(REDELIVER);
     }
+    if let Some(claim) = scheme.sender_claim() {
+        let comment = format!("# the {claim} in the provider's tokens: fill it in");
+        table.push_str(&format!("sender = \"FILL-IN\"  {comment}\n"));
+    }
     if let Some(url) = public_url {
         table.push_str(&format!("public_url = {}\n", quoted(url)));
     }

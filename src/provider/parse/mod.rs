@@ -12,7 +12,9 @@ use std::time::Duration;
 use super::place::Place;
 use super::setup;
 use super::template::Part;
-use super::{Confirmation, Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, StampPlace};
+use super::{
+    Confirmation, Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, Signature, StampPlace,
+};
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
 use crate::model::{EventType, Name, ReplayGuard};
@@ -111,9 +113,10 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if scheme.timestamp.is_some() {
             root.problem("[timestamp] proves nothing without a signature over it");
         }
-        if root.has("secret") {
-            root.problem("[secret] says how a key is made, but the algorithm uses none");
-        }
+    }
+    let derives = matches!(&scheme.signature, Some(Signature { proof: Proof::Signed { .. }, .. }));
+    if root.has("secret") && !derives {
+        root.problem("[secret] says how a key is made, but the algorithm uses none");
     }
     if scheme.event.each.is_some() {
         if ids.iter().any(|place| place.header().is_some()) {
@@ -141,7 +144,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     if unsigned_id && !root.has("replay") && !of_like {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
-    let token = scheme.signature.iter().filter(|signature| signature.proof == Proof::Token);
+    let token = scheme.signature.iter().filter(|_| !scheme.signs());
     let mut carriers = token.flat_map(|signature| &signature.headers);
     let is_kept =
         |name: &&String| scheme.keeps_headers().any(|kept| kept.eq_ignore_ascii_case(name));

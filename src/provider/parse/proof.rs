@@ -10,7 +10,8 @@ use crate::model::is_header_name;
 use crate::payload::Pointer;
 use crate::provider::template::Template;
 use crate::provider::{
-    Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, Stamp, StampPlace, StampUnit,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Proof, Scheme,
+    Signature, Stamp, StampPlace, StampUnit,
 };
 
 /// The signature and the timestamp; tables that the file lacks are those of `like`. The signature is `None` after a
@@ -24,7 +25,7 @@ pub(super) fn read(
     let key = root.section("secret").map(key_text);
     if let Some(like) = like.filter(|_| !root.has("signature")) {
         let mut signature = like.signature.clone();
-        if let (Some(Signature { proof: Proof::Hmac { key: own, .. }, .. }), Some(Some(key))) =
+        if let (Some(Signature { proof: Proof::Signed { key: own, .. }, .. }), Some(Some(key))) =
             (&mut signature, key)
         {
             *own = key;
@@ -33,20 +34,15 @@ pub(super) fn read(
     }
     let help = "add it; algorithm = \"none\" where nothing is signed";
     let Some(section) = root.required_section("signature", help) else { return (None, stamp) };
-    let algorithms = ["hmac-sha1", "hmac-sha256", "hmac-sha512", "token", "none"];
-    let algorithm = one_of(&section, "algorithm", algorithms);
-    let key = key.flatten().unwrap_or(KeyText::Text);
+    let algorithm = word(&section, "algorithm", &ALGORITHMS);
     let signature = match algorithm {
-        Some("none") => Some(None),
-        Some("token") => carried(&section, Some(Proof::Token)).map(Some),
-        hash => {
-            // Of a wrong algorithm too, so that the other keys are not reported as unknown.
-            let known = match hash {
-                Some("hmac-sha1") => Hash::Sha1,
-                Some("hmac-sha512") => Hash::Sha512,
-                _ => Hash::Sha256,
-            };
-            carried(&section, hmac(&section, known, key)).filter(|_| hash.is_some()).map(Some)
+        Some(Kind::None) => Some(None),
+        Some(Kind::Token) => carried(&section, Some(Proof::Token)).map(Some),
+        Some(Kind::Jwt) => carried(&section, jwt(&section)).map(Some),
+        // Of a wrong algorithm too, so that the other keys are not reported as unknown.
+        None => carried(&section, signed(&section, Algorithm::Ed25519, None)).and(None),
+        Some(Kind::Signed(known)) => {
+            carried(&section, signed(&section, known, key.flatten())).map(Some)
         }
     };
     section.finish();
@@ -59,6 +55,26 @@ pub(super) fn read(
     }
     (signature, stamp)
 }
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Signed(Algorithm),
+    Jwt,
+    Token,
+    None,
+}
+
+const ALGORITHMS: [(&str, Kind); 9] = [
+    ("hmac-sha1", Kind::Signed(Algorithm::Hmac(Hash::Sha1))),
+    ("hmac-sha256", Kind::Signed(Algorithm::Hmac(Hash::Sha256))),
+    ("hmac-sha512", Kind::Signed(Algorithm::Hmac(Hash::Sha512))),
+    ("ed25519", Kind::Signed(Algorithm::Ed25519)),
+    ("ecdsa-p256", Kind::Signed(Algorithm::EcdsaP256)),
+    ("rsa-sha256", Kind::Signed(Algorithm::RsaSha256)),
+    ("jwt", Kind::Jwt),
+    ("token", Kind::Token),
+    ("none", Kind::None),
+];
 
 /// Combines `proof` with the keys that say how the header carries it.
 fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
@@ -91,32 +107,90 @@ fn filled(section: &Section<'_>, key: &'static str) -> Option<String> {
     })
 }
 
-fn hmac(section: &Section<'_>, hash: Hash, key: KeyText) -> Option<Proof> {
-    let encoding = word(
-        section,
-        "encoding",
-        &[
-            ("hex", Encoding::Hex),
-            ("hex-any-case", Encoding::HexAnyCase),
-            ("base64", Encoding::Base64),
-            ("base64url", Encoding::Base64Url),
-        ],
-    );
+const ENCODINGS: [(&str, Encoding); 4] = [
+    ("hex", Encoding::Hex),
+    ("hex-any-case", Encoding::HexAnyCase),
+    ("base64", Encoding::Base64),
+    ("base64url", Encoding::Base64Url),
+];
+
+fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> Option<Proof> {
+    let encoding = word(section, "encoding", &ENCODINGS);
     let signed = parsed(section, section.required::<String>("signed"), |text| {
         Template::parse(&text).map_err(|wrong| format!("'{text}' {wrong}"))
     });
-    Some(Proof::Hmac { hash, encoding: encoding?, signed: signed?, key })
+    let is_hmac = matches!(algorithm, Algorithm::Hmac(_));
+    let key = key.unwrap_or(if is_hmac { KeyText::Text } else { KeyText::Spki });
+    match (is_hmac, &key) {
+        (true, KeyText::Spki) => {
+            section.problem("secret.encoding is for a public key: an HMAC has none")
+        }
+        (false, KeyText::Text) => {
+            section.problem("secret.encoding: the bytes of a text are not a public key")
+        }
+        _ => {}
+    }
+    Some(Proof::Signed { algorithm, encoding: encoding?, signed: signed?, key })
+}
+
+fn jwt(section: &Section<'_>) -> Option<Proof> {
+    const KNOWN: [(&str, JwtAlgorithm); 3] = [
+        ("HS256", JwtAlgorithm::Hs256),
+        ("RS256", JwtAlgorithm::Rs256),
+        ("ES256", JwtAlgorithm::Es256),
+    ];
+    let known = |text: &String| {
+        let found = KNOWN.iter().find(|(name, _)| name == text).map(|(_, algorithm)| *algorithm);
+        found.ok_or_else(|| format!("must be some of HS256, RS256, ES256, not '{text}'"))
+    };
+    let algorithms = parsed(section, section.required::<Vec<String>>("jwt"), |texts| {
+        let all = texts.iter().map(known).collect::<Result<Vec<_>, _>>()?;
+        if all.is_empty() { Err("the list is empty".to_owned()) } else { Ok(all) }
+    });
+    let body = if section.has("body_claim") || section.has("body_encoding") {
+        let (name, encoding) =
+            (filled(section, "body_claim"), word(section, "body_encoding", &ENCODINGS));
+        Some(BodyClaim {
+            name: name?,
+            encoding: encoding?,
+            signed: Template::parse("{body}").ok()?,
+        })
+    } else {
+        None
+    };
+    let issuer = section.value::<String>("issuer");
+    let audience_is_url = section.has("audience") && one_of(section, "audience", ["url"]).is_some();
+    let sender_claim = section.value::<String>("sender_claim");
+    let tolerance = section.has("tolerance").then(|| tolerance(section));
+    Some(Proof::Jwt(Box::new(Jwt {
+        algorithms: algorithms?,
+        body,
+        issuer,
+        audience_is_url,
+        sender_claim,
+        sender: None,
+        tolerance: tolerance.flatten(),
+    })))
+}
+
+fn tolerance(section: &Section<'_>) -> Option<Duration> {
+    parsed(section, section.required::<Duration>("tolerance"), |tolerance| {
+        let in_range = (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&tolerance);
+        if in_range { Ok(tolerance) } else { Err("must be 1 s to 1 day") }
+    })
 }
 
 fn key_text(section: Section<'_>) -> Option<KeyText> {
-    let key =
-        one_of(&section, "encoding", ["text", "base64", "hex"]).map(|encoding| match encoding {
+    let key = one_of(&section, "encoding", ["text", "base64", "hex", "spki"]).map(|encoding| {
+        match encoding {
             "base64" => {
                 KeyText::Base64 { prefix: section.value::<String>("prefix").unwrap_or_default() }
             }
             "hex" => KeyText::Hex,
+            "spki" => KeyText::Spki,
             _ => KeyText::Text,
-        });
+        }
+    });
     section.finish();
     key
 }
@@ -138,10 +212,7 @@ fn timestamp(section: Section<'_>) -> Option<Stamp> {
         "unit",
         &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
     );
-    let tolerance = parsed(&section, section.required::<Duration>("tolerance"), |tolerance| {
-        let in_range = (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&tolerance);
-        if in_range { Ok(tolerance) } else { Err("must be 1 s to 1 day") }
-    });
+    let tolerance = tolerance(&section);
     section.finish();
     Some(Stamp { place: place?, unit: unit?, tolerance: tolerance? })
 }
