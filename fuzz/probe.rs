@@ -212,7 +212,7 @@ pub fn fill(template: &str, value: impl Fn(&str) -> Vec<u8>) -> Result<Option<Ve
         .collect();
     let of = |part: &crate::provider::template::Part| {
         let name = part.to_string();
-        values.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, value)| value)
+        values.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, value)| value).into()
     };
     Ok(template.fill(of).ok().map(|pieces| pieces.concat()))
 }

@@ -363,6 +363,11 @@ impl<'d> Section<'d> {
         self.raw(key)?.section()
     }
 
+    /// Whether the key's value is a table.
+    pub fn is_table(&self, key: &'static str) -> bool {
+        self.raw(key).is_some_and(|raw| raw.get().is_table())
+    }
+
     /// The table `[key]`. A missing table is reported with this help.
     pub fn required_section(&self, key: &'static str, help: &str) -> Option<Section<'d>> {
         if !self.has(key) {

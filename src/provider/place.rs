@@ -23,6 +23,8 @@ pub(crate) enum Place {
     Digest,
     /// `new`: another id for each request, which the receiver makes. For ids only.
     New,
+    /// `{ join = […] }`: the values of all of these together. For ids only.
+    Join(Vec<Place>),
 }
 
 impl Place {
@@ -45,11 +47,19 @@ impl Place {
         }
     }
 
+    /// The places that this one joins, or itself.
+    pub(crate) fn parts(&self) -> &[Place] {
+        match self {
+            Place::Join(places) => places,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
     /// The name of the header, if the place is a header.
     pub(crate) fn header(&self) -> Option<&str> {
         match self {
             Place::Header(name) | Place::Key(name) => Some(name),
-            Place::Json(_) | Place::Form(_) | Place::Digest | Place::New => None,
+            _ => None,
         }
     }
 }
@@ -62,8 +72,17 @@ impl fmt::Display for Place {
             Place::Form(field) => write!(f, "field {field} of the form"),
             Place::Digest => f.write_str("the body's digest"),
             Place::New => f.write_str("one that the receiver makes"),
+            Place::Join(places) => {
+                let texts: Vec<String> = places.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(" with "))
+            }
         }
     }
+}
+
+/// The name under which a parameter of the query is among a request's headers. No header can have it.
+pub(crate) fn in_query(parameter: &str) -> String {
+    format!("?{parameter}")
 }
 
 /// The idempotency key in a header's value. draft-ietf-httpapi-idempotency-key-header writes it as a

@@ -23,6 +23,8 @@ pub struct Scheme {
     pub(crate) signature: Option<Signature>,
     pub(crate) timestamp: Option<Stamp>,
     pub(crate) published: Option<PublishedKeys>,
+    /// What the source has as `sender`.
+    pub(crate) sender: Option<String>,
     pub(crate) event: Event,
     pub(crate) guard: ReplayGuard,
     pub(crate) flag_types: Vec<Pattern>,
@@ -55,6 +57,10 @@ pub(crate) struct Signature {
     pub(crate) prefix: String,
     pub(crate) format: Format,
     pub(crate) proof: Proof,
+    /// The place in the JSON body that carries it, in place of a header.
+    pub(crate) field: Option<Pointer>,
+    /// The parameter of the query with SHA-256 of the body in hex, where the body is no form.
+    pub(crate) body_digest: Option<String>,
 }
 
 /// How a header's value is split.
@@ -66,6 +72,8 @@ pub(crate) enum Format {
     Pairs { separator: String, label: String },
     /// `v1,aa v1,bb`: the items labelled `label`.
     List { label: String },
+    /// `aa,bb`
+    Commas,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -279,7 +287,10 @@ impl Scheme {
 
     /// The claim whose value a source must give as `sender`.
     pub fn sender_claim(&self) -> Option<&str> {
-        self.jwt()?.sender_claim.as_deref()
+        match self.template().is_some_and(|signed| signed.has(&Part::Sender)) {
+            true => Some("the endpoint's id"),
+            false => self.jwt()?.sender_claim.as_deref(),
+        }
     }
 
     /// The scheme for a source whose tokens name this sender.
@@ -288,7 +299,24 @@ impl Scheme {
         if let Some(Signature { proof: Proof::Jwt(jwt), .. }) = &mut self.signature {
             jwt.sender = Some(sender.to_owned());
         }
+        self.sender = Some(sender.to_owned());
         self
+    }
+
+    /// What the source has as `sender`.
+    pub(crate) fn sender(&self) -> Option<&str> {
+        self.sender.as_deref()
+    }
+
+    /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
+    pub(crate) fn proves_by_body(&self) -> bool {
+        let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
+        field || self.template().is_some_and(|signed| signed.pointers().next().is_some())
+    }
+
+    /// Whether two spellings of one form have one signature.
+    pub(crate) fn signs_form(&self) -> bool {
+        self.template().is_some_and(|signed| signed.has(&Part::Form))
     }
 
     fn jwt(&self) -> Option<&Jwt> {
@@ -337,7 +365,8 @@ impl Scheme {
             StampPlace::Header(name) => Some(name.as_str()),
             StampPlace::Item(_) | StampPlace::Json(_) => None,
         });
-        let facts = self.event.ids.iter().chain(&self.event.types).filter_map(Place::header);
+        let ids = self.event.ids.iter().flat_map(Place::parts);
+        let facts = ids.chain(&self.event.types).filter_map(Place::header);
         let signed = self.template().into_iter().flat_map(Template::headers);
         let url = self.published.iter().filter_map(|keys| match &keys.url {
             KeyUrl::In(place) => place.header(),
@@ -366,8 +395,14 @@ impl Scheme {
     pub(crate) fn covers(&self, place: &Place) -> bool {
         let Some(signed) = self.template() else { return false };
         match place {
-            Place::Json(_) | Place::Form(_) | Place::Digest => signed.has(&Part::Body),
+            Place::Json(pointer) => {
+                signed.has(&Part::Body) || signed.pointers().any(|signed| signed == pointer)
+            }
+            // Under a signature over sorted fields a byte can move from one field to the next.
+            Place::Form(_) => signed.has(&Part::Body),
+            Place::Digest => signed.has(&Part::Body) || signed.has(&Part::Form),
             Place::New => false,
+            Place::Join(places) => places.iter().all(|place| self.covers(place)),
             Place::Header(name) | Place::Key(name) => {
                 let by_id = signed.has(&Part::Id) && self.event.ids.first() == Some(place);
                 by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))

@@ -4,8 +4,11 @@
 //! never give the same signed bytes. [`Template::parse`] refuses templates that cannot guarantee
 //! this; [`Template::fill`] refuses requests that would make a boundary ambiguous.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
+
+use crate::payload::Pointer;
 
 /// A raw part of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,21 +25,39 @@ pub(crate) enum Part {
     Url,
     /// One header's value.
     Header(String),
+    /// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
+    Form,
+    /// The text at a place of the JSON body; empty if there is none.
+    Json(Pointer),
+    /// Of each of these members of the JSON body that is there, in this order: name and value, each on a line.
+    Lines(Vec<(String, Pointer)>),
+    /// The CRC-32 of the body in decimal digits.
+    Crc32,
+    /// What the source has as `sender`.
+    Sender,
 }
 
 /// The parts but headers, by name.
-const PARTS: [(&str, Part); 5] = [
+const PARTS: [(&str, Part); 8] = [
     ("timestamp", Part::Timestamp),
     ("id", Part::Id),
     ("body", Part::Body),
     ("method", Part::Method),
     ("url", Part::Url),
+    ("form", Part::Form),
+    ("crc32:body", Part::Crc32),
+    ("sender", Part::Sender),
 ];
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, PARTS.iter().find(|(_, part)| part == self)) {
             (Part::Header(name), _) => write!(f, "{{header:{name}}}"),
+            (Part::Json(pointer), _) => write!(f, "{{json:{pointer}}}"),
+            (Part::Lines(members), _) => {
+                let names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
+                write!(f, "{{lines:{}}}", names.join(","))
+            }
             (_, Some((name, _))) => write!(f, "{{{name}}}"),
             (_, None) => Ok(()),
         }
@@ -98,6 +119,18 @@ impl Template {
         })
     }
 
+    /// The places in the JSON body that it reads.
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.parts().flat_map(|part| {
+            let (one, many): (Option<&Pointer>, &[(String, Pointer)]) = match part {
+                Part::Json(pointer) => (Some(pointer), &[]),
+                Part::Lines(members) => (None, members),
+                _ => (None, &[]),
+            };
+            one.into_iter().chain(many.iter().map(|(_, pointer)| pointer))
+        })
+    }
+
     /// The literals and the values of the parts, in order; `value` returns the value of a part.
     ///
     /// # Errors
@@ -106,26 +139,26 @@ impl Template {
     /// from both ends.
     pub(crate) fn fill<'a>(
         &'a self,
-        mut value: impl FnMut(&'a Part) -> &'a [u8],
-    ) -> Result<Vec<&'a [u8]>, Blurred> {
+        mut value: impl FnMut(&'a Part) -> Cow<'a, [u8]>,
+    ) -> Result<Vec<Cow<'a, [u8]>>, Blurred> {
         let body_at = self.body_at();
         let literal = |at: Option<usize>| match at.and_then(|at| self.0.get(at)) {
             Some(Piece::Literal(literal)) => literal.as_str(),
             _ => "",
         };
         let fill = |(at, piece): (usize, &'a Piece)| match piece {
-            Piece::Literal(text) => Ok(text.as_bytes()),
+            Piece::Literal(text) => Ok(text.as_bytes().into()),
             Piece::Part(part) => {
                 let bytes = value(part);
                 let (fence, clear) = match at.cmp(&body_at) {
                     Ordering::Equal => return Ok(bytes),
                     Ordering::Less => {
                         let fence = literal(Some(at + 1));
-                        (fence, ends_at_first(bytes, fence.as_bytes()))
+                        (fence, ends_at_first(&bytes, fence.as_bytes()))
                     }
                     Ordering::Greater => {
                         let fence = literal(at.checked_sub(1));
-                        (fence, begins_after_last(fence.as_bytes(), bytes))
+                        (fence, begins_after_last(fence.as_bytes(), &bytes))
                     }
                 };
                 if clear {
@@ -146,12 +179,16 @@ impl Template {
     }
 
     fn body_at(&self) -> usize {
-        let body = Piece::Part(Part::Body);
-        self.0.iter().position(|piece| *piece == body).unwrap_or(self.0.len())
+        let is_body =
+            |piece: &Piece| matches!(piece, Piece::Part(Part::Body | Part::Form | Part::Lines(_)));
+        self.0.iter().position(is_body).unwrap_or(self.0.len())
     }
 
     fn check(&self) -> Result<(), String> {
-        if !self.has(&Part::Body) {
+        let is_of_body = |part: &Part| {
+            matches!(part, Part::Body | Part::Form | Part::Lines(_) | Part::Json(_) | Part::Crc32)
+        };
+        if !self.parts().any(is_of_body) {
             let why = "a signature that leaves the body out proves nothing about it";
             return Err(format!("has no {{body}}: {why}"));
         }
@@ -175,20 +212,30 @@ impl Template {
 }
 
 /// Whether the form of a part fixes where it ends. A timestamp must be plain digits or a date within
-/// minutes of now, so a moved byte makes it invalid; the receiver checks the method and the URL
-/// itself.
+/// minutes of now, so a moved byte makes it invalid; the receiver has the method, the URL, the sender and the checksum
+/// itself. Of two places of the body the first must be such a timestamp: no provider joins others without a literal.
 fn fixed(part: &Part) -> bool {
-    matches!(part, Part::Timestamp | Part::Method | Part::Url)
+    matches!(
+        part,
+        Part::Timestamp | Part::Method | Part::Url | Part::Json(_) | Part::Crc32 | Part::Sender
+    )
 }
 
 fn part(name: &str) -> Result<Part, String> {
     if let Some((_, part)) = PARTS.into_iter().find(|(known, _)| *known == name) {
         return Ok(part);
     }
-    match name.strip_prefix("header:") {
-        Some(header) if crate::model::is_header_name(header) => Ok(Part::Header(header.to_owned())),
+    match name.split_once(':') {
+        Some(("header", header)) if crate::model::is_header_name(header) => {
+            Ok(Part::Header(header.to_owned()))
+        }
+        Some(("json", pointer)) => Pointer::parse(pointer).map(Part::Json),
+        Some(("lines", names)) => {
+            let member = |name: &str| Ok((name.to_owned(), Pointer::parse(&format!("/{name}"))?));
+            names.split(',').map(member).collect::<Result<_, String>>().map(Part::Lines)
+        }
         _ => Err(format!(
-            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}"
+            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}, {{form}}, {{json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{sender}}"
         )),
     }
 }
@@ -220,7 +267,7 @@ mod tests {
                 Part::Timestamp => time,
                 _ => body,
             };
-            text.to_owned().leak().as_bytes()
+            Cow::Owned(text.to_owned().into_bytes())
         })?;
         Ok(String::from_utf8(pieces.concat()).unwrap())
     }

@@ -16,6 +16,7 @@ use crate::model::Digest;
 use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, fields, json_of, one};
 use crate::provider::place::Place;
+use crate::provider::template::Template;
 use crate::provider::{KeyUrl, Scheme, StampPlace};
 
 /// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands. An `Err` says what
@@ -42,15 +43,20 @@ impl<'a> Facts<'a> {
             KeyUrl::Fixed(_) => None,
         });
         let places =
-            event.ids.iter().chain(&event.types).chain(url).filter_map(|place| match place {
-                Place::Json(pointer) => Some(pointer),
-                _ => None,
-            });
+            event.ids.iter().flat_map(Place::parts).chain(&event.types).chain(url).filter_map(
+                |place| match place {
+                    Place::Json(pointer) => Some(pointer),
+                    _ => None,
+                },
+            );
         let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,
         });
-        let pointers: Vec<&Pointer> = places.chain(&event.subtype).chain(stamp).collect();
+        let field = scheme.signature.iter().filter_map(|signature| signature.field.as_ref());
+        let signed = scheme.template().into_iter().flat_map(Template::pointers).chain(field);
+        let pointers: Vec<&Pointer> =
+            places.chain(&event.subtype).chain(stamp).chain(signed).collect();
         let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
@@ -69,13 +75,19 @@ impl<'a> Facts<'a> {
             Place::Form(name) => {
                 one(fields(self.body, name)).map(|one| one.map(Cow::into_owned)).or(Err(TWICE))
             }
-            Place::Header(_) | Place::Key(_) | Place::Digest | Place::New => Ok(None),
+            _ => Ok(None),
         }
     }
 
     /// The text at `pointer`, if it occurs exactly once and is a string or a whole number.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
         self.value(pointer)?.as_ref().ok()?.as_deref()
+    }
+
+    /// The text at `pointer` as a signature covers it: empty where nothing stands. `None` if it is no text.
+    pub(super) fn signed(&self, pointer: &Pointer) -> Option<&[u8]> {
+        let text = self.value(pointer)?.as_ref().ok()?;
+        Some(text.as_deref().unwrap_or_default().as_bytes())
     }
 
     fn value(&self, pointer: &Pointer) -> Option<&Text> {
@@ -156,6 +168,19 @@ pub(super) fn digest_at(
 pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
     hash.update((part.len() as u64).to_be_bytes());
     hash.update(part);
+}
+
+/// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
+pub(super) fn sorted_fields(form: &[u8]) -> String {
+    let mut fields: Vec<_> = form_urlencoded::parse(form).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    fields.into_iter().flat_map(|(name, value)| [name, value]).collect()
+}
+
+/// SHA-256 of what a signature over sorted fields covers: another spelling of the form has the same.
+pub(super) fn digest_of_form(form: &[u8]) -> Digest {
+    Digest(Sha256::digest(sorted_fields(form)).into())
 }
 
 /// SHA-256 of a body. If the scheme has volatile fields and the body is a JSON object, it hashes the

@@ -56,7 +56,7 @@ impl<'t> Token<'t> {
         let signed = self.signed.as_bytes();
         let wanted = match algorithm {
             JwtAlgorithm::Hs256 => {
-                let tag = tag(Hash::Sha256, &key.bytes, &[signed]);
+                let tag = tag(Hash::Sha256, &key.bytes, &[signed.into()]);
                 let fits = |tag: Vec<u8>| bool::from(tag.ct_eq(&self.signature));
                 return key.public.is_empty() && tag.is_some_and(fits);
             }
@@ -221,6 +221,6 @@ pub(super) fn sign(jwt: &Jwt, key: &Key, request: &Request<'_>, now: Timestamp) 
     let header = r#"{"alg":"HS256","typ":"JWT"}"#.to_owned();
     let encode = |text: String| BASE64URL_NOPAD.encode(text.as_bytes());
     let signed = format!("{}.{}", encode(header), encode(Value::Object(claims).to_string()));
-    let tag = tag(Hash::Sha256, &key.bytes, &[signed.as_bytes()])?;
+    let tag = tag(Hash::Sha256, &key.bytes, &[signed.as_bytes().into()])?;
     Some(format!("{signed}.{}", BASE64URL_NOPAD.encode(&tag)))
 }

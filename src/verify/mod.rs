@@ -17,6 +17,7 @@ mod signature;
 mod stamp;
 
 use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
@@ -116,7 +117,7 @@ pub fn verify_all(
     stamp::check(scheme, presented.stamp, &found, now)?;
     let kept = kept(scheme, request.headers);
     let event = |body: Bytes, found: &extract::Facts<'_>| {
-        let digest = extract::digest(&body, &scheme.event.volatile);
+        let digest = digest(scheme, &body);
         let (event_id, id_signed) = event_id(scheme, request.headers, found, digest, own_id)?;
         let event_type = event_type(scheme, request.headers, found);
         if scheme.event.each.is_some() && event_type == EventType::missing() {
@@ -182,8 +183,7 @@ pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
 /// The event id that a request claims, for listings. It is not verified: the sender chooses it.
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
     let found = extract::Facts::read(scheme, body);
-    let digest = extract::digest(body, &scheme.event.volatile);
-    event_id(scheme, headers, &found, digest, None).ok().map(|(id, _)| id)
+    event_id(scheme, headers, &found, digest(scheme, body), None).ok().map(|(id, _)| id)
 }
 
 /// The event type that a request claims, not verified. `None` where it names none.
@@ -234,6 +234,27 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     kept
 }
 
+/// The digest of what a repeated delivery of one event has in common.
+fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
+    match scheme.signs_form() {
+        true => extract::digest_of_form(body),
+        false => extract::digest(body, &scheme.event.volatile),
+    }
+}
+
+/// The values of several places as one id: joined by colons, or a digest where that would be ambiguous or no id.
+fn joined(texts: &[String]) -> String {
+    let plain = texts.join(":");
+    match texts.iter().any(|text| text.contains(':')) || plain.parse::<EventId>().is_err() {
+        false => plain,
+        true => {
+            let mut hash = Sha256::new();
+            texts.iter().for_each(|text| extract::add_part(&mut hash, text.as_bytes()));
+            Digest(hash.finalize().into()).to_string()
+        }
+    }
+}
+
 /// The id from the first place that has a value, and whether the signature covers that place.
 fn event_id(
     scheme: &Scheme,
@@ -243,8 +264,8 @@ fn event_id(
     own_id: Option<&str>,
 ) -> Result<(EventId, bool), Rejection> {
     let bad = |detail: String| Rejection::malformed("bad_id", detail);
-    for place in &scheme.event.ids {
-        let text = match place {
+    let at = |place: &Place| {
+        Ok::<_, Rejection>(match place {
             Place::Header(name) => header(headers, name),
             Place::Key(name) => {
                 let form = "neither bare nor a string in quotes";
@@ -258,14 +279,24 @@ fn event_id(
             Place::Json(_) | Place::Form(_) => {
                 found.at(place).map_err(|form| bad(format!("the event id, {place}, is {form}")))?
             }
-        };
+            Place::Join(_) => None,
+        })
+    };
+    for place in &scheme.event.ids {
+        let texts: Option<Vec<String>> =
+            place.parts().iter().map(at).collect::<Result<_, Rejection>>()?;
+        let text = texts.map(|mut texts| match place {
+            Place::Join(_) => joined(&texts),
+            _ => texts.pop().unwrap_or_default(),
+        });
         if let Some(text) = text {
             let id = text.parse::<EventId>().map_err(|error| bad(error.to_string()))?;
             return Ok((id, scheme.covers(place)));
         }
     }
     let places: Vec<String> = scheme.event.ids.iter().map(ToString::to_string).collect();
-    let wants_json = scheme.event.ids.iter().any(|place| matches!(place, Place::Json(_)));
+    let parts = scheme.event.ids.iter().flat_map(Place::parts);
+    let wants_json = parts.into_iter().any(|place| matches!(place, Place::Json(_)));
     let why = if found.is_json() || !wants_json { "" } else { " (the body is not JSON)" };
     let detail = format!("there is no event id: {}{why}", places.join(", "));
     Err(Rejection::malformed("missing_id", detail))
@@ -280,9 +311,7 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let first = scheme.event.types.iter().find_map(|place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
-        Place::Json(_) | Place::Form(_) | Place::Digest | Place::New => {
-            found.at(place).ok().flatten()
-        }
+        _ => found.at(place).ok().flatten(),
     });
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();

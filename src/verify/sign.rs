@@ -9,6 +9,7 @@ use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
+use super::extract::Facts;
 use super::signature::BASIC;
 use super::{Key, Request, jwt, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
@@ -67,9 +68,16 @@ pub fn sign(
     let Draft { method, url, .. } = *draft;
     let request = Request { method, url, headers: &headers, body: draft.body.clone() };
     let unusable = "the secret cannot be a key";
+    if signed_by.field.is_some() {
+        let name = scheme.name();
+        return Err(format!(
+            "provider {name} has its signature in the body: use its own test button"
+        ));
+    }
     let value = match &signed_by.proof {
         Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
-            let pieces = signature::pieces(scheme, signed, &request, time.as_deref())
+            let found = Facts::read(scheme, &request.body);
+            let pieces = signature::pieces(scheme, signed, &request, time.as_deref(), Some(&found))
                 .map_err(|rejection| rejection.detail)?;
             signature::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
         }
@@ -78,7 +86,7 @@ pub fn sign(
     };
     let value = signature::encode(signed_by, &value);
     let line = match &signed_by.format {
-        Format::Plain => value,
+        Format::Plain | Format::Commas => value,
         Format::List { label } => format!("{label},{value}"),
         Format::Pairs { separator, label } => match (place, &time) {
             (Some(StampPlace::Item(item)), Some(time)) => {

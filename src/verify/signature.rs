@@ -3,6 +3,7 @@
 //! `verify`, `sign` and `hint` call it. Must stay true: keys and tokens are compared in constant
 //! time; a header that libraries could read in two ways is refused.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
@@ -12,10 +13,11 @@ use sha2::{Digest as _, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use super::extract::{self, Facts};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Headers, Timestamp};
-use crate::payload::one;
+use crate::payload::{Pointer, fields, one};
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
     Algorithm, Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace,
@@ -107,6 +109,9 @@ pub(super) fn present<'h>(
         }
     }
     let Some(signature) = &scheme.signature else { return Ok(Presented::default()) };
+    if signature.field.is_some() {
+        return Ok(Presented { signatures: Vec::new(), stamp: stamp_text(scheme, headers, &[])? });
+    }
     let lines: Vec<&[u8]> = signature.headers.iter().flat_map(|name| headers.all(name)).collect();
     if lines.is_empty() {
         let detail = format!("there is no {} header", signature.headers.join(" or "));
@@ -142,6 +147,7 @@ fn split<'h>(
 ) -> (Vec<&'h str>, Vec<&'h str>) {
     let (items, label): (Vec<_>, _) = match &signature.format {
         Format::Plain => return (vec![line], Vec::new()),
+        Format::Commas => return (line.split(',').collect(), Vec::new()),
         Format::List { label } => {
             (line.split(' ').filter_map(|item| item.split_once(',')).collect(), label)
         }
@@ -224,9 +230,18 @@ pub(super) fn matching<'k>(
     if keys.is_empty() {
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
+    let found = scheme.proves_by_body().then(|| Facts::read(scheme, &request.body));
+    let in_body = signature.field.as_ref().zip(found.as_ref()).map(|(field, found)| {
+        let missing = || {
+            let detail = format!("there is no signature: {field} in the JSON body");
+            Rejection::unproven("missing_signature", detail)
+        };
+        decode(signature, found.text(field).ok_or_else(missing)?).ok_or_else(missing)
+    });
+    let in_body = in_body.transpose()?;
     let proves = |expected: &[u8]| {
         let fits = |given: &Vec<u8>| bool::from(given.as_slice().ct_eq(expected));
-        presented.signatures.iter().any(fits)
+        presented.signatures.iter().chain(&in_body).any(fits)
     };
     let key = match &signature.proof {
         // Compares digests, which have one length: a comparison of the tokens would end early if their
@@ -245,13 +260,14 @@ pub(super) fn matching<'k>(
             return judged(token).map(Some);
         }
         Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
-            let pieces = pieces(scheme, signed, request, presented.stamp)?;
+            let pieces = pieces(scheme, signed, request, presented.stamp, found.as_ref())?;
             keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
         }
         Proof::Signed { algorithm, signed, .. } => {
             // `ring` takes a message in one piece.
-            let message = pieces(scheme, signed, request, presented.stamp)?.concat();
-            let mut given = presented.signatures.iter().take(SIGNATURES_MAX);
+            let message =
+                pieces(scheme, signed, request, presented.stamp, found.as_ref())?.concat();
+            let mut given = presented.signatures.iter().chain(&in_body).take(SIGNATURES_MAX);
             let made = |key: &Key, signature: &Vec<u8>| {
                 public::verifies(*algorithm, false, &key.bytes, &message, signature)
             };
@@ -270,13 +286,15 @@ pub(super) fn matching<'k>(
     })
 }
 
-/// The signed content of a request, in pieces so that the body is not copied.
+/// The signed content of a request, in pieces so that the body is not copied. `found` is what the body has, for a scheme
+/// that [`Scheme::proves_by_body`].
 pub(super) fn pieces<'a>(
     scheme: &'a Scheme,
     signed: &'a Template,
     request: &'a Request<'_>,
     stamp: Option<&'a str>,
-) -> Result<Vec<&'a [u8]>, Rejection> {
+    found: Option<&'a Facts<'_>>,
+) -> Result<Vec<Cow<'a, [u8]>>, Rejection> {
     let id_header = scheme.event.ids.first().and_then(|place| match place {
         crate::provider::place::Place::Header(name) => Some(name.as_str()),
         _ => None,
@@ -284,17 +302,22 @@ pub(super) fn pieces<'a>(
     let mut missing = None;
     let header = |name: &'a str| request.headers.all(name).next();
     let filled = signed.fill(|part| {
-        let value: Option<&'a [u8]> = match part {
-            Part::Body => Some(&request.body),
-            Part::Method => Some(request.method.as_bytes()),
-            Part::Url => request.url.map(str::as_bytes),
-            Part::Timestamp => stamp.map(str::as_bytes),
-            Part::Id => id_header.and_then(header),
-            Part::Header(name) => header(name),
+        let value: Option<Cow<'a, [u8]>> = match part {
+            Part::Body => Some(Cow::Borrowed(&request.body)),
+            Part::Method => Some(request.method.as_bytes().into()),
+            Part::Url => request.url.map(|url| url.as_bytes().into()),
+            Part::Timestamp => stamp.map(|stamp| stamp.as_bytes().into()),
+            Part::Id => id_header.and_then(header).map(Cow::Borrowed),
+            Part::Header(name) => header(name).map(Cow::Borrowed),
+            Part::Form => form(scheme, request).map(|form| form.into_bytes().into()),
+            Part::Json(pointer) => found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed),
+            Part::Lines(members) => found.and_then(|found| lines(members, found)).map(Cow::Owned),
+            Part::Crc32 => Some(crc32fast::hash(&request.body).to_string().into_bytes().into()),
+            Part::Sender => scheme.sender().map(|sender| sender.as_bytes().into()),
         };
         value.unwrap_or_else(|| {
             missing = Some(part.clone());
-            &[]
+            Cow::Borrowed(&[])
         })
     });
     let filled = filled.map_err(|Blurred { part, literal }| {
@@ -308,6 +331,35 @@ pub(super) fn pieces<'a>(
             Err(Rejection::unproven("missing_part", detail))
         }
     }
+}
+
+/// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.
+fn form(scheme: &Scheme, request: &Request<'_>) -> Option<String> {
+    let parameter = scheme.signature.as_ref().and_then(|own| own.body_digest.as_deref());
+    let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
+    let digest = parameter.and_then(|name| one(fields(query.as_bytes(), name)).transpose());
+    match digest {
+        None => Some(extract::sorted_fields(&request.body)),
+        Some(digest) => {
+            let own = HEXLOWER.encode(&Sha256::digest(&request.body));
+            digest.is_ok_and(|digest| *digest == own).then(String::new)
+        }
+    }
+}
+
+/// What `{lines:…}` stands for; `None` if readers could disagree on a value.
+fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<Vec<u8>> {
+    let mut lines = Vec::new();
+    for (name, pointer) in members {
+        let value = found.signed(pointer)?;
+        if found.text(pointer).is_some() {
+            for text in [name.as_bytes(), value] {
+                lines.extend_from_slice(text);
+                lines.push(b'\n');
+            }
+        }
+    }
+    Some(lines)
 }
 
 pub(super) fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
@@ -332,8 +384,8 @@ fn lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
 }
 
 /// The HMAC of the pieces; `None` if the key is unusable, so that it matches no signature.
-pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
-    fn of<M: Mac + KeyInit>(key: &[u8], pieces: &[&[u8]]) -> Option<Vec<u8>> {
+pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[Cow<'_, [u8]>]) -> Option<Vec<u8>> {
+    fn of<M: Mac + KeyInit>(key: &[u8], pieces: &[Cow<'_, [u8]>]) -> Option<Vec<u8>> {
         let mut mac = <M as KeyInit>::new_from_slice(key).ok()?;
         pieces.iter().for_each(|piece| mac.update(piece));
         Some(mac.finalize().into_bytes().to_vec())

@@ -79,6 +79,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         signature: signature?,
         timestamp,
         published,
+        sender: None,
         event: event?,
         guard,
         flag_types,
@@ -119,7 +120,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         root.problem("[secret] says how a key is made, but the algorithm uses none");
     }
     if scheme.event.each.is_some() {
-        if ids.iter().any(|place| place.header().is_some()) {
+        if ids.iter().any(|place| place.parts().iter().all(|part| part.header().is_some())) {
             root.problem(
                 "event.each makes several events, and event.id is a header: all would have one id",
             );
@@ -193,7 +194,10 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
 
 fn event(root: &Section<'_>) -> Option<Event> {
     let section = root.required_section("event", "add it with id and type")?;
-    let ids = places(&section, section.required::<OneOrMany>("id"), true);
+    let ids = match section.is_table("id") {
+        true => section.section("id").and_then(join),
+        false => places(&section, section.required::<OneOrMany>("id"), true),
+    };
     let types = places(&section, section.get::<OneOrMany>("type"), false);
     let subtype = section.parse("subtype", |text: String| match Place::parse(&text)? {
         Place::Json(pointer) => Ok(pointer),
@@ -225,6 +229,17 @@ fn event(root: &Section<'_>) -> Option<Event> {
         each: each.map(|each| each.value),
         volatile,
     })
+}
+
+/// Reads `id = { join = […] }`.
+fn join(section: Section<'_>) -> Option<Vec<Place>> {
+    let joined = places(&section, section.required::<OneOrMany>("join"), true);
+    let single = |place: &Place| matches!(place, Place::Digest | Place::New);
+    if joined.as_ref().is_some_and(|places| places.len() < 2 || places.iter().any(single)) {
+        section.problem("event.id.join needs two places or more, each of the request");
+    }
+    section.finish();
+    Some(vec![Place::Join(joined?)])
 }
 
 fn places(

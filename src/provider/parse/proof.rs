@@ -8,6 +8,7 @@ use crate::document::{OneOrMany, Section};
 use crate::limits::TOLERANCE_MAX;
 use crate::model::is_header_name;
 use crate::payload::Pointer;
+use crate::provider::place::{Place, in_query};
 use crate::provider::template::Template;
 use crate::provider::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Proof, Scheme,
@@ -78,23 +79,41 @@ const ALGORITHMS: [(&str, Kind); 9] = [
 
 /// Combines `proof` with the keys that say how the header carries it.
 fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
-    let headers = section.required::<OneOrMany>("header");
-    let headers = parsed(section, headers, |OneOrMany(names)| header_names(names));
+    let field = section.parse("field", |text: String| match Place::parse(&text)? {
+        Place::Json(pointer) => Ok(pointer),
+        _ => Err(format!("'{text}' is not a json:/POINTER")),
+    });
+    let query = section.get::<String>("query");
+    let is_token = matches!(proof, None | Some(Proof::Token));
+    if query.is_some() && !is_token {
+        section.problem("signature.query carries tokens: what signs the request is elsewhere");
+    }
+    let headers = match (&query, &field) {
+        (Some(query), _) => Some(vec![in_query(&query.value)]),
+        (None, Some(_)) => Some(Vec::new()),
+        (None, None) => {
+            let headers = section.required::<OneOrMany>("header");
+            parsed(section, headers, |OneOrMany(names)| header_names(names))
+        }
+    };
+    let body_digest = section.value::<String>("body_digest");
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
     let prefix = section.value::<String>("prefix").unwrap_or_default();
     let format = format(section);
-    Some(Signature { headers: headers?, repeatable, prefix, format: format?, proof: proof? })
+    let (format, proof, field) = (format?, proof?, field.map(|field| field.value));
+    Some(Signature { headers: headers?, repeatable, prefix, format, proof, field, body_digest })
 }
 
 fn format(section: &Section<'_>) -> Option<Format> {
     if !section.has("format") {
         return Some(Format::Plain);
     }
-    match one_of(section, "format", ["plain", "pairs", "list"])? {
+    match one_of(section, "format", ["plain", "pairs", "list", "commas"])? {
         "pairs" => {
             let (separator, label) = (filled(section, "separator"), filled(section, "label"));
             Some(Format::Pairs { separator: separator?, label: label? })
         }
+        "commas" => Some(Format::Commas),
         "list" => Some(Format::List { label: filled(section, "label")? }),
         _ => Some(Format::Plain),
     }
