@@ -3,6 +3,7 @@
 mod look;
 mod operator;
 mod options;
+mod providers;
 mod quarantine;
 mod setup;
 mod since;
@@ -16,6 +17,7 @@ use crate::model::{EventId, Name, RunnerName, State};
 pub use look::{Explain, Jobs, Part, Stopped};
 pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
+pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Confirm, Init, Keys, Send, Try};
 pub use since::{BadSince, Since};
@@ -48,7 +50,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
-    ("Set up", &["init", "config", "try", "send", "verify", "doctor"]),
+    ("Set up", &["init", "providers", "config", "try", "send", "verify", "doctor"]),
     ("Care", &["quarantine", "keys", "confirm", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
@@ -287,6 +289,17 @@ Examples:
   hooklatch init --source shop --provider stripe --path /shop \\
     --public-url https://hooks.example.org")]
     Init(Init),
+
+    /// List the providers that a source can name; show or test one
+    #[command(after_help = "\
+ID says whether the signature covers the event's id, or that the id is the body's digest; RE-SENDS is how \
+long the provider sends an event again. Files in providers/ are listed too. Exits with 1 if none matches.
+
+Examples:
+  hooklatch providers
+  hooklatch providers git
+  hooklatch providers show gitlab")]
+    Providers(Providers),
 
     /// Show what a handler would do with an event; nothing runs
     #[command(after_help = "\

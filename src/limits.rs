@@ -294,6 +294,9 @@ pub const METRICS_REQUEST_BYTES: u64 = 8 << 10;
 /// The largest configuration or provider file that is read.
 pub const CONFIG_BYTES: u64 = 1 << 20;
 
+/// The largest file of vectors that `providers test` reads.
+pub const VECTORS_BYTES: u64 = 16 << 20;
+
 /// Most files read from `conf.d` or `providers`.
 pub const CONFIG_FILES: usize = 1_000;
 

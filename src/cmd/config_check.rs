@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{self, Part};
 use crate::config::{self, CREDENTIALS, Config, Environment};
@@ -125,6 +125,30 @@ pub(super) fn contents(config: &Config) -> String {
     format!("{sources}, {handlers}")
 }
 
+/// A problem for programs. One with the whole file has no line, and one without a key has no key: both are null.
+pub(super) fn as_json(problem: &Problem) -> Value {
+    json!({
+        "file": problem.file,
+        "line": (problem.line > 0).then_some(problem.line),
+        "column": (problem.line > 0).then_some(problem.column),
+        "key": (!problem.key.is_empty()).then_some(problem.key.as_str()),
+        "message": problem.message,
+        "help": problem.help,
+    })
+}
+
+/// Writes problems for people.
+pub(super) fn lines(
+    warnings: &[Problem],
+    problems: &[Problem],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for warning in warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    problems.iter().try_for_each(|problem| writeln!(out, "error: {problem}"))
+}
+
 /// `in_store` returns the warnings that only the store shows.
 fn check(
     path: &Path,
@@ -149,18 +173,7 @@ fn check(
     }
     let file = path.display();
     if json {
-        // A problem with the whole file has no line, and a problem without a key has no key: both are null.
-        let one = |problem: &Problem| {
-            json!({
-                "file": problem.file,
-                "line": (problem.line > 0).then_some(problem.line),
-                "column": (problem.line > 0).then_some(problem.column),
-                "key": (!problem.key.is_empty()).then_some(problem.key.as_str()),
-                "message": problem.message,
-                "help": problem.help,
-            })
-        };
-        let list = |all: &[Problem]| all.iter().map(one).collect::<Vec<_>>();
+        let list = |all: &[Problem]| all.iter().map(as_json).collect::<Vec<_>>();
         let report = json!({
             "file": file.to_string(),
             "ok": problems.is_empty(),
@@ -173,12 +186,7 @@ fn check(
         writeln!(out)?;
         return Ok(problems.is_empty());
     }
-    for warning in warnings {
-        writeln!(out, "warning: {warning}")?;
-    }
-    for problem in &problems {
-        writeln!(out, "error: {problem}")?;
-    }
+    lines(&warnings, &problems, out)?;
     match config {
         Some(config) if problems.is_empty() => {
             writeln!(out, "{file}: ok ({})", contents(config))?;

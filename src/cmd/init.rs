@@ -4,6 +4,7 @@
 //! stay true: it does not write to an existing file, and if it fails it removes every file that it made.
 
 mod files;
+pub(super) mod steps;
 mod texts;
 
 use std::io::IsTerminal;
@@ -21,9 +22,10 @@ use crate::model::{DEFAULT_CONFIG, Name, config_option};
 use crate::provider::Scheme;
 use crate::verify;
 
-use super::output::{self, escape};
+use super::output;
 use super::random;
 use files::Made;
+pub(super) use texts::stanza;
 
 /// Writes the files and prints the steps at the provider and at the proxy.
 pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
@@ -71,8 +73,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     }
     made.folder(stanza.parent(), 0o755)?;
     let by_systemd = is_kept_by_systemd(&main) && !in_public;
-    let folder = if by_systemd { "credential:".to_owned() } else { format!("file:{kept_in}/") };
-    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), &folder);
+    let reference = if in_public { "file:keys/" } else { reference(&main) };
+    let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), reference);
     made.file(&stanza, &text, 0o644)?;
     // The loader checks names, paths and URLs as `serve` will.
     let config = config::load(&main).map_err(|problems| {
@@ -144,6 +146,11 @@ fn is_kept_by_systemd(main: &Path) -> bool {
     main == Path::new(DEFAULT_CONFIG) && units.any(|unit| unit.exists())
 }
 
+/// What stands before a source's name in the reference to its secret.
+pub(super) fn reference(main: &Path) -> &'static str {
+    if is_kept_by_systemd(main) { "credential:" } else { "file:secrets/" }
+}
+
 /// The facts about a new source that are printed.
 struct Endpoint<'a> {
     args: &'a cli::Init,
@@ -179,25 +186,11 @@ impl Endpoint<'_> {
 
     /// The fields of the provider's page, with name and value.
     fn fields(&self) -> Vec<(String, String)> {
-        let secret = match self.shown_secret() {
+        let secret = self.secret.as_ref().map(|_| match self.shown_secret() {
             Some(text) => text.to_owned(),
             None => format!("the line in {}", self.secret_file.display()),
-        };
-        let fields = self.scheme.setup().fields.iter();
-        let mut fields: Vec<(String, String)> = fields
-            .filter_map(|field| field.split_once(": "))
-            .map(|(name, value)| {
-                let value = value.replace("{url}", &self.url()).replace("{secret}", &secret);
-                (name.to_owned(), value)
-            })
-            .collect();
-        if fields.is_empty() {
-            fields.push(("URL".to_owned(), self.url()));
-            if self.secret.is_some() {
-                fields.push(("Secret".to_owned(), secret));
-            }
-        }
-        fields
+        });
+        steps::fields(&self.scheme, &self.url(), secret.as_deref())
     }
 
     /// The proxy's configuration; `None` for an unsigned source, which refuses requests from a proxy or
@@ -237,7 +230,6 @@ impl Endpoint<'_> {
 
     fn json(&self, made: &[PathBuf]) -> Value {
         let setup = self.scheme.setup();
-        let field = |(name, value)| json!({ "name": name, "value": value });
         json!({
             "source": self.args.source,
             "provider": self.scheme.name(),
@@ -247,7 +239,7 @@ impl Endpoint<'_> {
             "secret": self.shown_secret(),
             "secret_from": setup.secret_from,
             "page": setup.page,
-            "fields": self.fields().into_iter().map(field).collect::<Vec<_>>(),
+            "fields": steps::json(&self.fields()),
             "proxy": self.proxies(),
             "next": self.next(),
         })
@@ -257,30 +249,10 @@ impl Endpoint<'_> {
         for file in made {
             output::line(format!("made      {}", file.display()))?;
         }
-        let setup = self.scheme.setup();
-        let page = setup.page.as_deref().unwrap_or("the provider");
-        output::line(format!("\nFill in at {}:\n", escape(page)))?;
-        let fields = self.fields();
-        let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        for (name, value) in fields {
-            output::line(format!("  {:<width$}  {}", escape(&name), escape(&value)))?;
-        }
-        let word = if self.scheme.has_public_key() { "public key" } else { "secret" };
-        let file = self.secret_file.display();
-        match &setup.secret_from {
-            Some(from) => {
-                output::line(format!(
-                    "\nThen put the {word} into {file}; it is at\n{}",
-                    escape(from)
-                ))?;
-            }
-            None if self.scheme.has_public_key() => {
-                output::line(format!("\nThen put the provider's {word} into {file}"))?;
-            }
-            None if self.secret.is_some() && self.shown_secret().is_none() => {
-                output::note("the secret is shown on a terminal, or with --show-secret");
-            }
-            None => {}
+        steps::print(&self.scheme, &self.fields(), &self.secret_file)?;
+        let by_operator = self.scheme.setup().secret_from.is_none() && self.secret.is_some();
+        if by_operator && self.shown_secret().is_none() {
+            output::note("the secret is shown on a terminal, or with --show-secret");
         }
         if self.scheme.wants_certificates() {
             let file = self.stanza.display();

@@ -22,6 +22,12 @@ pub(super) fn read(file: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
+/// Like [`read`], for a text.
+pub(super) fn text(file: &Path, most: u64) -> Result<String, Failure> {
+    let text = String::from_utf8(read(file, most)?);
+    text.map_err(|error| Exit::Usage.failure(format!("{}: {error}", file.display())))
+}
+
 /// The failure to read `path`.
 pub(super) fn unread(path: &Path, error: &io::Error) -> Failure {
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Io };

@@ -28,6 +28,7 @@ mod output;
 mod owner;
 mod pause;
 mod progress;
+mod providers;
 mod quarantine;
 mod random;
 mod reload;
@@ -97,6 +98,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Init(args) => init::run(&args),
+        Command::Providers(args) => providers::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Try(args) => try_handler::run(&args),
         Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),

@@ -85,10 +85,9 @@ fn scheme(provider: &str) -> Result<Scheme> {
     }
     if !provider.contains('/') && !provider.ends_with(".toml") {
         let message = format!("there is no built-in provider '{provider}'");
-        return Err(wrong(message).help(Scheme::help(provider)));
+        return Err(wrong(message).help(Scheme::help(provider, [])));
     }
-    let text = input::read(Path::new(provider), CONFIG_BYTES)?;
-    let text = String::from_utf8(text).map_err(|error| wrong(format!("{provider}: {error}")))?;
+    let text = input::text(Path::new(provider), CONFIG_BYTES)?;
     let problems = Problems::new();
     Scheme::parse(provider, &text, &problems).ok_or_else(|| {
         let all: Vec<String> = problems.into_sorted().iter().map(ToString::to_string).collect();

@@ -46,7 +46,7 @@ pub use configuration::Config;
 pub use environment::Environment;
 pub use files::NO_CONFIGURATION;
 pub use load::{load, load_in_part};
-pub use providers::provider;
+pub use providers::{provider, provider_file, providers};
 pub use resolve::Resolved;
 pub use secrets::{CREDENTIALS, Reference, SecretError};
 pub use settings::{LimitRow, Server};

@@ -1,12 +1,12 @@
 //! The providers that a source can name: the built-in ones and the files in `providers/`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::document::{Problem, Problems};
 use crate::model::ReplayGuard;
-use crate::provider::{NAMES, Scheme};
+use crate::provider::Scheme;
 
 use super::files;
 
@@ -25,34 +25,62 @@ pub(super) fn read(folder: &Path, problems: &Problems, warnings: &Problems) -> C
     let files = files::read_folder(folder, problems);
     let mut complete = files.complete;
     for file in files.texts {
-        let Some(scheme) = Scheme::parse(&file.name, &file.text, problems) else {
+        let Some(scheme) = provider_file(&file.name, &file.text, problems, warnings) else {
             complete = false;
             continue;
         };
         let name = scheme.name().to_owned();
-        if scheme.signs_id() && scheme.guard != ReplayGuard::Off {
-            let message = "[replay] has no effect: the signature covers the event id";
-            warnings.push(Problem::of_file(&file.name, message));
-        }
         if let Some(other) = from.insert(name.clone(), file.name.clone()) {
             let message = format!("provider '{name}' is also in {other}");
             problems.push(Problem::of_file(&file.name, message));
-        }
-        if Scheme::embedded_names().any(|known| known == name) {
-            let message = format!("replaces the built-in provider '{name}'");
-            warnings.push(Problem::of_file(file.name, message));
         }
         own.insert(name, Arc::new(scheme));
     }
     Catalogue { own, complete }
 }
 
+/// Reads one of the operator's files. `file` is the name that problems and warnings give.
+pub fn provider_file(
+    file: &str,
+    text: &str,
+    problems: &Problems,
+    warnings: &Problems,
+) -> Option<Scheme> {
+    let scheme = Scheme::parse(file, text, problems)?;
+    if scheme.signs_id() && scheme.guard != ReplayGuard::Off {
+        let message = "[replay] has no effect: the signature covers the event id";
+        warnings.push(Problem::of_file(file, message));
+    }
+    if Scheme::embedded_names().any(|known| known == scheme.name()) {
+        let message = format!("replaces the built-in provider '{}'", scheme.name());
+        warnings.push(Problem::of_file(file, message));
+    }
+    Some(scheme)
+}
+
+/// The folder of the operator's files for the configuration at `main`.
+fn folder(main: &Path) -> PathBuf {
+    main.parent().unwrap_or(Path::new("")).join("providers")
+}
+
+/// Every provider that a source of the configuration at `main` can name, sorted by name, and whether it is
+/// from a file of the operator; also the mistakes in these files.
+pub fn providers(main: &Path) -> (Vec<(Arc<Scheme>, bool)>, Vec<Problem>) {
+    let problems = Problems::new();
+    let own = read(&folder(main), &problems, &Problems::new()).own;
+    let built_in = Scheme::embedded_names().filter(|name| !own.contains_key(*name));
+    let built_in = built_in.filter_map(Scheme::embedded).map(|scheme| (Arc::new(scheme), false));
+    let mut all: Vec<_> = built_in.collect();
+    all.extend(own.into_values().map(|scheme| (scheme, true)));
+    all.sort_by(|(a, _), (b, _)| a.name().cmp(b.name()));
+    (all, problems.into_sorted())
+}
+
 /// The provider that a source of the configuration at `main` gets by this name. An `Err` explains why the
 /// name is unknown.
 pub fn provider(main: &Path, name: &str) -> Result<Arc<Scheme>, String> {
     let problems = Problems::new();
-    let folder = main.parent().unwrap_or(Path::new("")).join("providers");
-    let catalogue = read(&folder, &problems, &Problems::new());
+    let catalogue = read(&folder(main), &problems, &Problems::new());
     catalogue.get(name).map_err(|help| {
         let broken: Vec<String> = problems.into_sorted().iter().map(ToString::to_string).collect();
         let help = help.unwrap_or_else(|| broken.join("\n"));
@@ -73,15 +101,6 @@ impl Catalogue {
         if !self.complete {
             return Err(None);
         }
-        // One different letter is a typing error; a larger difference is another company.
-        let slip = |known: &&str| strsim::damerau_levenshtein(name, known) <= 1;
-        let built_in = Scheme::embedded_names().find(slip);
-        let near = built_in.or_else(|| self.own.keys().map(String::as_str).find(slip));
-        Err(Some(match near {
-            Some(near) => format!("did you mean '{near}'?"),
-            None => format!(
-                "it can be described in providers/{name}.toml (docs/providers.md, \"A provider file\"); {NAMES}"
-            ),
-        }))
+        Err(Some(Scheme::help(name, self.own.keys().map(String::as_str))))
     }
 }

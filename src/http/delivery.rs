@@ -28,7 +28,7 @@ pub(super) struct Delivery {
     pub(super) served: Arc<ServedSource>,
     pub(super) begun: Instant,
     pub(super) method: String,
-    /// Path and query, as sent. A query may contain secrets.
+    /// Path and query, as sent; the path alone where nothing reads the query, which may contain secrets.
     pub(super) target: String,
     /// The client's address, as a trusted proxy reports it if there is one.
     address: Option<IpAddr>,
@@ -67,15 +67,23 @@ impl Delivery {
             named.any(|known| known.eq_ignore_ascii_case(name))
         };
         let by_proxy = |peer: SocketAddr| client::is_proxy(peer.ip(), &snapshot.proxies);
+        let mut headers = headers(&head.headers, |name| needs(name) || names_the_caller(name));
+        let scheme = &served.source.scheme;
+        verify::add_parameters(scheme, head.uri.query().unwrap_or_default(), &mut headers);
+        let reads_query = reply.is_some() || scheme.signs_url();
+        let target = match reads_query && !scheme.has_parameters() {
+            true => head.uri.to_string(),
+            false => head.uri.path().to_owned(),
+        };
         Delivery {
             shared: Arc::clone(shared),
             served: Arc::clone(served),
             begun: Instant::now(),
             method: head.method.to_string(),
-            target: head.uri.to_string(),
+            target,
             address: address(snapshot, head),
             by_proxy: head.peer_addr.is_some_and(by_proxy),
-            headers: headers(&head.headers, |name| needs(name) || names_the_caller(name)),
+            headers,
         }
     }
 

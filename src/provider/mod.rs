@@ -5,6 +5,7 @@
 //! operator's own files. Must stay true: `verify` needs no further check of a scheme that parsed;
 //! this module computes which parts a signature covers, and a file cannot claim it.
 
+mod describe;
 mod parse;
 pub mod place;
 mod published;
@@ -12,7 +13,9 @@ mod scheme;
 mod setup;
 pub(crate) mod template;
 
-use crate::document::{Problems, nearest};
+use std::collections::BTreeSet;
+
+use crate::document::Problems;
 pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub use scheme::Scheme;
@@ -150,8 +153,12 @@ fn samples(name: &str) -> &'static str {
     }
 }
 
-/// Where an operator finds the names of all of them.
-pub const NAMES: &str = "docs/providers.md names those that are built in";
+/// What an operator can do about a provider that is not built in.
+const DESCRIBE: &str =
+    "it can be described in providers/NAME.toml (docs/providers.md, \"A provider file\")";
+
+/// How an operator finds the names of all of them.
+pub const NAMES: &str = "`hooklatch providers` lists those that are known";
 
 impl Scheme {
     /// The names of the built-in providers.
@@ -159,10 +166,17 @@ impl Scheme {
         EMBEDDED.iter().map(|(name, _)| *name)
     }
 
-    /// What may be meant by a name that no built-in provider has.
-    pub fn help(name: &str) -> String {
-        let near = nearest(name, Scheme::embedded_names());
-        near.map_or_else(|| NAMES.to_owned(), |near| format!("did you mean '{near}'?"))
+    /// The help for a name that no provider has: the providers one letter away, or how to describe one. A larger
+    /// difference is another company. `own` are the names of the operator's files.
+    pub fn help<'a>(name: &str, own: impl IntoIterator<Item = &'a str>) -> String {
+        let known: BTreeSet<&str> =
+            own.into_iter().chain(EMBEDDED.iter().map(|(name, _)| *name)).collect();
+        let slips = known.iter().filter(|known| strsim::damerau_levenshtein(name, known) <= 1);
+        let slips: Vec<String> = slips.map(|known| format!("'{known}'")).collect();
+        match slips.is_empty() {
+            true => format!("{DESCRIBE}; {NAMES}"),
+            false => format!("did you mean {}?", slips.join(" or ")),
+        }
     }
 
     /// The built-in provider `name`, with its samples.

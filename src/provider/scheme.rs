@@ -19,6 +19,8 @@ pub struct Scheme {
     pub(crate) title: Option<String>,
     /// The URL of the provider's documentation.
     pub(crate) docs: Option<String>,
+    /// Where the facts of the file are from, for people.
+    pub(crate) facts: Option<String>,
     /// `None` if deliveries are not signed.
     pub(crate) signature: Option<Signature>,
     pub(crate) timestamp: Option<Stamp>,
@@ -312,6 +314,23 @@ impl Scheme {
     pub(crate) fn proves_by_body(&self) -> bool {
         let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
         field || self.template().is_some_and(|signed| signed.pointers().next().is_some())
+    }
+
+    /// The parameters of the query that the scheme reads.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.signature_headers().filter_map(|name| name.strip_prefix('?'))
+    }
+
+    /// Whether the query carries the secret.
+    pub fn has_parameters(&self) -> bool {
+        self.parameters().next().is_some()
+    }
+
+    /// What is signed, where that is not the whole body.
+    pub fn signs_only(&self) -> Option<String> {
+        let signed = self.template()?;
+        let whole = signed.has(&Part::Body) || signed.has(&Part::Form);
+        (!whole).then(|| signed.to_string())
     }
 
     /// Whether two spellings of one form have one signature.

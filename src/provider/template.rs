@@ -83,6 +83,15 @@ pub(crate) struct Blurred {
     pub(crate) literal: String,
 }
 
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Literal(text) => f.write_str(text),
+            Piece::Part(part) => write!(f, "{part}"),
+        })
+    }
+}
+
 impl Template {
     /// Reads a template; an `Err` says what is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {

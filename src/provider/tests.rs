@@ -118,7 +118,7 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, docs, event, handshake, like, name, replay, secret, setup, signature, timestamp, title, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
@@ -250,8 +250,9 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
     let parse = |text: &str| Scheme::parse("p.toml", text, &Problems::new()).unwrap();
     let base = Scheme::embedded("standard-webhooks").unwrap();
     let own = parse("name = \"own\"\nlike = \"standard-webhooks\"\n");
-    let (name, title, vectors) = (base.name.clone(), base.title.clone(), base.vectors.clone());
-    let renamed = Scheme { name, title, vectors, ..own.clone() };
+    // What the file says of the provider itself is not taken.
+    let Scheme { name, title, docs, facts, vectors, .. } = base.clone();
+    let renamed = Scheme { name, title, docs, facts, vectors, ..own.clone() };
     assert_eq!(renamed, base);
     let other = parse(
         "name = \"own\"\nlike = \"standard-webhooks\"\n[secret]\nencoding = \"text\"\n\

@@ -15,13 +15,15 @@ mod sample;
 mod sign;
 mod signature;
 mod stamp;
+pub mod vectors;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
-use crate::provider::place::{Place, key_text};
+use crate::payload::fields;
+use crate::provider::place::{Place, in_query, key_text};
 use crate::provider::{KeyUrl, Scheme};
 pub use extract::text_at;
 pub use hint::hint;
@@ -196,6 +198,16 @@ pub fn claimed_type(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<E
 /// a token, which is not stored, and for an unsigned scheme, which checks no secret.
 pub fn can_be_judged_again(scheme: &Scheme) -> bool {
     scheme.signs()
+}
+
+/// Adds the parameters of a query that the scheme reads to the headers of its request, under names that no header can
+/// have.
+pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
+    for parameter in scheme.parameters() {
+        for value in fields(query.as_bytes(), parameter) {
+            headers.push(in_query(parameter), value.into_owned().into_bytes());
+        }
+    }
 }
 
 /// Whether `scheme` reads or keeps the header `name`.

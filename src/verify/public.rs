@@ -10,6 +10,8 @@ use spki::SubjectPublicKeyInfoRef;
 use spki::der::asn1::UintRef;
 use spki::der::{Decode, Document, Encode};
 use spki::{ObjectIdentifier, der};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
 
 use crate::provider::Algorithm;
 
@@ -87,9 +89,30 @@ fn is_weak(key: &[u8]) -> bool {
 const PRIVATE: &str =
     "this is a PRIVATE key: give the public key, and treat the private one as leaked";
 
+/// The end of a block of PEM (RFC 7468).
+const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
+
+/// Reads one or several certificates in PEM, or what [`spki`] reads. Of a certificate only the key counts.
+pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
+    if text.contains("PRIVATE KEY") {
+        return Err(PRIVATE.to_owned());
+    }
+    if !text.contains(CERTIFICATE_END) {
+        return Ok(vec![spki(text)?]);
+    }
+    let wrong = |_| "not certificates in PEM".to_owned();
+    let blocks = text.split_inclusive(CERTIFICATE_END).filter(|block| !block.trim().is_empty());
+    let key = |block: &str| {
+        let (_, document) = Document::from_pem(block.trim()).map_err(|_| wrong(()))?;
+        let der = CertificateDer::from(document.into_vec());
+        let certificate = EndEntityCert::try_from(&der).map_err(|_| wrong(()))?;
+        of_spki(certificate.subject_public_key_info().as_ref())
+    };
+    blocks.map(key).collect()
+}
+
 /// Reads SubjectPublicKeyInfo: PEM, or base64 of the DER.
 pub(super) fn spki(text: &str) -> Result<PublicKey, String> {
-    const NONE: &str = "not a public key in PEM or in base64 (SubjectPublicKeyInfo)";
     if text.contains("PRIVATE KEY") {
         return Err(PRIVATE.to_owned());
     }
@@ -102,7 +125,13 @@ pub(super) fn spki(text: &str) -> Result<PublicKey, String> {
     } else {
         BASE64.decode(text.as_bytes()).map_err(|_| NONE)?
     };
-    let info = SubjectPublicKeyInfoRef::try_from(&document[..]).map_err(|_| NONE)?;
+    of_spki(&document)
+}
+
+const NONE: &str = "not a public key in PEM or in base64 (SubjectPublicKeyInfo)";
+
+fn of_spki(der: &[u8]) -> Result<PublicKey, String> {
+    let info = SubjectPublicKeyInfoRef::try_from(der).map_err(|_| NONE)?;
     let parameters = info.algorithm.parameters;
     let curve = parameters.and_then(|own| own.decode_as::<ObjectIdentifier>().ok());
     let algorithm = match (info.algorithm.oid.to_string().as_str(), curve) {

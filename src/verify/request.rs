@@ -12,7 +12,7 @@ use crate::model::Headers;
 pub struct Key {
     pub(super) reference: String,
     pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// The public keys that a JWT's secret names; empty if `bytes` is the key.
+    /// The public keys of a key set or of certificates; empty if `bytes` is the key.
     pub(super) public: Vec<PublicKey>,
 }
 

@@ -10,12 +10,11 @@ use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
 use super::extract::Facts;
-use super::signature::BASIC;
 use super::{Key, Request, jwt, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
 use crate::provider::template::{Part, Template};
-use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, StampPlace};
+use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, Signature, StampPlace};
 
 /// An unsigned request.
 #[derive(Debug, Clone, Default)]
@@ -223,12 +222,13 @@ pub const SECRET_BYTES: usize = 32;
 
 /// Writes `random` as a secret in the scheme's text form. A scheme with a public key has none.
 pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
-    let how = scheme.signature.as_ref().map(|signature| (&signature.proof, &*signature.prefix));
-    Zeroizing::new(match how {
-        Some((Proof::Signed { key: KeyText::Base64 { prefix }, .. }, _)) => {
+    Zeroizing::new(match &scheme.signature {
+        Some(Signature {
+            proof: Proof::Signed { key: KeyText::Base64 { prefix }, .. }, ..
+        }) => {
             format!("{prefix}{}", BASE64.encode(random))
         }
-        Some((Proof::Token, BASIC)) => format!("hooklatch:{}", HEXLOWER.encode(random)),
+        Some(token) if token.is_basic() => format!("hooklatch:{}", HEXLOWER.encode(random)),
         _ => HEXLOWER.encode(random),
     })
 }

@@ -51,9 +51,10 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         let word = if scheme.has_public_key() { "public key" } else { "secret" };
         format!("{reference}: the {word} is wrong for provider {}: {why}", scheme.name())
     };
+    let mut certified: Vec<PublicKey> = Vec::new();
     let bytes = match how {
         // RFC 7617
-        KeyText::Text if signature.prefix == BASIC => match text.contains(':') {
+        KeyText::Text if signature.is_basic() => match text.contains(':') {
             true => Ok(BASE64.encode(text.as_bytes()).into_bytes()),
             false => Err("user:password".to_owned()),
         },
@@ -66,13 +67,13 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
                 prefix => format!("'{prefix}' and base64"),
             }),
         KeyText::Spki => {
-            let PublicKey { algorithm, bytes, .. } = public::spki(text).map_err(wrong)?;
-            match &signature.proof {
-                Proof::Signed { algorithm: own, .. } if *own != algorithm => {
-                    return Err(wrong("it is of another kind".to_owned()));
-                }
-                _ => Ok(bytes),
+            certified = public::keys(text).map_err(wrong)?;
+            if let Proof::Signed { algorithm: own, .. } = &signature.proof
+                && certified.iter().any(|key| key.algorithm != *own)
+            {
+                return Err(wrong("it is of another kind".to_owned()));
             }
+            Ok(certified.first().map(|key| key.bytes.clone()).unwrap_or_default())
         }
     };
     let bytes = bytes.map_err(|form| {
@@ -83,16 +84,13 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     }
     let public = match &signature.proof {
         Proof::Signed { algorithm, .. } => {
-            public::check(*algorithm, &bytes).map(|()| Vec::new()).map_err(wrong)?
+            public::check(*algorithm, &bytes).map(|()| certified).map_err(wrong)?
         }
         Proof::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
         Proof::Token => Vec::new(),
     };
     Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes), public })
 }
-
-/// What stands before user:password in HTTP's Basic authentication.
-pub(super) const BASIC: &str = "Basic ";
 
 /// Reads the signature headers. Makes every check that does not need the body.
 pub(super) fn present<'h>(
@@ -140,7 +138,7 @@ pub(super) fn present<'h>(
 
 /// The signatures and the timestamps of one header line. Items with other labels are skipped:
 /// providers add signature versions, and an unknown version must neither match nor cause a refusal.
-fn split<'h>(
+pub(super) fn split<'h>(
     scheme: &Scheme,
     signature: &Signature,
     line: &'h str,
@@ -268,8 +266,9 @@ pub(super) fn matching<'k>(
             let message =
                 pieces(scheme, signed, request, presented.stamp, found.as_ref())?.concat();
             let mut given = presented.signatures.iter().chain(&in_body).take(SIGNATURES_MAX);
-            let made = |key: &Key, signature: &Vec<u8>| {
-                public::verifies(*algorithm, false, &key.bytes, &message, signature)
+            let made = |key: &Key, signature: &Vec<u8>| match &key.public[..] {
+                [] => public::verifies(*algorithm, false, &key.bytes, &message, signature),
+                all => all.iter().any(|key| key.verifies(&message, signature, false)),
             };
             given.find_map(|signature| keys.iter().find(|key| made(key, signature)))
         }

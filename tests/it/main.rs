@@ -40,6 +40,7 @@ mod operator;
 mod outputs;
 mod pages;
 mod promises;
+mod providers;
 mod public;
 mod quarantine;
 mod readme;

@@ -22,9 +22,10 @@ pub(super) fn main(path: &Path) -> String {
 /// The steps before using a source whose proxy names the caller.
 const BEFORE_CERTIFIED: &str = "\
 #
-# Only a proxy knows whose certificate came with a request. Name it in server.trusted_proxies, have it set the
-# header below and take out what clients send in it, and then take the comment signs away here and below:
-# whoever asks gets what the source's one handler answers.
+# Only a proxy knows whose certificate came with a request. Name it in
+# server.trusted_proxies, have it set the header below and take out what clients
+# send in it, and then take the comment signs away here and below: the caller
+# gets what the source's one handler answers.
 #
 ";
 
@@ -37,12 +38,12 @@ on_redelivery = \"replay-dead\"
 /// The keys by which a source identifies its callers with certificates.
 const CERTIFIED: &str = "\
 reply = \"handler\"
-certificate_header = \"X-Client-Cert\"   # the certificate's name, as the proxy says it
+certificate_header = \"X-Client-Cert\"   # has the certificate's name
 ";
 
 /// The stanza of one source, with a handler commented out. `reference` followed by the source's name is
 /// the reference to its secret.
-pub(super) fn stanza(
+pub(crate) fn stanza(
     source: &Name,
     scheme: &Scheme,
     path: &str,
@@ -58,8 +59,8 @@ pub(super) fn stanza(
         table.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
     } else {
         let reference = quoted(&format!("{reference}{source}"));
-        let comment = "# several at once while one is being rotated";
-        table.push_str(&format!("secrets = [{reference}]  {comment}\n"));
+        let comment = "# Several are good at once, while one is being rotated.";
+        table.push_str(&format!("{comment}\nsecrets = [{reference}]\n"));
     }
     if provider == "github" {
         table.push_str(REDELIVER);
@@ -84,12 +85,13 @@ pub(super) fn stanza(
     let kind = kind.unwrap_or("*");
     text.push_str(&format!(
         "
-# What runs for its events: a command, or a local HTTP endpoint. Here, or in a file of its own.
+# What runs for its events: a command, which gets the raw body on standard
+# input, or a local HTTP endpoint. Here, or in a file of its own.
 #
 # [handlers.on-{source}]
 # source = \"{source}\"
-# events = [{}]                          # \"*\" for all
-# command = [\"/usr/local/bin/on-{source}\"]   # gets the raw body on standard input
+# events = [{}]   # \"*\" for all
+# command = [\"/usr/local/bin/on-{source}\"]
 # forward = \"http://127.0.0.1:3000/hooks\"   # instead of a command
 ",
         quoted(kind)

@@ -105,8 +105,15 @@ pub async fn send(
     headers: &Headers,
     body: Bytes,
 ) -> Result<Answer, Error> {
-    let mut request = hyper::Request::post(path).header("Host", host);
-    for (name, value) in headers.iter() {
+    let mut target = path.to_owned();
+    let parameters =
+        headers.iter().filter_map(|(name, value)| Some((name.strip_prefix('?')?, value)));
+    for (name, value) in parameters {
+        let value: String = form_urlencoded::byte_serialize(value).collect();
+        target.push_str(&format!("{}{name}={value}", if target.contains('?') { "&" } else { "?" }));
+    }
+    let mut request = hyper::Request::post(target).header("Host", host);
+    for (name, value) in headers.iter().filter(|(name, _)| !name.starts_with('?')) {
         request = request.header(name, value);
     }
     let response = connection.send_request(request.body(Full::new(body))?).await?;

@@ -43,10 +43,12 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     });
     let title = root.value::<String>("title");
     let docs = root.value::<String>("docs");
+    let facts = root.value::<String>("facts");
     let vectors = root.value::<String>("vectors");
     let like = parsed(root, root.get::<String>("like"), |name| {
-        let unknown =
-            || Fault::new(format!("no built-in provider is called '{name}'"), Scheme::help(&name));
+        let unknown = || {
+            Fault::new(format!("no built-in provider is called '{name}'"), Scheme::help(&name, []))
+        };
         Scheme::embedded(&name).ok_or_else(unknown)
     });
     if root.has("like") && like.is_none() {
@@ -86,6 +88,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         delivery,
         title,
         docs,
+        facts,
         vectors,
         setup,
         samples: like.as_ref().map_or("", |like| like.samples),

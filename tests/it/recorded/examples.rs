@@ -6,6 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::commands;
+use crate::providers::write_ferry;
 use crate::support::caller::{answer, by, send};
 use crate::support::{Receiver, SECRET, Site, stripe_event};
 
@@ -90,6 +91,7 @@ impl Stage {
         fs::write(site.path("shop"), "shop-token").unwrap();
         fs::write(site.path(ANSWER), "Status: 201\n\n{}").unwrap();
         fs::write(site.path(BODY), "{}").unwrap();
+        write_ferry(&site);
         let receiver = site.start();
         let stage = Stage { site, receiver, sent: 0 };
         stage.receiver.stripe(&stripe_event(EVENT, "invoice.paid", ""), 0);
@@ -132,6 +134,9 @@ impl Stage {
                 *word = if answers { self.asked() } else { self.job(state) };
             } else if word == ANSWER || word == BODY {
                 *word = self.site.path(word).display().to_string();
+            } else if word.starts_with("providers/ferry") || word == "ferry.jsonl" {
+                let name = word.trim_start_matches("providers/");
+                *word = self.site.path("providers").join(name).display().to_string();
             } else if word == "https://hooks.example.org/hooks/github" {
                 *word = format!("http://{}/github", self.receiver.address);
             } else if word == "/etc/hooklatch/hooklatch.toml" {

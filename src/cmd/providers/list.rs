@@ -1,0 +1,74 @@
+//! The table of the providers that a source can name.
+
+use anstyle::AnsiColor;
+use serde_json::{Value, json};
+
+use crate::cli::Providers;
+use crate::config;
+use crate::exit::{Exit, Failure};
+use crate::provider::Scheme;
+
+use super::super::output::{self, Cell, below, painted, short_span, whole, words_of};
+
+/// Prints those with the text in their name or title.
+pub(super) fn run(args: &Providers) -> Result<Exit, Failure> {
+    let (mut known, problems) = config::providers(args.options.config());
+    for problem in problems {
+        output::said("warning", AnsiColor::Yellow.on_default(), &problem.to_string());
+    }
+    if let Some(text) = &args.text {
+        let text = text.to_lowercase();
+        let has = |field: &str| field.to_lowercase().contains(&text);
+        known.retain(|(scheme, _)| has(scheme.name()) || has(scheme.title()));
+        if known.is_empty() {
+            let message = format!("no provider has '{text}' in its name or title");
+            return Err(Exit::No.failure(message).help(Scheme::help(&text, [])));
+        }
+    }
+    let facts: Vec<Value> = known.iter().map(|(scheme, own)| facts(scheme, *own)).collect();
+    output::either(&args.options.format, &facts, || {
+        let rows = known.iter().map(|(scheme, own)| row(scheme, *own)).collect();
+        output::listing(rows, false, "no providers")
+    })
+}
+
+fn row(scheme: &Scheme, own: bool) -> Vec<Cell> {
+    let title = match own {
+        true => painted(format_args!("{} (own file)", scheme.title()), AnsiColor::Cyan),
+        false => scheme.title().into(),
+    };
+    let id = match (scheme.id_is_digest(), scheme.signs_id()) {
+        (true, true) => "digest".into(),
+        (false, true) => painted("signed", AnsiColor::Green),
+        (true, false) => painted("digest, not signed", AnsiColor::Yellow),
+        (false, false) => painted("not signed", AnsiColor::Yellow),
+    };
+    vec![
+        whole("NAME", scheme.name()),
+        words_of("PROOF", scheme.proof()),
+        words_of("ID", id),
+        whole("RE-SENDS", scheme.resends_for().map_or("-".to_owned(), short_span)),
+        words_of("HANDSHAKE", scheme.handshake()),
+        below("TITLE", title),
+    ]
+}
+
+/// What a program gets of a provider.
+pub(super) fn facts(scheme: &Scheme, own: bool) -> Value {
+    json!({
+        "name": scheme.name(),
+        "title": scheme.title(),
+        "own": own,
+        "proof": scheme.proof(),
+        "id": scheme.id(),
+        "id_signed": scheme.signs_id(),
+        "id_is_digest": scheme.id_is_digest(),
+        "guard": scheme.guard.as_str(),
+        "tolerance_s": scheme.tolerance().map(|time| time.as_secs()),
+        "resends_for_s": scheme.resends_for().map(|time| time.as_secs()),
+        "deadline_s": scheme.deadline().map(|time| time.as_secs_f64()),
+        "handshake": Some(scheme.handshake()).filter(|text| *text != "-"),
+        "facts": scheme.facts(),
+        "docs": scheme.docs(),
+    })
+}
