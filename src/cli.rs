@@ -19,7 +19,7 @@ pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Confirm, Init, Keys, Send, Try};
+pub use setup::{Confirm, Init, Keys, Register, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -50,7 +50,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
-    ("Set up", &["init", "providers", "config", "try", "send", "verify", "doctor"]),
+    ("Set up", &["init", "providers", "register", "config", "try", "send", "verify", "doctor"]),
     ("Care", &["quarantine", "keys", "confirm", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
@@ -398,6 +398,20 @@ Example:
   hooklatch reload")]
     Reload(Options),
 
+    /// Take the secret that a provider sends when its endpoint is set up
+    #[command(after_help = "\
+Some providers send the secret themselves, unsigned, with the first request to a new endpoint (Asana, Notion). It is \
+taken only while this command waits, for one secret, and only if the source has none. It is written to the file of \
+the source's `secrets`, which must not exist yet; then the receiver loads it, and only then the provider gets its \
+answer. If the provider reports an error, remove the file and repeat.
+
+Exits with 65 if the file is there already, with 2 if the provider sends no secret, and with 69 if none came in time \
+or no receiver runs.
+
+Example:
+  hooklatch register asana --wait 5min")]
+    Register(Register),
+
     /// Copy the store into a new file, and check the copy
     #[command(after_help = "\
 The copy is made beside the store, which takes as much space again, then sent to this command, checked \
@@ -560,6 +574,9 @@ pub struct Verify {
     /// The public URL, for schemes that sign it
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// Whom a JSON Web Token must name, for schemes that ask
+    #[arg(long, value_name = "TEXT")]
+    pub sender: Option<String>,
     /// One header line; repeat as the request does
     #[arg(long = "header", value_name = "Name: value")]
     pub headers: Vec<String>,

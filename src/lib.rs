@@ -30,6 +30,7 @@ pub mod memory;
 pub mod metrics;
 pub mod notify;
 pub mod panics;
+pub mod registration;
 pub mod runner;
 pub mod store;
 pub mod systemd;

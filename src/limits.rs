@@ -256,6 +256,9 @@ pub const LOG_VALUE_BYTES: usize = 4096;
 /// All kept headers of one event together. Those of a provider have less than 4 KiB.
 pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
 
+/// The largest body of a request without a signature that may be a challenge: the largest known one has 1 KiB.
+pub const CHALLENGE_BYTES: u64 = 4 * KIB;
+
 /// Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request
 /// failed in 72 restarts.
 pub const STOP_LINGER: Duration = Duration::from_millis(300);

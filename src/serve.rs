@@ -92,6 +92,7 @@ pub async fn start(
         plan.sources,
         store.intake.clone(),
         traffic.clone(),
+        receiver.registrations.clone(),
         clock.clone(),
         limits.clone(),
     )

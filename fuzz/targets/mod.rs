@@ -5,6 +5,7 @@
 
 mod answers;
 mod captured;
+mod challenges;
 pub(crate) mod conditions;
 mod configuration;
 mod facts;
@@ -21,6 +22,7 @@ mod signing;
 mod since;
 pub(crate) mod sizes;
 mod template;
+mod tokens;
 mod values;
 
 /// A target: its name, which is also the name of its corpus folder, and its check.
@@ -30,6 +32,7 @@ pub(crate) type Target = (&'static str, fn(&[u8]));
 pub(crate) const ALL: &[Target] = &[
     ("answers", answers::check),
     ("captured", captured::check),
+    ("challenges", challenges::check),
     ("conditions", conditions::check),
     ("configuration", configuration::check),
     ("facts", facts::check),
@@ -44,6 +47,7 @@ pub(crate) const ALL: &[Target] = &[
     ("signature", signature::check),
     ("since", since::check),
     ("template", template::check),
+    ("tokens", tokens::check),
     ("values", values::check),
 ];
 

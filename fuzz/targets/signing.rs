@@ -23,14 +23,29 @@ const HONEST: [&str; 9] = [
     "bad_id",
 ];
 
+/// Public keys in the forms that providers have, whose private halves are lost.
+const PUBLIC: [&str; 5] = [
+    "62118a6751a227010ca541fddce81e68b544dad68666d0331d58b358d4ecc490",
+    "YhGKZ1GiJwEMpUH93OgeaLVE2taGZtAzHVizWNTsxJA=",
+    "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEW5gikhGMP82Z4WpU5lLt8jCUyQD8uHFlQIP0MHJw7xeHjUsakGd/p6upAxZH/wnYXR2RG6JP9u2QrCp+de2f5A==",
+    "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAjRTClkqgeeShPnMyQdCe7J4NB2oOT69iX0Mn+nDFYeJ07zXL7Mpne0BGWz3Mq5tc//+j7WAZnEyG+re4HH/iWR5SdP9W41zYKMKqjHFo1SVCFD1tUTTLG4pU1JaCu6EuRyi+5KpO5ZYr/8wkT3NhW0J/5FOAExQrWkqpJhrW5EgNdmrUDkIebA5qgil7wtg0XmqKU4GUu4jGM9brIiC7gk1lwWXuRhrWpYCrQNE+lGoDwnW/HTvyOQ+ZxFQAwzwEmdP1uFHsZC64DBB1f1kQjqaMTK13KwPodNBoyMoMvJG7tY/uZ0LWb3Ful+8VzxDGXsYOZPmz6ILK3bgKFRUhyQIDAQAB",
+    r#"{"keys":[{"kty":"RSA","n":"jRTClkqgeeShPnMyQdCe7J4NB2oOT69iX0Mn-nDFYeJ07zXL7Mpne0BGWz3Mq5tc__-j7WAZnEyG-re4HH_iWR5SdP9W41zYKMKqjHFo1SVCFD1tUTTLG4pU1JaCu6EuRyi-5KpO5ZYr_8wkT3NhW0J_5FOAExQrWkqpJhrW5EgNdmrUDkIebA5qgil7wtg0XmqKU4GUu4jGM9brIiC7gk1lwWXuRhrWpYCrQNE-lGoDwnW_HTvyOQ-ZxFQAwzwEmdP1uFHsZC64DBB1f1kQjqaMTK13KwPodNBoyMoMvJG7tY_uZ0LWb3Ful-8VzxDGXsYOZPmz6ILK3bgKFRUhyQ","e":"AQAB","kid":"k1"}]}"#,
+];
+
 /// Checks a request with these headers and this body without a signature, with a genuine one and with a forged
 /// one. With `sound`, a provider could have the scheme, so its genuine signature must be accepted.
 pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool) {
     // The key is derived from the whole request, so the request cannot contain it.
     let content = [headers.to_wire().as_slice(), b"\n", body].concat();
     let random: [u8; 32] = Sha256::digest(&content).into();
-    let secret = verify::secret_text(scheme, &random);
     let unsigned = scheme.is_unsigned();
+    let secret = match scheme.has_public_key() {
+        false => verify::secret_text(scheme, &random),
+        true => match PUBLIC.iter().find(|text| verify::key(scheme, "env:TEST", text).is_ok()) {
+            Some(text) => (*text).to_owned().into(),
+            None => return,
+        },
+    };
     let keys: Vec<Key> = match unsigned {
         true => Vec::new(),
         false => vec![verify::key(scheme, "env:TEST", &secret).expect("its own form of secret")],

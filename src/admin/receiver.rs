@@ -6,11 +6,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use zeroize::Zeroizing;
 
 use crate::clock::Clock;
 use crate::handler::RunnerPool;
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Name, State, Timestamp};
+use crate::registration::Registrations;
 use crate::store::{Admin, JobRow, Refused, StoreStatus};
 use crate::traffic::{Seen, Traffic};
 
@@ -27,6 +29,8 @@ pub struct ReceiverState {
     started: (Timestamp, Duration),
     listeners: Arc<ArcSwap<ListenerInfo>>,
     pub(super) reloads: mpsc::Sender<ReloadAsked>,
+    /// Shared with the HTTP server.
+    pub registrations: Registrations,
 }
 
 impl ReceiverState {
@@ -38,8 +42,8 @@ impl ReceiverState {
     ) -> (Self, mpsc::Receiver<ReloadAsked>) {
         let started = (clock.now(), clock.monotonic());
         let (reloads, asked) = mpsc::channel(1);
-        let listeners = Arc::default();
-        (ReceiverState { links, traffic, clock, started, listeners, reloads }, asked)
+        let (listeners, registrations) = (Arc::default(), Registrations::default());
+        (ReceiverState { links, traffic, clock, started, listeners, reloads, registrations }, asked)
     }
 
     /// Where it listens and how it signs, from now on.
@@ -49,6 +53,14 @@ impl ReceiverState {
 
     pub(super) fn listeners(&self) -> Arc<ListenerInfo> {
         self.listeners.load_full()
+    }
+
+    pub(super) async fn await_secret(
+        &self,
+        source: &Name,
+        wait: Duration,
+    ) -> Option<Zeroizing<String>> {
+        self.registrations.wait(source, wait, &self.clock).await
     }
 
     fn status(&self) -> ReceiverStatus {

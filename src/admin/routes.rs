@@ -13,7 +13,9 @@ use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent
 use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
 use super::operations::jobs::{CancelJob, DropJob, ReadOutput, ReplayJob, ResolveJob, ShowJob};
 use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
-use super::operations::receiver::{GetInfo, GetStatus, ListListeners, ListSecrets, Reload};
+use super::operations::receiver::{
+    AwaitSecret, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
+};
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
 use crate::store::{
@@ -72,6 +74,7 @@ pub const ROUTES: &[Route] = &[
     route::<DropQuarantine>(),
     route::<SignDelivery>(),
     route::<Reload>(),
+    route::<AwaitSecret>(),
     stream::<GetBackup>(),
 ];
 

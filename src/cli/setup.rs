@@ -49,6 +49,19 @@ pub struct Send {
     pub options: Options,
 }
 
+/// `hooklatch register`
+#[derive(Debug, Args)]
+pub struct Register {
+    /// The source
+    #[arg(value_name = "SOURCE")]
+    pub source: Name,
+    /// How long to wait for the provider
+    #[arg(long, value_name = "DURATION", default_value = "10min", value_parser = humantime::parse_duration)]
+    pub wait: Duration,
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// `hooklatch try`
 #[derive(Debug, Args)]
 pub struct Try {

@@ -11,6 +11,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -51,7 +52,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     if !fresh && config::load(&main)?.endpoint(source).is_some() {
         return Err(there(format!("source {source} is in the configuration already")));
     }
-    for file in [&stanza, &secret_file] {
+    let token_file = secret_file.with_file_name(format!("{source}{}", texts::VERIFY));
+    for file in [&stanza, &secret_file, &token_file] {
         if file.symlink_metadata().is_ok() {
             return Err(there(format!("{} is there already", file.display())));
         }
@@ -59,21 +61,31 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
 
     let path = args.path.clone().unwrap_or_else(|| format!("/hooks/{source}"));
     let secret = secret(&scheme)?;
+    let token = verify_token(&scheme)?;
     let mut made = Made::default();
     if fresh {
         made.file(&main, &texts::main(&main), 0o644)?;
     }
-    if let Some(text) = &secret {
+    for (file, text) in [(&secret_file, &secret), (&token_file, &token)] {
+        let Some(text) = text else { continue };
         let line =
             Zeroizing::new(if text.is_empty() { String::new() } else { format!("{}\n", **text) });
         match in_public {
-            true => made.file(&secret_file, &line, 0o644)?,
-            false => made.secret(&secret_file, &line)?,
+            true => made.file(file, &line, 0o644)?,
+            false => made.secret(file, &line)?,
         }
     }
     made.folder(stanza.parent(), 0o755)?;
+    if scheme.registers() {
+        made.folder(secret_file.parent(), 0o700)?;
+    }
     let by_systemd = is_kept_by_systemd(&main) && !in_public;
-    let reference = if in_public { "file:keys/" } else { reference(&main) };
+    let reference = match by_systemd {
+        // The unit would have to be restarted for a credential, while the provider waits.
+        true if scheme.registers() => "file:/var/lib/hooklatch/",
+        _ if in_public => "file:keys/",
+        _ => reference(&main),
+    };
     let text = texts::stanza(source, &scheme, &path, args.public_url.as_deref(), reference);
     made.file(&stanza, &text, 0o644)?;
     // The loader checks names, paths and URLs as `serve` will.
@@ -83,7 +95,7 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
             format!("the source cannot be added, so nothing was written: {}", failure.message);
         Failure { message, ..failure }
     })?;
-    if secret.is_some() && !by_systemd && !in_public {
+    if !by_systemd && !in_public {
         made.give(&config.store().path)?;
     }
     let endpoint = Endpoint {
@@ -94,6 +106,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         path,
         secret,
         secret_file,
+        token,
+        token_file,
         stanza,
         by_systemd,
     };
@@ -118,13 +132,22 @@ fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Sch
 /// The secret's text: a generated one; empty if the provider generates it or has a public key; `None` for an
 /// unsigned provider.
 fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
-    if scheme.is_unsigned() {
+    if scheme.is_unsigned() || scheme.registers() {
         return Ok(None);
     }
     if scheme.setup().secret_from.is_some() || scheme.has_public_key() {
         return Ok(Some(Zeroizing::default()));
     }
     Ok(Some(verify::secret_text(scheme, &random::bytes()?)))
+}
+
+/// The `verify_token`: a made one; empty if the provider gives it; `None` if the provider uses none.
+fn verify_token(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
+    Ok(match (scheme.wants_verify_token(), scheme.gives_verify_token()) {
+        (false, _) => None,
+        (true, true) => Some(Zeroizing::default()),
+        (true, false) => Some(HEXLOWER.encode(&random::bytes::<16>()?).into()),
+    })
 }
 
 fn there(message: String) -> Failure {
@@ -160,6 +183,8 @@ struct Endpoint<'a> {
     path: String,
     secret: Option<Zeroizing<String>>,
     secret_file: PathBuf,
+    token: Option<Zeroizing<String>>,
+    token_file: PathBuf,
     stanza: PathBuf,
     by_systemd: bool,
 }
@@ -179,8 +204,12 @@ impl Endpoint<'_> {
 
     /// The secret's text, if it may be printed.
     fn shown_secret(&self) -> Option<&str> {
+        self.shown(self.secret.as_ref())
+    }
+
+    fn shown<'t>(&self, text: Option<&'t Zeroizing<String>>) -> Option<&'t str> {
         let terminal = !self.args.options.json() && std::io::stdout().is_terminal();
-        let text = self.secret.as_ref().map(|text| text.as_str()).filter(|text| !text.is_empty());
+        let text = text.map(|text| text.as_str()).filter(|text| !text.is_empty());
         text.filter(|_| terminal || self.args.show_secret)
     }
 
@@ -190,7 +219,11 @@ impl Endpoint<'_> {
             Some(text) => text.to_owned(),
             None => format!("the line in {}", self.secret_file.display()),
         });
-        steps::fields(&self.scheme, &self.url(), secret.as_deref())
+        let token = match self.shown(self.token.as_ref()) {
+            Some(text) => text.to_owned(),
+            None => format!("the line in {}", self.token_file.display()),
+        };
+        steps::fields(&self.scheme, &self.url(), secret.as_deref(), &token)
     }
 
     /// The proxy's configuration; `None` for an unsigned source, which refuses requests from a proxy or
@@ -218,6 +251,9 @@ impl Endpoint<'_> {
             false => format!("hooklatch serve{config}"),
         };
         let mut next = vec![format!("hooklatch config check{config}"), serve];
+        if self.scheme.registers() {
+            next.push(format!("hooklatch register {source}{config}"));
+        }
         if self.scheme.published_keys().is_some() {
             next.push(format!("hooklatch keys {source}{config}"));
         }
@@ -238,6 +274,7 @@ impl Endpoint<'_> {
             "secret_file": self.secret.as_ref().map(|_| &self.secret_file),
             "secret": self.shown_secret(),
             "secret_from": setup.secret_from,
+            "verify_token_file": self.token.as_ref().map(|_| &self.token_file),
             "page": setup.page,
             "fields": steps::json(&self.fields()),
             "proxy": self.proxies(),
@@ -253,6 +290,10 @@ impl Endpoint<'_> {
         let by_operator = self.scheme.setup().secret_from.is_none() && self.secret.is_some();
         if by_operator && self.shown_secret().is_none() {
             output::note("the secret is shown on a terminal, or with --show-secret");
+        }
+        if let Some(from) = &self.scheme.setup().verify_token_from {
+            let file = self.token_file.display();
+            output::line(format!("\nThen fill {file} from {}", output::escape(from)))?;
         }
         if self.scheme.wants_certificates() {
             let file = self.stanza.display();

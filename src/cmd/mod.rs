@@ -31,6 +31,7 @@ mod progress;
 mod providers;
 mod quarantine;
 mod random;
+mod register;
 mod reload;
 mod replay;
 mod resolve;
@@ -116,6 +117,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Confirm(args) => subscription::run(&args),
         Command::Keys(args) => keys::run(&args),
         Command::Reload(args) => reload::run(&args),
+        Command::Register(args) => register::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
     }

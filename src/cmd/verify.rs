@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::limits::CONFIG_BYTES;
 use crate::model::{EventId, Headers, Timestamp};
 use crate::provider::Scheme;
-use crate::verify::{self, Key, Request, Verified};
+use crate::verify::{self, Genuine, Key, Request, Verified};
 
 use super::{input, output};
 
@@ -27,6 +27,10 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
     let mut body = Vec::new();
     io::stdin().lock().read_to_end(&mut body).map_err(Failure::io("read the body"))?;
     let scheme = scheme(&args.provider)?;
+    let scheme = match &args.sender {
+        Some(sender) => scheme.with_sender(sender),
+        None => scheme,
+    };
     let environment = Environment::capture();
     let keys = args.secrets.iter().map(|text| key(&scheme, text, &environment));
     let keys: Vec<Key> = keys.collect::<Result<_>>()?;
@@ -43,8 +47,13 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
         body: body.into(),
     };
     let say = |kind: &str, text: String| output::said(kind, Style::new(), &text);
-    match verify::verify_all(&scheme, &keys, request.clone(), at, Some("new")) {
-        Ok(events) => {
+    match verify::judge(&scheme, &keys, request.clone(), at, Some("new")) {
+        Ok(Genuine::Challenge(_)) => {
+            output::json_line(&Verdict::Handshake)?;
+            say("genuine", "a challenge, which is answered and never stored".to_owned());
+            Ok(Exit::Ok)
+        }
+        Ok(Genuine::Event(events)) => {
             for one in &events {
                 let (event_id, event_type) = (one.event_id(), one.event_type().as_str());
                 output::json_line(&Verdict::Accept { event_id, event_type })?;
@@ -73,6 +82,7 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
 enum Verdict<'a> {
     Accept { event_id: &'a EventId, event_type: &'a str },
     Reject { reason: &'a str },
+    Handshake,
 }
 
 fn wrong(message: impl Into<String>) -> Failure {

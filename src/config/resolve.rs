@@ -228,6 +228,8 @@ impl<'a> Resolver<'a> {
             path: source.path.value.clone(),
             scheme: source.scheme.clone(),
             keys: secrets.into_iter().map(|secret| secret.key).collect(),
+            verify_token: self.verify_token(source),
+            methods: source.methods.clone(),
             public_url: source.public_url.clone(),
             body_limit_bytes: source.body_limit_bytes,
             accept_wait: accept_wait(self.config.limits(), source.scheme.deadline()),
@@ -238,11 +240,32 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    /// `None` while the file is empty: it must not keep the sources from being served.
+    fn verify_token(&self, source: &Source) -> Option<verify::Key> {
+        let Value { value: reference, at } = source.verify_token.as_ref()?;
+        match reference.read(self.environment) {
+            Ok(text) => Some(verify::verify_token(&reference.to_string(), &text)),
+            Err(SecretError::Empty(fault)) => {
+                let message = format!("{fault}; until it is filled in, challenges are refused");
+                self.warnings.reject(
+                    at,
+                    message,
+                    "put the verify token into it, then `hooklatch reload`",
+                );
+                None
+            }
+            Err(error) => {
+                self.problems.report(at, error);
+                None
+            }
+        }
+    }
+
     /// The secrets of a source that can be used. Two callers with one secret would be one caller.
     fn secrets<'s>(&self, source: &'s Source) -> Vec<Secret<'s>> {
         let mut secrets: Vec<Secret<'s>> = Vec::new();
         for (caller, written) in source.all_secrets() {
-            let Some(key) = self.source_key(&source.scheme, written) else { continue };
+            let Some(key) = self.source_key(source, written) else { continue };
             let twin = secrets.iter().find(|other| other.key.is_same(&key));
             if let (Some(caller), Some(other)) = (caller, twin.and_then(|twin| twin.caller))
                 && caller != other
@@ -281,8 +304,22 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// A source's key. A secret that is still empty must not keep the other sources from being served.
-    fn source_key(&self, scheme: &Scheme, secret: &Value<Reference>) -> Option<verify::Key> {
+    /// A source's key. A secret that is still empty, or that the provider has yet to send, must not keep the other
+    /// sources from being served.
+    fn source_key(&self, source: &Source, secret: &Value<Reference>) -> Option<verify::Key> {
+        let scheme = &source.scheme;
+        if source.registers().is_ok_and(|file| file.symlink_metadata().is_err_and(is_missing)) {
+            let message = format!(
+                "'{}': the provider has not sent the secret; until then every delivery is answered 401",
+                secret.value
+            );
+            self.warnings.reject(
+                &secret.at,
+                message,
+                format!("run `hooklatch register {}`", source.name),
+            );
+            return None;
+        }
         let read = secret.value.read(self.environment);
         let Err(SecretError::Empty(fault)) = read else {
             return self.key(scheme, &secret.value, &secret.at);
@@ -300,9 +337,9 @@ impl<'a> Resolver<'a> {
         let text = self.read(reference, at)?;
         let key = verify::key(scheme, &reference.to_string(), &text);
         key.map_err(|wrong| {
-            let provider = scheme.name();
+            let (word, provider) = (scheme.secret_word(), scheme.name());
             let message =
-                format!("'{reference}' is not a secret of provider '{provider}': {wrong}");
+                format!("'{reference}' is not a {word} of provider '{provider}': {wrong}");
             self.problems.report(at, message);
         })
         .ok()
@@ -431,6 +468,10 @@ impl<'a> Resolver<'a> {
         }
         variables.into_iter().collect()
     }
+}
+
+fn is_missing(error: std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// The `PATH` that a command gets, and in which its program is looked up.

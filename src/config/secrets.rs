@@ -121,7 +121,7 @@ impl Reference {
         })?;
         let text = text.strip_suffix('\n').map_or(text, |t| t.strip_suffix('\r').unwrap_or(t));
         if text.is_empty() {
-            let help = "put the provider's signing secret into it";
+            let help = "put the provider's secret or public key into it";
             return Err(SecretError::Empty(self.fault("the secret is empty", help)));
         }
         if text.len() as u64 > SECRET_BYTES {

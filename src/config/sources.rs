@@ -1,5 +1,6 @@
 //! Reads `[sources.NAME]`, and checks what one source alone can show.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -25,6 +26,11 @@ pub(crate) struct Source {
     #[serde(flatten, serialize_with = "shown::scheme")]
     pub(crate) scheme: Arc<Scheme>,
     pub(crate) secrets: Vec<Value<Reference>>,
+    /// For challenges that the provider proves with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) verify_token: Option<Value<Reference>>,
+    /// The methods of its deliveries.
+    pub(crate) methods: Vec<&'static str>,
     pub(crate) public_url: Option<String>,
     /// Whom the provider's tokens must name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,6 +49,23 @@ impl Source {
     pub(super) fn takes_anybody(&self) -> bool {
         let named = self.replies.as_ref().is_some_and(|own| own.certificate_header.is_some());
         self.scheme.is_unsigned() && !named
+    }
+
+    /// The file for the secret that the provider sends itself. An `Err` says why there is none.
+    pub(crate) fn registers(&self) -> Result<&Path, String> {
+        let provider = self.scheme.name();
+        if !self.scheme.registers() {
+            return Err(format!("provider '{provider}' does not send its secret"));
+        }
+        let [secret] = &self.secrets[..] else {
+            return Err(format!(
+                "source {} has several secrets, so the provider has sent one",
+                self.name
+            ));
+        };
+        let message =
+            || format!("'{}' is not a file: write the secret as \"file:/path\"", secret.value);
+        secret.value.file().ok_or_else(message)
     }
 
     /// Every secret; those of callers with the caller's name.
@@ -64,6 +87,9 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let scheme = read_provider(&section, context);
     let path = read_path(&section, name);
     let secrets = read_secrets(&section, context);
+    let verify_token =
+        section.parse("verify_token", |text: String| Reference::parse(&text, context.folder));
+    let methods = read_methods(&section, scheme.as_ref());
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section);
     let sender = section.parse("sender", |sender: String| match sender.is_empty() {
@@ -75,6 +101,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let replies = replies::read(&section, scheme.as_ref(), context);
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
+        check_verify_token(&section, &scheme.value);
         if scheme.value.signs_url() && !section.has("public_url") {
             let message = format!("provider '{}' signs the URL", scheme.value.name());
             let help = "add public_url, the URL that the provider was given";
@@ -99,6 +126,8 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         path: path?,
         scheme,
         secrets: secrets.unwrap_or_default(),
+        verify_token,
+        methods,
         public_url: public_url.map(|read| read.value),
         sender,
         body_limit_bytes,
@@ -200,6 +229,38 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
     }
     let references = read_references(section, texts, context.folder);
     (count > 0 && references.len() == count).then_some(references)
+}
+
+fn check_verify_token(section: &Section<'_>, scheme: &Scheme) {
+    let provider = scheme.name();
+    if !scheme.wants_verify_token() {
+        let message = format!("provider '{provider}' uses no verify token");
+        section.refuse("verify_token", &message, "remove it");
+    } else if !section.has("verify_token") {
+        section.problem(Fault::new(
+            format!("provider '{provider}' sends a challenge that needs 'verify_token', which is missing"),
+            format!("add verify_token = \"file:/path/to/{provider}.verify\"; docs/providers.md says what it holds"),
+        ));
+    }
+}
+
+/// The methods of deliveries: POST, and GET if the operator says so and nothing is signed.
+fn read_methods(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Vec<&'static str> {
+    let signs = scheme.is_some_and(|scheme| scheme.value.signs());
+    let read = section.parse("methods", |methods: Vec<String>| {
+        let has = |method: &str| methods.iter().any(|one| one == method);
+        match methods.iter().find(|one| !matches!(one.as_str(), "GET" | "POST")) {
+            Some(other) => Err(Fault::from(format!("'{other}' is not one of GET, POST"))),
+            None if !has("POST") => Err("POST is missing: every source takes it".into()),
+            None if has("GET") && signs => Err(Fault::new(
+                "a GET has no body, so its signature would prove nothing about the request",
+                "remove \"GET\", or choose a provider with a token or without a proof",
+            )),
+            None if has("GET") => Ok(vec!["GET", "POST"]),
+            None => Ok(vec!["POST"]),
+        }
+    });
+    read.map_or_else(|| vec!["POST"], |read| read.value)
 }
 
 fn read_path(section: &Section<'_>, name: &Name) -> Option<Value<String>> {

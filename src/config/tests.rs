@@ -441,3 +441,47 @@ fn a_handler_that_answers_takes_no_pace() {
     let of_pace = |line: &String| line.contains("a handler that answers runs at once, and once");
     assert_eq!(found.iter().filter(|line| of_pace(line)).count(), 3, "{found:?}");
 }
+
+/// The problems of a source `s` with these lines.
+fn source_faults(lines: &str) -> Vec<String> {
+    let (_dir, path) = written(&format!("[sources.s]\n{lines}\n"));
+    let problems = super::load(&path).err().unwrap_or_default();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_challenge_that_needs_a_verify_token_demands_it() {
+    let meta = "provider = \"meta\"\nsecrets = \"env:SECRET\"";
+    let found = source_faults(meta);
+    assert!(found[0].contains("needs 'verify_token', which is missing"), "{found:?}");
+    assert_eq!(source_faults(&format!("{meta}\nverify_token = \"file:v\"")), Vec::<String>::new());
+    let found = source_faults(&format!("{meta}\nverify_token = \"my own token\""));
+    assert!(found[0].contains("expected a reference"), "{found:?}");
+    assert!(!found[0].contains("my own token"), "{found:?}");
+    let stripe = "provider = \"stripe\"\nsecrets = \"env:SECRET\"\nverify_token = \"env:SECRET\"";
+    let found = source_faults(stripe);
+    assert!(found[0].contains("provider 'stripe' uses no verify token"), "{found:?}");
+}
+
+#[test]
+fn get_is_a_method_of_sources_without_signatures_only() {
+    let of = |provider: &str, methods: &str| {
+        source_faults(&format!("{provider}\nmethods = {methods}")).first().cloned()
+    };
+    let bearer = "provider = \"bearer\"\nsecrets = \"env:SECRET\"";
+    let github = "provider = \"github\"\nsecrets = \"env:SECRET\"";
+    let none = "provider = \"none\"\nallow_unsigned = true";
+    assert_eq!(of(bearer, "[\"GET\", \"POST\"]"), None);
+    assert_eq!(of(none, "[\"POST\", \"GET\"]"), None);
+    assert_eq!(of(github, "[\"POST\"]"), None);
+    for (provider, methods, wrong) in [
+        (github, "[\"GET\", \"POST\"]", "a GET has no body"),
+        (bearer, "[\"GET\"]", "POST is missing"),
+        (bearer, "[]", "POST is missing"),
+        (bearer, "[\"POST\", \"PUT\"]", "'PUT' is not one of GET, POST"),
+        (bearer, "[\"post\"]", "'post' is not one of GET, POST"),
+    ] {
+        let found = of(provider, methods).unwrap();
+        assert!(found.contains(wrong), "{methods}: {found}");
+    }
+}

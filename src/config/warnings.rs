@@ -36,7 +36,8 @@ impl Config {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
             }
-            for (_, secret) in source.all_secrets() {
+            let secrets = source.all_secrets().map(|(_, secret)| secret);
+            for secret in secrets.chain(&source.verify_token) {
                 warn_of_permissions(&secret.value, &secret.at, &found);
             }
         }

@@ -8,7 +8,9 @@ use std::time::Instant;
 use actix_web::dev::RequestHead;
 use actix_web::http::header::HeaderMap;
 use bytes::Bytes;
-use tracing::warn;
+use tokio::time::timeout;
+use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 use super::cause::Cause;
 use super::client;
@@ -20,7 +22,7 @@ use crate::model::{Headers, Timestamp};
 use crate::notify;
 use crate::store::FailedDelivery;
 use crate::traffic::Refusal;
-use crate::verify::{self, Rejection};
+use crate::verify::{self, Answered, Challenge, Rejection};
 
 /// A delivery whose head has arrived.
 pub(super) struct Delivery {
@@ -36,6 +38,10 @@ pub(super) struct Delivery {
     pub(super) by_proxy: bool,
     /// Only those that are needed later, because a stalled body keeps them in memory.
     pub(super) headers: Headers,
+    /// Whether it may be a challenge without a signature.
+    pub(super) may_be_challenge: bool,
+    /// The most bytes of its body.
+    pub(super) body_limit_bytes: u64,
 }
 
 /// The client's address, as a trusted proxy reports it if there is one.
@@ -84,12 +90,82 @@ impl Delivery {
             address: address(snapshot, head),
             by_proxy: head.peer_addr.is_some_and(by_proxy),
             headers,
+            may_be_challenge: false,
+            body_limit_bytes: served.source.body_limit_bytes,
         }
     }
 
     /// The query of the target, as sent.
     pub(super) fn query(&self) -> Option<&str> {
         self.target.split_once('?').map(|(_, query)| query)
+    }
+
+    /// The delivery as a challenge.
+    pub(super) fn as_challenge<'a>(&'a self, body: &'a [u8]) -> Challenge<'a> {
+        Challenge { method: &self.method, query: self.query(), headers: &self.headers, body }
+    }
+
+    /// Answers a challenge, at most one in a second that is not signed. The value is not logged.
+    pub(super) async fn answer_challenge(&self, answered: Answered) -> Result<Answer, Cause> {
+        let source = &self.served.source.name;
+        let answer = answered.answer.map_err(|Rejection { reason, detail, malformed }| {
+            let answer = match reason {
+                "bad_token" => Answer::Refused("the verify token is wrong"),
+                _ if malformed => Answer::Malformed(reason),
+                _ => Answer::Rejected,
+            };
+            Cause { answer, reason, detail: detail.into() }
+        })?;
+        if answered.signed {
+            self.served.traffic.verified();
+        } else if let Some(secret) = answered.secret {
+            self.register(secret).await?;
+        } else {
+            let (name, now) = (source.to_string(), self.shared.clock.monotonic());
+            let too_many = |_| {
+                let detail = "more than one challenge without a signature in a second";
+                Cause::new(Answer::Limited, "limited", detail)
+            };
+            self.shared.challenges.take_second(name, now).map_err(too_many)?;
+        }
+        self.served.traffic.handshake();
+        let (signed, status) = (answered.signed, answer.status);
+        info!(%source, answer = "handshake", signed, status, "delivery");
+        Ok(Answer::Handshake(answer))
+    }
+
+    /// Hands the provider's secret to the operator who waits for it. Returns once the source has it: if the provider
+    /// waits no longer, nothing is registered.
+    async fn register(&self, secret: Zeroizing<String>) -> Result<(), Cause> {
+        let source = &self.served.source;
+        let key = verify::key(&source.scheme, "registration", &secret);
+        let key = key.map_err(|_| {
+            Cause::new(
+                Answer::Malformed("bad_challenge"),
+                "bad_challenge",
+                "it is not a secret of the provider",
+            )
+        })?;
+        let now = self.shared.clock.monotonic();
+        if !source.keys.is_empty() || !self.shared.registrations.give(&source.name, secret, now) {
+            let detail = match source.keys.is_empty() {
+                true => {
+                    "the provider sends a secret, and no operator waits for it: run `hooklatch register` first"
+                }
+                false => "the source has a secret, which another one does not replace",
+            };
+            return Err(Cause::new(
+                Answer::Refused("registration is not open"),
+                "not_open",
+                detail,
+            ));
+        }
+        let mut reloads = self.shared.reloads.subscribe();
+        let taken = async {
+            while !self.shared.has_secret(&source.name, &key) && reloads.changed().await.is_ok() {}
+        };
+        let late = |_| Cause::unavailable("not_registered", "the secret was not in force in time");
+        timeout(source.accept_wait, taken).await.map_err(late)
     }
 
     /// Counts and logs a refusal, and returns its answer.

@@ -1,6 +1,6 @@
 //! Bounds the request rate of each caller.
 //!
-//! For `keyed`. In memory only, by the generic cell rate algorithm, which keeps one time for each bucket. Must stay
+//! For `keyed`, and for challenges without a signature. In memory only, by the generic cell rate algorithm, which keeps one time for each bucket. Must stay
 //! true: the number of remembered callers is bounded, and a caller is forgotten only when its bucket is full.
 
 use std::collections::HashMap;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::limits::RATED_CALLERS;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// When each bucket is full again, by a monotonic clock.
 #[derive(Debug, Default)]
@@ -26,7 +27,22 @@ impl Rates {
         per_minute: u32,
         now: Duration,
     ) -> Result<(), Duration> {
-        let each = MINUTE / per_minute.max(1);
+        self.within(caller, MINUTE / per_minute.max(1), MINUTE, now)
+    }
+
+    /// Takes the one request of this second from the bucket of `caller`. The errors are those of [`Rates::take`].
+    pub(super) fn take_second(&self, caller: String, now: Duration) -> Result<(), Duration> {
+        self.within(caller, SECOND, SECOND, now)
+    }
+
+    /// A bucket that holds the requests of `period`, one for `each`.
+    fn within(
+        &self,
+        caller: String,
+        each: Duration,
+        period: Duration,
+        now: Duration,
+    ) -> Result<(), Duration> {
         // A panic elsewhere cannot have left a broken map.
         let mut full_at = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if full_at.len() >= RATED_CALLERS && !full_at.contains_key(&caller) {
@@ -35,7 +51,7 @@ impl Rates {
         let known = full_at.contains_key(&caller) || full_at.len() < RATED_CALLERS;
         let full_at = full_at.entry(if known { caller } else { String::new() }).or_default();
         let next = now.max(*full_at) + each;
-        match next.checked_sub(now + MINUTE) {
+        match next.checked_sub(now + period) {
             Some(wait) if !wait.is_zero() => Err(wait),
             _ => {
                 *full_at = next;

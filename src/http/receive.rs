@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use actix_http::Request;
 use actix_web::dev::Payload;
-use actix_web::http::Method;
 use actix_web::http::header::{HOST, HeaderMap, ORIGIN};
 use actix_web::{rt, web};
 use bytes::Bytes;
@@ -26,13 +25,13 @@ use super::keyed;
 use super::reply::Answer;
 use super::shared::{Shared, Snapshot};
 use super::source::ServedSource;
-use crate::limits::HEADERS_KEPT_BYTES;
+use crate::limits::{CHALLENGE_BYTES, HEADERS_KEPT_BYTES};
 use crate::model::{Timestamp, host};
 use crate::panics::{contain, contained};
 use crate::random;
 use crate::routing::{Decision, Decisions, Route};
 use crate::store::{Accept, Accepted};
-use crate::verify;
+use crate::verify::{self, Genuine};
 
 /// Larger bodies are verified and decided on a blocking thread: HMAC takes about 1 GB/s, so a larger body would occupy
 /// a worker, with all its connections, for more than a quarter of a millisecond.
@@ -50,11 +49,20 @@ pub(super) fn admit(
     served: &Arc<ServedSource>,
     request: &Request,
 ) -> Result<Delivery, Answer> {
-    let delivery = Delivery::new(shared, snapshot, served, request.head());
+    let mut delivery = Delivery::new(shared, snapshot, served, request.head());
     let (source, headers) = (&served.source, &delivery.headers);
     let refuse = |answer, reason, detail| Err(delivery.refuse(Cause::new(answer, reason, detail)));
-    if *request.method() != Method::POST {
-        return refuse(Answer::Method("POST"), "method", "only POST");
+    let method = delivery.method.as_str();
+    let is_delivery = source.methods.contains(&method);
+    let may_be_challenge = verify::may_be_challenge(&source.scheme, delivery.as_challenge(&[]));
+    if !is_delivery && !may_be_challenge {
+        if source.scheme.challenge_methods().any(|known| known == method) {
+            let verify::Rejection { reason, detail, .. } = verify::no_challenge();
+            let answer = Answer::Malformed(reason);
+            return Err(delivery.refuse(Cause { answer, reason, detail: detail.into() }));
+        }
+        let answer = Answer::Method(source.allowed().into());
+        return refuse(answer, "method", "the source takes no such method");
     }
     if source.refuse_proxied
         && let Some((reason, detail)) = why_untrusted(&request.head().headers)
@@ -66,10 +74,20 @@ pub(super) fn admit(
         let reason = "headers_too_large";
         return refuse(Answer::Malformed(reason), reason, "the headers to keep are over 16 KiB");
     }
-    if let Err(rejection) = verify::precheck(&source.scheme, headers) {
+    let proof = verify::precheck(&source.scheme, headers);
+    let is_without_proof = proof.is_err();
+    if let Err(rejection) = proof
+        && !may_be_challenge
+    {
         return Err(delivery.reject(rejection, None));
     }
-    let limit = source.body_limit_bytes;
+    // A delivery with a signature is not taken for a challenge without one.
+    delivery.may_be_challenge =
+        may_be_challenge && (!is_delivery || is_without_proof || source.scheme.is_unsigned());
+    if !is_delivery || is_without_proof {
+        delivery.body_limit_bytes = delivery.body_limit_bytes.min(CHALLENGE_BYTES);
+    }
+    let limit = delivery.body_limit_bytes;
     if chunks::declared(request).is_some_and(|declared| declared > limit) {
         return Err(delivery.refuse(Cause::too_large(limit)));
     }
@@ -87,7 +105,7 @@ pub(super) async fn receive(
     let declared = chunks::declared(request);
     // Free all headers that are not needed: 90 short ones take 34 KiB.
     drop(std::mem::take(&mut request.head_mut().headers));
-    let limit = delivery.served.source.body_limit_bytes;
+    let limit = delivery.body_limit_bytes;
     let mut permit = snapshot.budget.permit();
     let read = body::read(payload, declared, limit, snapshot.pace, &mut permit, gate).await;
     let body = match read {
@@ -138,6 +156,14 @@ impl Delivery {
         let check = move || {
             let Delivery { method, headers, .. } = &*delivery;
             let source = &delivery.served.source;
+            if delivery.may_be_challenge
+                && let Some(answered) = source.challenge(delivery.as_challenge(&body))
+            {
+                return Ok(Genuine::Challenge(answered));
+            }
+            if !source.methods.contains(&method.as_str()) {
+                return Err(verify::no_challenge());
+            }
             let url = source.signed_url(&source.path, delivery.query());
             let request = verify::Request { method, url: url.as_deref(), headers, body };
             source.verify(request, received_at, own_id.as_deref())
@@ -152,8 +178,20 @@ impl Delivery {
             check()
         };
         let (mut accepts, decisions) = match verdict {
-            Ok(verified) => verified,
-            Err(rejection) => return Ok(self.reject(rejection, Some((received_at, evidence)))),
+            Ok(Genuine::Event(verified)) => verified,
+            Ok(Genuine::Challenge(answered)) => {
+                let bytes = evidence.len() as u64;
+                if !answered.signed && bytes > CHALLENGE_BYTES {
+                    return Err(Cause::too_large(CHALLENGE_BYTES));
+                }
+                return self.answer_challenge(answered).await;
+            }
+            Err(rejection) => {
+                // Without a well-formed signature the body cannot be proven later.
+                let has_proof = verify::precheck(&source.scheme, &self.headers).is_ok();
+                let read = has_proof.then_some((received_at, evidence));
+                return Ok(self.reject(rejection, read));
+            }
         };
         drop(evidence);
         self.served.traffic.verified();

@@ -4,6 +4,7 @@
 //! causes days of retries), and no detail of a failed verification. For sources that return their handler's
 //! answer, `problem` has the answers without one.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -56,6 +57,10 @@ pub(super) enum Answer {
         /// The handler ran for this request, not for an earlier one.
         created: bool,
     },
+    /// The answer to a challenge.
+    Handshake(model::Answer),
+    /// Too many challenges without a signature.
+    Limited,
     /// The handler has no answer; the problem says why.
     Problem(Problem),
     /// Not proven genuine.
@@ -71,7 +76,7 @@ pub(super) enum Answer {
     /// No such path.
     NotFound,
     /// The path has only these methods.
-    Method(&'static str),
+    Method(Cow<'static, str>),
     /// The body took too long.
     TooSlow,
     /// The body is over the source's limit in bytes.
@@ -84,6 +89,10 @@ pub(super) enum Answer {
     Ready,
     /// Deliveries are not accepted. A fixed word says why.
     Unready(&'static str),
+}
+
+fn status(answer: &model::Answer) -> StatusCode {
+    StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY)
 }
 
 /// The fixed word of a refusal.
@@ -105,10 +114,9 @@ impl Answer {
             Answer::Duplicate { .. } => ("duplicate", StatusCode::OK),
             Answer::Listed { created: 0, events: 1.., .. } => ("duplicate", StatusCode::OK),
             Answer::Listed { .. } => ("accepted", StatusCode::OK),
-            Answer::Answered { answer, .. } => {
-                let status = StatusCode::from_u16(answer.status);
-                ("answered", status.unwrap_or(StatusCode::BAD_GATEWAY))
-            }
+            Answer::Answered { answer, .. } => ("answered", status(answer)),
+            Answer::Handshake(answer) => ("handshake", status(answer)),
+            Answer::Limited => ("limited", StatusCode::TOO_MANY_REQUESTS),
             Answer::Problem(problem @ Problem::Malformed(_)) => ("malformed", problem.status()),
             Answer::Problem(problem) => (problem.word(), problem.status()),
             Answer::Rejected => ("rejected", StatusCode::UNAUTHORIZED),
@@ -139,7 +147,9 @@ impl Answer {
             Answer::Duplicate { .. } | Answer::Answered { created: false, .. } => {
                 (IDEMPOTENCY_RESULT, "reused")
             }
-            Answer::Method(allowed) => (ALLOW, *allowed),
+            Answer::Method(allowed) => {
+                return HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed));
+            }
             Answer::Unavailable(_) | Answer::Unready(_) => (RETRY_AFTER, RETRY_AFTER_SECONDS),
             Answer::Problem(problem) => {
                 return problem.retry_after().map(|seconds| (RETRY_AFTER, seconds.into()));
@@ -153,10 +163,14 @@ impl Answer {
     fn body(&self) -> (Bytes, Option<&'static str>) {
         match self {
             // These statuses have no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5).
-            Answer::Answered { answer, .. } if [204, 205, 304].contains(&answer.status) => {
+            Answer::Answered { answer, .. } | Answer::Handshake(answer)
+                if [204, 205, 304].contains(&answer.status) =>
+            {
                 (Bytes::new(), None)
             }
-            Answer::Answered { answer, .. } => (answer.body.clone(), None),
+            Answer::Answered { answer, .. } | Answer::Handshake(answer) => {
+                (answer.body.clone(), None)
+            }
             Answer::Problem(problem) => {
                 (problem.json().to_string().into(), Some("application/problem+json"))
             }
@@ -211,7 +225,7 @@ impl Answer {
         if let Some(kind) = kind {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
-        if let Answer::Answered { answer, .. } = &self {
+        if let Answer::Answered { answer, .. } | Answer::Handshake(answer) = &self {
             for (name, value) in answer.headers.iter() {
                 // Skip what HTTP cannot carry.
                 let name = HeaderName::from_bytes(name.as_bytes());
@@ -314,7 +328,8 @@ mod tests {
             Answer::Refused("not from a browser"),
             Answer::HeadTooLarge,
             Answer::NotFound,
-            Answer::Method("POST"),
+            Answer::Method("POST".into()),
+            Answer::Limited,
             Answer::TooSlow,
             Answer::TooLarge(7),
             Answer::Unavailable("busy"),
@@ -365,6 +380,7 @@ mod tests {
             r#"431 {"status":"head_too_large"}"#,
             r#"404 {"status":"not_found"}"#,
             r#"405 {"allow":"POST","status":"method_not_allowed"}"#,
+            r#"429 {"status":"limited"}"#,
             r#"408 {"status":"too_slow"}"#,
             r#"413 {"limit_bytes":7,"status":"too_large"}"#,
             r#"503 {"reason":"busy","status":"unavailable"}"#,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::source::{Source, Sources};
 use crate::model::Name;
 use crate::store::{Accept, NO_SUCH_SOURCE, QuarantinedDelivery, Reverifier};
-use crate::verify;
+use crate::verify::{self, Genuine, HANDSHAKE};
 
 impl Sources {
     /// Verifies a kept delivery with the schemes, secrets and routes of these sources, as of its arrival.
@@ -33,10 +33,11 @@ fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Vec<Accept>, &
     let (path, query) =
         path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));
     let url = source.signed_url(path, query);
-    // Sources accept POST only.
+    // Only POST is signed.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
     match source.verify(request, received_at, Some(&own_id)) {
-        Ok((accepts, _)) => Ok(accepts),
+        Ok(Genuine::Event((accepts, _))) => Ok(accepts),
+        Ok(Genuine::Challenge(_)) => Err(HANDSHAKE),
         Err(rejection) => Err(rejection.reason),
     }
 }
@@ -68,6 +69,8 @@ mod tests {
             path: "/shop".to_owned(),
             keys: vec![verify::key(&scheme, "test", secret).unwrap()],
             scheme,
+            verify_token: None,
+            methods: vec!["POST"],
             public_url: None,
             body_limit_bytes: 1024,
             accept_wait: Duration::ZERO,
@@ -115,5 +118,14 @@ mod tests {
         assert_eq!(judge(kept("shop", "right", late)).unwrap_err(), "stale_timestamp");
         assert_eq!(judge(kept("shop", "forged", soon)).unwrap_err(), "bad_signature");
         assert_eq!(judge(kept("gone", "right", soon)).unwrap_err(), NO_SUCH_SOURCE);
+    }
+
+    #[test]
+    fn a_kept_challenge_never_becomes_an_event() {
+        let text = "name = \"own\"\nlike = \"stripe\"\n[[handshake]]\nwhere = { \"json:/type\" = \"invoice.paid\" }\nproof = \"signature\"\n";
+        let scheme = Scheme::parse("own", text, &crate::document::Problems::new()).unwrap();
+        let mut sources = sources("right");
+        Arc::get_mut(&mut sources.all[0]).unwrap().scheme = Arc::new(scheme);
+        assert_eq!(sources.judge()(kept("shop", "right", START)).unwrap_err(), HANDSHAKE);
     }
 }

@@ -21,7 +21,7 @@ use actix_web::http::Method;
 use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
@@ -40,6 +40,7 @@ use crate::memory;
 use crate::metrics::Front;
 use crate::model::Name;
 use crate::panics::contained;
+use crate::registration::Registrations;
 use crate::store::Intake;
 use crate::traffic::Traffic;
 use crate::verify;
@@ -68,6 +69,7 @@ impl Server {
         sources: Sources,
         store: Intake,
         traffic: Traffic,
+        registrations: Registrations,
         clock: Clock,
         limits: Limits,
     ) -> io::Result<Server> {
@@ -81,6 +83,9 @@ impl Server {
             open: Open::new(connections),
             hashing: Semaphore::new((workers / 2).max(1)),
             rates: Rates::default(),
+            challenges: Rates::default(),
+            registrations,
+            reloads: watch::Sender::default(),
             waiting: Semaphore::new(
                 usize::try_from(limits.callers_waiting_count).unwrap_or(Semaphore::MAX_PERMITS),
             ),
@@ -179,10 +184,7 @@ impl Server {
 
     /// Whether the source has this secret in the current snapshot.
     pub fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
-        let snapshot = self.shared.snapshot.load();
-        let sources = snapshot.sources.values().map(|served| &served.source);
-        let mut keys = sources.filter(|one| one.name == *source).flat_map(|one| &one.keys);
-        keys.any(|key| key.is_same(secret))
+        self.shared.has_secret(source, secret)
     }
 
     /// Serves these sources within these limits from the next request on. Requests in flight keep the snapshot
@@ -192,6 +194,7 @@ impl Server {
         let next = Snapshot::new(sources, &self.shared.traffic, limits);
         let next = next.keep_budget(&snapshot.load());
         snapshot.store(Arc::new(next));
+        self.shared.reloads.send_replace(());
     }
 
     /// Stops accepting, asks every client for a new connection for [`STOP_LINGER`], then waits for requests in
@@ -272,7 +275,7 @@ fn route(shared: &Arc<Shared>, snapshot: &Snapshot, request: &Request) -> Result
     let path = request.path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
-        health::ALIVE | health::READY if !reads => return Err(Answer::Method("GET, HEAD")),
+        health::ALIVE | health::READY if !reads => return Err(Answer::Method("GET, HEAD".into())),
         health::ALIVE => return Err(Answer::Alive),
         health::READY => return Err(health::ready(&shared.store, shared.is_closing())),
         _ => {}

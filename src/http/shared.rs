@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::body::Pace;
 use super::budget::Budget;
@@ -19,8 +19,11 @@ use super::rate::Rates;
 use super::source::{ServedSource, Sources};
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::model::Name;
+use crate::registration::Registrations;
 use crate::store::Intake;
 use crate::traffic::Traffic;
+use crate::verify;
 
 /// What every request of every worker needs.
 pub(super) struct Shared {
@@ -35,6 +38,11 @@ pub(super) struct Shared {
     pub(super) hashing: Semaphore,
     /// The request rates of callers, for sources that return their handler's answer.
     pub(super) rates: Rates,
+    /// The rates of challenges without a signature, by source.
+    pub(super) challenges: Rates,
+    pub(super) registrations: Registrations,
+    /// Changes with each reload.
+    pub(super) reloads: watch::Sender<()>,
     /// Bounds how many requests wait for a handler's answer.
     pub(super) waiting: Semaphore,
     /// Set when a stop begins: every answer then asks the client for a new connection.
@@ -44,6 +52,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Whether the source has this secret in the current snapshot.
+    pub(super) fn has_secret(&self, source: &Name, secret: &verify::Key) -> bool {
+        let snapshot = self.snapshot.load();
+        let sources = snapshot.sources.values().map(|served| &served.source);
+        let mut keys = sources.filter(|one| one.name == *source).flat_map(|one| &one.keys);
+        keys.any(|key| key.is_same(secret))
     }
 }
 

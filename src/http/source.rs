@@ -13,7 +13,7 @@ use crate::provider::Scheme;
 use crate::routing::{Decisions, Routes};
 use crate::store::Accept;
 use crate::traffic::{CountedSource, SourceTraffic, Traffic};
-use crate::verify;
+use crate::verify::{self, Genuine};
 
 /// Paths of the receiver, which a source cannot have.
 pub const RESERVED_PATHS: &[&str] = &[health::ALIVE, health::READY];
@@ -26,6 +26,10 @@ pub struct Source {
     pub scheme: Arc<Scheme>,
     /// A delivery is genuine if any of them matches.
     pub keys: Vec<verify::Key>,
+    /// For challenges that the provider proves with it.
+    pub verify_token: Option<verify::Key>,
+    /// The methods of deliveries.
+    pub methods: Vec<&'static str>,
     /// The URL that the provider calls, for schemes that sign it. The Host header is not trusted.
     pub public_url: Option<String>,
     pub body_limit_bytes: u64,
@@ -124,16 +128,36 @@ impl Source {
         }
     }
 
+    /// The answer to a challenge without a signature; `None` if the request is not one.
+    pub(super) fn challenge(&self, challenge: verify::Challenge<'_>) -> Option<verify::Answered> {
+        let (scheme, token) = (&self.scheme, self.verify_token.as_ref());
+        verify::challenge(scheme, &self.keys, token, challenge)
+    }
+
+    /// Every method that the source answers, for `Allow`.
+    pub(super) fn allowed(&self) -> String {
+        let mut all = self.methods.clone();
+        for method in self.scheme.challenge_methods() {
+            if !all.contains(&method) {
+                all.push(method);
+            }
+        }
+        all.join(", ")
+    }
+
     /// Verifies a delivery. Returns what the store gets of each of its events, and what their handlers' conditions came
-    /// to. `own_id` is for a sender that gives no id.
+    /// to; or the answer to a signed challenge. `own_id` is for a sender that gives no id.
     pub(super) fn verify(
         &self,
         request: verify::Request<'_>,
         received_at: Timestamp,
         own_id: Option<&str>,
-    ) -> Result<(Vec<Accept>, Vec<Decisions>), verify::Rejection> {
+    ) -> Result<Genuine<(Vec<Accept>, Vec<Decisions>)>, verify::Rejection> {
         let (scheme, keys) = (&self.scheme, &self.keys);
-        let events = verify::verify_all(scheme, keys, request, received_at, own_id)?;
+        let events = match verify::judge(scheme, keys, request, received_at, own_id)? {
+            Genuine::Event(events) => events,
+            Genuine::Challenge(answered) => return Ok(Genuine::Challenge(answered)),
+        };
         let accept = |delivery: verify::Verified| {
             let (jobs, decisions) = self.routes.jobs(&Event {
                 id: delivery.event_id().as_str(),
@@ -145,7 +169,7 @@ impl Source {
             let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
             (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
         };
-        Ok(events.into_iter().map(accept).unzip())
+        Ok(Genuine::Event(events.into_iter().map(accept).unzip()))
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

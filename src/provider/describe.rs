@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::handshake::ChallengeProof;
 use super::place::Place;
 use super::{Algorithm, Encoding, Hash, Proof, Scheme, Signature};
 
@@ -72,8 +73,14 @@ impl Scheme {
         self.event.ids == [Place::Digest]
     }
 
-    /// The form in which the provider's challenge is answered; `-` without one.
+    /// What proves the provider's challenge; `-` if it sends none.
     pub fn handshake(&self) -> &'static str {
-        "-"
+        match self.handshakes.first().map(|handshake| &handshake.proof) {
+            None => "-",
+            Some(ChallengeProof::Signature) => "signed",
+            Some(ChallengeProof::Token(_)) => "verify token",
+            Some(ChallengeProof::Registration) => "sends the secret",
+            Some(ChallengeProof::Nothing) => "unsigned",
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! this module computes which parts a signature covers, and a file cannot claim it.
 
 mod describe;
+pub(crate) mod handshake;
 mod parse;
 pub mod place;
 mod published;
@@ -38,7 +39,9 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "adyen-platform"
     "airtable"
     "anthropic"
+    "asana"
     "aws-sns"
+    "azure-event-grid"
     "bearer"
     "bitbucket"
     "box"
@@ -62,8 +65,10 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "docusign"
     "dodo-payments"
     "doppler"
+    "dropbox"
     "easypost"
     "elevenlabs"
+    "fastly-logging"
     "flutterwave"
     "forgejo"
     "fusionauth"
@@ -95,11 +100,16 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "mailersend"
     "mailgun"
     "mandrill"
+    "meta"
+    "microsoft-graph"
     "modern-treasury"
     "mollie"
+    "monday"
     "mux"
     "netlify"
     "none"
+    "notion"
+    "okta"
     "openai"
     "paddle"
     "pagerduty"
@@ -118,9 +128,11 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "sendgrid"
     "sentry"
     "shopify"
+    "slack"
     "square"
     "standard-webhooks"
     "standard-webhooks-v1a"
+    "strava"
     "stripe"
     "supabase-auth"
     "svix"
@@ -131,14 +143,17 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "tiktok"
     "trello"
     "twilio"
+    "twitch"
     "typeform"
     "url-token"
     "vercel"
     "webflow"
     "woocommerce"
     "workos"
+    "x-twitter"
     "xero"
     "zendesk"
+    "zoom"
 };
 
 /// The sample bodies of a built-in provider, see `verify::sample`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::handshake::{ChallengeProof, Handshake, Spot};
 use super::place::Place;
 use super::published::{KeyUrl, PublishedKeys};
 use super::setup::Setup;
@@ -31,6 +32,8 @@ pub struct Scheme {
     pub(crate) guard: ReplayGuard,
     pub(crate) flag_types: Vec<Pattern>,
     pub(crate) delivery: Delivery,
+    /// The challenges that are answered; the first that matches counts.
+    pub(crate) handshakes: Vec<Handshake>,
     pub(crate) vectors: Option<String>,
     pub(crate) setup: Setup,
     /// Sample bodies as JSON text, see `verify::sample`; empty for a file of the operator.
@@ -113,7 +116,7 @@ pub(crate) struct Jwt {
     pub(crate) sender_claim: Option<String>,
     /// That claim's value, which the source names.
     pub(crate) sender: Option<String>,
-    /// The leeway for `exp`, `nbf` and `iat`. With one, a token must have `exp` or `iat`.
+    /// The leeway for `exp`, `nbf` and `iat`. With one, a token must have `exp` or `iat`; without, it is a minute.
     pub(crate) tolerance: Option<Duration>,
 }
 
@@ -122,6 +125,19 @@ pub(crate) enum JwtAlgorithm {
     Hs256,
     Rs256,
     Es256,
+}
+
+impl JwtAlgorithm {
+    /// All of them by their names in tokens.
+    pub(crate) const NAMES: [(&str, JwtAlgorithm); 3] = [
+        ("HS256", JwtAlgorithm::Hs256),
+        ("RS256", JwtAlgorithm::Rs256),
+        ("ES256", JwtAlgorithm::Es256),
+    ];
+
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
+    }
 }
 
 /// The claim that holds SHA-256 of the body.
@@ -284,7 +300,7 @@ impl Scheme {
 
     /// What the operator gets from the provider.
     pub fn secret_word(&self) -> &'static str {
-        if self.has_public_key() { "public key" } else { "signing secret" }
+        if self.has_public_key() { "public key" } else { "secret" }
     }
 
     /// The claim whose value a source must give as `sender`.
@@ -391,7 +407,9 @@ impl Scheme {
             KeyUrl::In(place) => place.header(),
             KeyUrl::Fixed(_) => None,
         });
-        for name in self.signature_headers().chain(stamp).chain(facts).chain(signed).chain(url) {
+        let challenges = self.challenge_headers(true);
+        let proof = self.signature_headers().chain(stamp).chain(url);
+        for name in proof.chain(facts).chain(signed).chain(challenges) {
             if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }
@@ -485,5 +503,53 @@ impl Scheme {
             Proof::Jwt(jwt) => jwt.body.as_ref().map(|body| &body.signed),
             Proof::Token => None,
         }
+    }
+
+    /// Whether a challenge needs the source's `verify_token`.
+    pub fn wants_verify_token(&self) -> bool {
+        let wants =
+            |one: &Handshake| matches!(one.proof, ChallengeProof::Token(_)) || one.lists_tokens();
+        self.handshakes.iter().any(wants)
+    }
+
+    /// Whether the provider gives the text of the `verify_token`, so that it cannot be made up.
+    pub fn gives_verify_token(&self) -> bool {
+        self.handshakes.iter().any(Handshake::lists_tokens)
+    }
+
+    /// Whether anybody can have a token signed: a challenge without a signature gets an HMAC. Then content that looks
+    /// like a token is never genuine.
+    pub(crate) fn signs_tokens(&self) -> bool {
+        self.handshakes.iter().any(|one| one.is_keyed() && !one.is_signed())
+    }
+
+    /// Whether the provider sends the secret itself.
+    pub fn registers(&self) -> bool {
+        self.handshakes.iter().any(|one| one.proof == ChallengeProof::Registration)
+    }
+
+    /// Whether a person enters the secret at the provider, because the answer does not have it.
+    pub fn shows_registered(&self) -> bool {
+        let silent = |one: &Handshake| one.proof == ChallengeProof::Registration && !one.echoes();
+        self.handshakes.iter().any(silent)
+    }
+
+    /// The methods of the challenges without a signature.
+    pub fn challenge_methods(&self) -> impl Iterator<Item = &'static str> {
+        self.handshakes.iter().filter(|one| !one.is_signed()).map(|one| one.method)
+    }
+
+    /// The headers that challenges are read from.
+    pub(crate) fn challenge_headers(&self, signed: bool) -> impl Iterator<Item = &str> {
+        let wanted = self.handshakes.iter().filter(move |one| one.is_signed() == signed);
+        wanted.flat_map(Handshake::header_names)
+    }
+
+    /// The JSON pointers that challenges are read from.
+    pub(crate) fn challenge_pointers(&self) -> impl Iterator<Item = &Pointer> {
+        self.handshakes.iter().flat_map(Handshake::spots).filter_map(|spot| match spot {
+            Spot::Request(Place::Json(pointer)) => Some(pointer),
+            Spot::Request(_) | Spot::Query(_) => None,
+        })
     }
 }

@@ -9,11 +9,13 @@ use crate::document::Section;
 pub struct Setup {
     /// The path to the provider's page, such as `Settings > Webhooks > Add webhook`.
     pub page: Option<String>,
-    /// The fields of that page, each `Name: value`; `{url}` and `{secret}` are placeholders.
+    /// The fields of that page, each `Name: value`; `{url}`, `{secret}` and `{verify_token}` are placeholders.
     pub fields: Vec<String>,
     /// Where the provider shows the secret that it generates; `None` if the operator chooses the
     /// secret.
     pub secret_from: Option<String>,
+    /// Where the provider shows what belongs into `verify_token`; `None` if the operator chooses it.
+    pub verify_token_from: Option<String>,
     /// An event type for a test of the endpoint.
     pub sample_type: Option<String>,
     /// How to make the provider send past events again, and how many days back. An operator needs it
@@ -29,6 +31,7 @@ pub(super) fn read(root: &Section<'_>) -> Setup {
         page: text("page"),
         fields: section.value::<Vec<String>>("fields").unwrap_or_default(),
         secret_from: text("secret_from"),
+        verify_token_from: text("verify_token_from"),
         sample_type: text("sample_type"),
         redeliver: text("redeliver"),
     };

@@ -162,7 +162,50 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("header:X-At", "json:/at", "cannot be taken from the body"),
         ("header:X-At", "item:t", "whose format is not \"pairs\""),
         ("json:/id", "header:X-Id", "does not cover the event id"),
-        ("", "[handshake]\nfield = \"challenge\"", "[handshake] is reserved"),
+        ("", "[[handshake]]\nproof = \"none\"", "'where' is missing: every delivery"),
+        (
+            "",
+            "[[handshake]]\nproof = \"nothing\"",
+            "must be one of signature, verify_token, registration, none",
+        ),
+        ("", "[[handshake]]\nproof = \"verify_token\"", "'token' is missing"),
+        ("", "[[handshake]]\nproof = \"registration\"", "a registration is a POST with a 'value'"),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\nstatus = 410",
+            "one of 200, 201, 202, 204",
+        ),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\nwhere = { \"json:/a\" = \"*\" }",
+            "only a POST has a body",
+        ),
+        ("", "[[handshake]]\nmethod = \"GET\"\nproof = \"signature\"", "only a POST is signed"),
+        (
+            "",
+            "[[handshake]]\nproof = \"signature\"\nwhere = { \"query:a\" = \"*\" }",
+            "the query of a signed challenge is not read",
+        ),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\nanswer = \"{value}\"",
+            "'value' is missing",
+        ),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\nvalue = \"query:a\"",
+            "the answer does not have the value",
+        ),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\ntype = \"json\"\nvalue = \"query:a\"\nanswer = '{\"a\":{value}}'",
+            "is not JSON with each placeholder in quotes",
+        ),
+        (
+            "",
+            "[[handshake]]\nmethod = \"GET\"\nproof = \"none\"\nvalue = \"digest\"",
+            "must be one of query:NAME",
+        ),
         (
             "encoding",
             "format = \"pairs\"\nseparator = \"\"\nlabel = \"v\"\nencoding",

@@ -25,6 +25,9 @@ pub struct SourceSeen {
     pub accepted: u64,
     /// Deliveries of events that were stored before.
     pub duplicates: u64,
+    /// Challenges that were answered.
+    #[serde(default)]
+    pub handshakes: u64,
     /// Refused for any reason.
     pub refused: u64,
     /// Refused since the last good delivery.

@@ -22,11 +22,13 @@ const NEVER: i64 = i64::MIN;
 
 const ACCEPTED: &str = "accepted";
 const DUPLICATE: &str = "duplicate";
+const HANDSHAKE: &str = "handshake";
 
 /// Every answer to a delivery but those of a source that returns its handler's: first those to good ones.
-const ANSWERS: [&str; 11] = [
+const ANSWERS: [&str; 12] = [
     ACCEPTED,
     DUPLICATE,
+    HANDSHAKE,
     "rejected",
     "malformed",
     "refused",
@@ -161,6 +163,11 @@ impl SourceTraffic {
         }
     }
 
+    /// Counts a challenge that was answered.
+    pub fn handshake(&self) {
+        self.counts.answers.one(HANDSHAKE);
+    }
+
     pub fn keyed(&self, result: Keyed) {
         self.counts.keyed.one(result.as_str());
     }
@@ -210,12 +217,14 @@ impl SourceTraffic {
         let answers: Vec<_> = self.counts.answers.get().collect();
         let of =
             |answer| answers.iter().find(|(one, _)| *one == answer).map_or(0, |(_, count)| *count);
-        let [accepted, duplicates] = [ACCEPTED, DUPLICATE].map(of);
+        let [accepted, duplicates, handshakes] = [ACCEPTED, DUPLICATE, HANDSHAKE].map(of);
+        let all = answers.iter().map(|(_, count)| count).sum::<u64>();
         SourceSeen {
             path: self.configured.path.clone(),
             accepted,
             duplicates,
-            refused: answers.iter().map(|(_, count)| count).sum::<u64>() - accepted - duplicates,
+            handshakes,
+            refused: all - accepted - duplicates - handshakes,
             refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
             too_large: of("too_large"),
             last_good_at: self.last_good_at(),

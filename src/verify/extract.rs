@@ -55,8 +55,8 @@ impl<'a> Facts<'a> {
         });
         let field = scheme.signature.iter().filter_map(|signature| signature.field.as_ref());
         let signed = scheme.template().into_iter().flat_map(Template::pointers).chain(field);
-        let pointers: Vec<&Pointer> =
-            places.chain(&event.subtype).chain(stamp).chain(signed).collect();
+        let proof = stamp.chain(signed).chain(scheme.challenge_pointers());
+        let pointers: Vec<&Pointer> = places.chain(&event.subtype).chain(proof).collect();
         let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
@@ -66,6 +66,11 @@ impl<'a> Facts<'a> {
         });
         let values = pointers.into_iter().zip(texts).collect();
         Facts { body, values, is_json }
+    }
+
+    /// The facts of a body that has not arrived.
+    pub(super) fn none() -> Self {
+        Facts { body: &[], values: Vec::new(), is_json: false }
     }
 
     /// The text at a place in the body; nothing for headers, digests, and pointers that the scheme does not have.

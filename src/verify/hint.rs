@@ -65,12 +65,13 @@ fn signed_at(scheme: &Scheme, request: &Request<'_>) -> Option<Timestamp> {
 fn missing_signature(scheme: &Scheme, request: &Request<'_>) -> String {
     let has = |name: &String| request.headers.all(name).next().is_some();
     let expects = |other: &Scheme| other.signature.iter().flat_map(|own| &own.headers).any(has);
-    // Several share a header such as X-Hub-Signature.
+    // More share a header such as X-Hub-Signature, and then none is a likely one.
     let fitting: Vec<&str> = Scheme::embedded_names()
         .filter(|name| Scheme::embedded(name).is_some_and(|other| expects(&other)))
         .collect();
-    if let [other] = fitting[..] {
-        return format!("this looks like a request of provider {other}, not {}", scheme.name());
+    if (1..=2).contains(&fitting.len()) {
+        let others = fitting.join(" or ");
+        return format!("this looks like a request of provider {others}, not {}", scheme.name());
     }
     let similar = request.headers.iter().find(|(name, _)| {
         let name = name.to_ascii_lowercase();

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::signature::{alphabet, tag};
+use super::keyed::{alphabet, tag};
 use super::{Key, Rejection, Request, public, stamp};
 use crate::model::Timestamp;
 use crate::payload::walk::members;
@@ -20,6 +20,9 @@ use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, StampUnit};
 
 /// The largest token: header lines are no larger with most servers.
 pub(super) const TOKEN_BYTES: usize = 8 << 10;
+
+/// For the difference of two clocks, where the provider's file names no tolerance.
+const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The members of an object as they are written.
 type Members = BTreeMap<String, String>;
@@ -56,7 +59,7 @@ impl<'t> Token<'t> {
         let signed = self.signed.as_bytes();
         let wanted = match algorithm {
             JwtAlgorithm::Hs256 => {
-                let tag = tag(Hash::Sha256, &key.bytes, &[signed.into()]);
+                let tag = tag(Hash::Sha256, &key.bytes, &[signed]);
                 let fits = |tag: Vec<u8>| bool::from(tag.ct_eq(&self.signature));
                 return key.public.is_empty() && tag.is_some_and(fits);
             }
@@ -133,30 +136,30 @@ pub(super) fn matching<'k>(
     now: Timestamp,
 ) -> Result<&'k Key, Rejection> {
     let bad = |detail: &str| Rejection::unproven("bad_signature", detail);
+    let claim = |detail: &str| Rejection::unproven("bad_claim", detail);
     let token = std::str::from_utf8(text).ok().and_then(Token::parse);
-    let token = token.ok_or_else(|| bad("the token is not of the form"))?;
-    let named = |algorithm: &&JwtAlgorithm| name(**algorithm) == token.algorithm;
-    let Some(algorithm) = jwt.algorithms.iter().find(named) else {
-        return Err(bad("the token is signed with an algorithm that the provider does not use"));
-    };
-    let key = keys.iter().find(|key| token.is_by(*algorithm, key));
+    let token = token.ok_or_else(|| bad("the token has not the form of one"))?;
+    let accepted = JwtAlgorithm::named(&token.algorithm).filter(|own| jwt.algorithms.contains(own));
+    let algorithm =
+        accepted.ok_or_else(|| bad("the provider does not use the token's algorithm"))?;
+    let key = keys.iter().find(|key| token.is_by(algorithm, key));
     let key = key.ok_or_else(|| bad("no key of the source signed the token"))?;
     check_times(jwt, &token, now)?;
     if jwt.issuer.is_some() && token.text("iss") != jwt.issuer {
-        return Err(bad("the token has another issuer (iss)"));
+        return Err(claim("the token has another issuer (iss)"));
     }
     if jwt.audience_is_url {
         let url = audience(request).ok_or_else(|| {
             Rejection::unproven("missing_part", "the token names a URL, and none is configured")
         })?;
         if token.text("aud").as_deref() != Some(url) {
-            return Err(bad("the token is for another URL (aud)"));
+            return Err(claim("the token is for another URL (aud)"));
         }
     }
-    if let Some(claim) = &jwt.sender_claim
-        && (jwt.sender.is_none() || token.text(claim) != jwt.sender)
+    if let Some(name) = &jwt.sender_claim
+        && (jwt.sender.is_none() || token.text(name) != jwt.sender)
     {
-        return Err(bad(&format!("the token's {claim} is not the source's sender")));
+        return Err(claim(&format!("the token's {name} is not the source's sender")));
     }
     if let Some(body) = &jwt.body {
         let claimed = token.text(&body.name);
@@ -181,7 +184,7 @@ fn check_times(jwt: &Jwt, token: &Token<'_>, now: Timestamp) -> Result<(), Rejec
         return Err(Rejection::unproven("missing_timestamp", "the token has neither exp nor iat"));
     }
     let now = Timestamp(now.seconds().saturating_mul(1000));
-    let tolerance = jwt.tolerance.unwrap_or(Duration::ZERO);
+    let tolerance = jwt.tolerance.unwrap_or(LEEWAY);
     let age = expires.or(issued.filter(|_| jwt.tolerance.is_some())).map(|last| now.since(last));
     if age.is_some_and(|age| age > tolerance) {
         return Err(Rejection::unproven("stale_timestamp", "the token has expired"));
@@ -190,14 +193,6 @@ fn check_times(jwt: &Jwt, token: &Token<'_>, now: Timestamp) -> Result<(), Rejec
         return Err(Rejection::unproven("future_timestamp", "the token is from the future"));
     }
     Ok(())
-}
-
-fn name(algorithm: JwtAlgorithm) -> &'static str {
-    match algorithm {
-        JwtAlgorithm::Hs256 => "HS256",
-        JwtAlgorithm::Rs256 => "RS256",
-        JwtAlgorithm::Es256 => "ES256",
-    }
 }
 
 /// Makes a token for `request` as the provider does, with the shared secret `key`.
@@ -221,6 +216,6 @@ pub(super) fn sign(jwt: &Jwt, key: &Key, request: &Request<'_>, now: Timestamp) 
     let header = r#"{"alg":"HS256","typ":"JWT"}"#.to_owned();
     let encode = |text: String| BASE64URL_NOPAD.encode(text.as_bytes());
     let signed = format!("{}.{}", encode(header), encode(Value::Object(claims).to_string()));
-    let tag = tag(Hash::Sha256, &key.bytes, &[signed.as_bytes().into()])?;
+    let tag = tag(Hash::Sha256, &key.bytes, &[signed.as_str()])?;
     Some(format!("{signed}.{}", BASE64URL_NOPAD.encode(&tag)))
 }

@@ -7,8 +7,10 @@
 //! makes this module panic.
 
 pub mod extract;
+mod handshake;
 mod hint;
 mod jwt;
+mod keyed;
 mod public;
 mod request;
 mod sample;
@@ -26,10 +28,11 @@ use crate::payload::fields;
 use crate::provider::place::{Place, in_query, key_text};
 use crate::provider::{KeyUrl, Scheme};
 pub use extract::text_at;
+pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challenge, verify_token};
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{BodyFacts, read_body, sample};
-pub use sign::{Draft, SECRET_BYTES, Signer, can_resign, secret_text, sign};
+pub use sign::{Draft, SECRET_BYTES, Signer, can_resign, only_provider_signs, secret_text, sign};
 pub use signature::key;
 
 /// A genuine delivery: what the store keeps. Nothing but [`verify`] makes one.
@@ -101,22 +104,55 @@ pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
     signature::present(scheme, headers).map(|_| ())
 }
 
+/// A genuine request.
+#[derive(Debug, Clone)]
+pub enum Genuine<E = Vec<Verified>> {
+    Event(E),
+    /// A signed challenge, which is answered and never stored.
+    Challenge(Answered),
+}
+
+/// The reason for which a challenge is not an event.
+pub const HANDSHAKE: &str = "handshake";
+
 /// Verifies one delivery at time `now`. Any of `keys` may match; without keys, only an unsigned
-/// scheme accepts a request. Returns its events: one, or as many as the list of a scheme with `each` has, in its order.
-/// `own_id` is the id of an event whose sender gives none, for schemes with [`Scheme::makes_new_ids`].
-pub fn verify_all(
+/// scheme accepts a request. Of a list it returns the first event; a challenge is not a delivery.
+pub fn verify(
+    scheme: &Scheme,
+    keys: &[Key],
+    request: Request<'_>,
+    now: Timestamp,
+) -> Result<Verified, Rejection> {
+    match judge(scheme, keys, request, now, None)? {
+        Genuine::Event(events) => {
+            let none = || Rejection::malformed("missing_events", "the list of events is empty");
+            events.into_iter().next().ok_or_else(none)
+        }
+        Genuine::Challenge(_) => {
+            Err(Rejection::malformed(HANDSHAKE, "a challenge, which is answered and never stored"))
+        }
+    }
+}
+
+/// The same with every event of the request: one, or as many as the list of a scheme with `each` has, in its order; or
+/// where a challenge can be answered. `own_id` is the id of an event whose sender gives none, for schemes with
+/// [`Scheme::makes_new_ids`].
+pub fn judge(
     scheme: &Scheme,
     keys: &[Key],
     request: Request<'_>,
     now: Timestamp,
     own_id: Option<&str>,
-) -> Result<Vec<Verified>, Rejection> {
+) -> Result<Genuine, Rejection> {
     let presented = signature::present(scheme, request.headers)?;
     let secret = signature::matching(scheme, keys, &request, &presented, now)
-        .map_err(|rejection| naming_key(scheme, &request, rejection))?
-        .map(Key::reference);
+        .map_err(|rejection| naming_key(scheme, &request, rejection))?;
     let found = extract::Facts::read(scheme, &request.body);
     stamp::check(scheme, presented.stamp, &found, now)?;
+    if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
+        return Ok(Genuine::Challenge(answered));
+    }
+    let secret = secret.map(Key::reference);
     let kept = kept(scheme, request.headers);
     let event = |body: Bytes, found: &extract::Facts<'_>| {
         let digest = digest(scheme, &body);
@@ -133,26 +169,15 @@ pub fn verify_all(
         let (headers, secret) = (kept.clone(), secret.map(str::to_owned));
         Ok(Verified { event_id, event_type, id_signed, guard, digest, headers, secret, body })
     };
-    match &scheme.event.each {
-        None => Ok(vec![event(request.body.clone(), &found)?]),
+    let events = match &scheme.event.each {
+        None => vec![event(request.body.clone(), &found)?],
         Some(list) => {
             let bodies = extract::elements(&request.body, list)?;
             let read = |body: Bytes| event(body.clone(), &extract::Facts::read(scheme, &body));
-            bodies.into_iter().map(read).collect()
+            bodies.into_iter().map(read).collect::<Result<_, Rejection>>()?
         }
-    }
-}
-
-/// [`verify_all`] for a request that has one event: the first.
-pub fn verify(
-    scheme: &Scheme,
-    keys: &[Key],
-    request: Request<'_>,
-    now: Timestamp,
-) -> Result<Verified, Rejection> {
-    let events = verify_all(scheme, keys, request, now, None)?;
-    let none = || Rejection::malformed("missing_events", "the list of events is empty");
-    events.into_iter().next().ok_or_else(none)
+    };
+    Ok(Genuine::Event(events))
 }
 
 /// What a rejection's detail has before the URL at which the key of the request is published.
@@ -212,14 +237,16 @@ pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
 
 /// Whether `scheme` reads or keeps the header `name`.
 pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let reads = scheme.reads_headers();
+    let mut reads = scheme.reads_headers();
+    reads.extend(scheme.challenge_headers(false));
     move |name| listed(&reads, name) || listed(&scheme.delivery.keep_headers, name)
 }
 
-/// The headers of a failed delivery that may be stored: those the scheme reads or keeps, without a
-/// token that proves the sender only: whoever has it can send anything.
+/// The headers of a failed delivery that may be stored: those the scheme reads or keeps for an event, without a
+/// token that proves the sender only: its holder can send anything.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
-    let needs = needs(scheme);
+    let reads = scheme.reads_headers();
+    let needs = |name: &str| listed(&reads, name) || listed(&scheme.delivery.keep_headers, name);
     let token = scheme.signature.as_ref().filter(|_| !scheme.signs());
     let is_secret = |name: &str| token.is_some_and(|signature| listed(&signature.headers, name));
     only(headers, |name| !is_secret(name) && needs(name))

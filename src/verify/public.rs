@@ -89,14 +89,17 @@ fn is_weak(key: &[u8]) -> bool {
 const PRIVATE: &str =
     "this is a PRIVATE key: give the public key, and treat the private one as leaked";
 
+/// Refuses a private key in PEM.
+pub(super) fn refuse_private(text: &str) -> Result<(), String> {
+    if text.contains("PRIVATE KEY") { Err(PRIVATE.to_owned()) } else { Ok(()) }
+}
+
 /// The end of a block of PEM (RFC 7468).
 const CERTIFICATE_END: &str = "-----END CERTIFICATE-----";
 
 /// Reads one or several certificates in PEM, or what [`spki`] reads. Of a certificate only the key counts.
 pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
-    if text.contains("PRIVATE KEY") {
-        return Err(PRIVATE.to_owned());
-    }
+    refuse_private(text)?;
     if !text.contains(CERTIFICATE_END) {
         return Ok(vec![spki(text)?]);
     }
@@ -113,9 +116,7 @@ pub(super) fn keys(text: &str) -> Result<Vec<PublicKey>, String> {
 
 /// Reads SubjectPublicKeyInfo: PEM, or base64 of the DER.
 pub(super) fn spki(text: &str) -> Result<PublicKey, String> {
-    if text.contains("PRIVATE KEY") {
-        return Err(PRIVATE.to_owned());
-    }
+    refuse_private(text)?;
     let document = if text.contains("-----BEGIN") {
         match Document::from_pem(text.trim()) {
             Ok(("PUBLIC KEY", document)) => document.into_vec(),
@@ -131,6 +132,10 @@ pub(super) fn spki(text: &str) -> Result<PublicKey, String> {
 const NONE: &str = "not a public key in PEM or in base64 (SubjectPublicKeyInfo)";
 
 fn of_spki(der: &[u8]) -> Result<PublicKey, String> {
+    // Forms of private keys begin with a version, 0 or 1.
+    if (2..=4).any(|at| matches!(der.get(at..at + 3), Some([2, 1, 0 | 1]))) {
+        return Err(PRIVATE.to_owned());
+    }
     let info = SubjectPublicKeyInfoRef::try_from(der).map_err(|_| NONE)?;
     let parameters = info.algorithm.parameters;
     let curve = parameters.and_then(|own| own.decode_as::<ObjectIdentifier>().ok());
@@ -143,7 +148,7 @@ fn of_spki(der: &[u8]) -> Result<PublicKey, String> {
             Algorithm::EcdsaP256
         }
         ("1.2.840.10045.2.1", _) => return Err("its curve is not P-256".to_owned()),
-        _ => return Err("its kind is none of Ed25519, ECDSA and RSA".to_owned()),
+        _ => return Err("it must be an Ed25519, ECDSA P-256 or RSA key".to_owned()),
     };
     let bytes = info.subject_public_key.as_bytes().ok_or(NONE)?.to_vec();
     check(algorithm, &bytes)?;

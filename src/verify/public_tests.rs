@@ -203,6 +203,7 @@ fn a_key_of_another_kind_length_or_curve_is_refused_when_it_is_read() {
     refused(&hex, "00ff", "has 32 bytes and this has 2");
     refused(&hex, &"11".repeat(64), "private half");
     refused(&hex, "zz", "not hex");
+    refused(&hex, "-----BEGIN PRIVATE KEY-----", "PRIVATE key");
 
     let p384 = ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING);
     let p384 = spki(EC, Some(P384), p384.public_key().as_ref());
@@ -221,7 +222,7 @@ fn a_key_of_another_kind_length_or_curve_is_refused_when_it_is_read() {
         let private = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         let private = spki::der::Document::try_from(private.as_ref()).unwrap();
         refused(&scheme, &private.to_pem("PRIVATE KEY", LineEnding::LF).unwrap(), "PRIVATE key");
-        refused(&scheme, &BASE64.encode(private.as_bytes()), "not a public key");
+        refused(&scheme, &BASE64.encode(private.as_bytes()), "PRIVATE key");
         let certificate = pem(&p256).replace("PUBLIC KEY", "CERTIFICATE");
         refused(&scheme, &certificate, "a CERTIFICATE is not a PUBLIC KEY");
     }
@@ -305,7 +306,7 @@ fn a_token_that_two_readers_could_read_differently_is_refused() {
         assert_eq!(reason(judge(&scheme, &keys, &bare)), "bad_signature", "{algorithm}");
     }
     for claims in [r#"{"iss":"Me"}"#, r#"{"iss":["me"]}"#, "{}", r#"{"iss":null}"#] {
-        assert_eq!(reason(judged(HEADER, claims)), "bad_signature", "{claims}");
+        assert_eq!(reason(judged(HEADER, claims)), "bad_claim", "{claims}");
     }
     let token = hs256("secret", HEADER, claims);
     let padding = "A".repeat(8 << 10);
@@ -440,7 +441,7 @@ fn a_token_for_all_customers_must_name_the_url_and_the_sender() {
         judge_at(scheme, &keys, &hs256("secret", HEADER, claims), url, NOW)
     };
     let claims = format!(r#"{{"aud":"{url}","email":"a@example.org"}}"#);
-    assert_eq!(reason(judged(&scheme, &claims, Some(url))), "bad_signature", "no sender is set");
+    assert_eq!(reason(judged(&scheme, &claims, Some(url))), "bad_claim", "no sender is set");
     let scheme = scheme.with_sender("a@example.org");
     assert_eq!(judged(&scheme, &claims, Some(url)), Ok(()));
     let with_query = format!("{url}?token=x");
@@ -448,6 +449,6 @@ fn a_token_for_all_customers_must_name_the_url_and_the_sender() {
     assert_eq!(reason(judged(&scheme, &claims, None)), "missing_part");
     for (from, to) in [("hooks/p", "hooks/q"), ("a@", "b@"), ("aud", "x"), ("email", "x")] {
         let other = claims.replace(from, to);
-        assert_eq!(reason(judged(&scheme, &other, Some(url))), "bad_signature", "{other}");
+        assert_eq!(reason(judged(&scheme, &other, Some(url))), "bad_claim", "{other}");
     }
 }

@@ -61,6 +61,7 @@ pub const REASONS: &[&str] = &[
     "missing_part",
     "ambiguous_part",
     "bad_signature",
+    "bad_claim",
     "no_secret",
     "stale_timestamp",
     "future_timestamp",
@@ -69,6 +70,9 @@ pub const REASONS: &[&str] = &[
     "missing_type",
     "missing_events",
     "too_many_events",
+    "bad_token",
+    "bad_challenge",
+    "handshake",
 ];
 
 /// Why a delivery is refused.

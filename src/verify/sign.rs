@@ -10,7 +10,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
 use super::extract::Facts;
-use super::{Key, Request, jwt, sample, signature, stamp};
+use super::{Key, Request, jwt, keyed, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
 use crate::provider::template::{Part, Template};
@@ -31,6 +31,14 @@ pub struct Draft<'a> {
     pub headers: Headers,
     /// The raw body. Ids, types and timestamps that the scheme has in the body must be there.
     pub body: Bytes,
+}
+
+/// Why nothing can be signed with a public key, and what to do.
+pub fn only_provider_signs(scheme: &Scheme) -> String {
+    format!(
+        "only provider {} has the private key that signs its requests: send one with the provider's own test button",
+        scheme.name()
+    )
 }
 
 /// The draft's headers, followed by those that the scheme requires: id, type, timestamp `now`,
@@ -58,10 +66,7 @@ pub fn sign(
     }
     let Some(signed_by) = &scheme.signature else { return Ok(headers) };
     if scheme.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
-        let provider = scheme.name();
-        return Err(format!(
-            "only provider {provider} has the private key that signs its requests: send one with the provider's own test button"
-        ));
+        return Err(only_provider_signs(scheme));
     }
     let key = key.ok_or_else(|| format!("provider {} signs: a secret is needed", scheme.name()))?;
     let Draft { method, url, .. } = *draft;
@@ -78,7 +83,7 @@ pub fn sign(
             let found = Facts::read(scheme, &request.body);
             let pieces = signature::pieces(scheme, signed, &request, time.as_deref(), Some(&found))
                 .map_err(|rejection| rejection.detail)?;
-            signature::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
+            keyed::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
         }
         Proof::Jwt(jwt) => jwt::sign(jwt, key, &request, now).ok_or(unusable)?.into_bytes(),
         Proof::Signed { .. } | Proof::Token => key.bytes.to_vec(),

@@ -4,24 +4,20 @@
 //! time; a header that libraries could read in two ways is refused.
 
 use std::borrow::Cow;
-use std::ops::RangeInclusive;
 
-use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
-use hmac::{Hmac, KeyInit, Mac};
-use sha1::Sha1;
-use sha2::{Digest as _, Sha256, Sha512};
+use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::extract::{self, Facts};
+use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::payload::{Pointer, fields, one};
 use crate::provider::template::{Blurred, Part, Template};
-use crate::provider::{
-    Algorithm, Encoding, Format, Hash, KeyText, Proof, Scheme, Signature, StampPlace,
-};
+use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, Signature, StampPlace};
 
 /// The signatures of one request that a public key is tried on: each costs a hash of the body.
 const SIGNATURES_MAX: usize = 8;
@@ -47,10 +43,13 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         Proof::Signed { key, .. } => key,
         Proof::Jwt(_) | Proof::Token => &KeyText::Text,
     };
+    let word = scheme.secret_word();
     let wrong = |why: String| {
-        let word = if scheme.has_public_key() { "public key" } else { "secret" };
         format!("{reference}: the {word} is wrong for provider {}: {why}", scheme.name())
     };
+    if scheme.has_public_key() {
+        public::refuse_private(text).map_err(wrong)?;
+    }
     let mut certified: Vec<PublicKey> = Vec::new();
     let bytes = match how {
         // RFC 7617
@@ -77,10 +76,10 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         }
     };
     let bytes = bytes.map_err(|form| {
-        format!("{reference}: the secret is not {form}, as provider {} writes it", scheme.name())
+        format!("{reference}: the {word} is not {form}, as provider {} writes it", scheme.name())
     })?;
     if bytes.is_empty() {
-        return Err(format!("{reference}: the secret is empty"));
+        return Err(format!("{reference}: the {word} is empty"));
     }
     let public = match &signature.proof {
         Proof::Signed { algorithm, .. } => {
@@ -259,6 +258,10 @@ pub(super) fn matching<'k>(
         }
         Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let pieces = pieces(scheme, signed, request, presented.stamp, found.as_ref())?;
+            if scheme.signs_tokens() && is_token(&pieces) {
+                let detail = "the content looks like a challenge, which anybody can have signed";
+                return Err(Rejection::unproven("bad_signature", detail));
+            }
             keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
         }
         Proof::Signed { algorithm, signed, .. } => {
@@ -346,6 +349,16 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<String> {
     }
 }
 
+/// The longest token that is signed for anybody.
+const TOKEN_BYTES: usize = 128;
+
+/// Whether the signed content looks like a token that anybody can have signed.
+pub(super) fn is_token(pieces: &[impl AsRef<[u8]>]) -> bool {
+    let bytes = || pieces.iter().flat_map(|piece| piece.as_ref());
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    (1..=TOKEN_BYTES).contains(&bytes().take(TOKEN_BYTES + 1).count()) && bytes().all(plain)
+}
+
 /// What `{lines:…}` stands for; `None` if readers could disagree on a value.
 fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
@@ -359,41 +372,6 @@ fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<Vec<u8>> {
         }
     }
     Some(lines)
-}
-
-pub(super) fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
-    match encoding {
-        Encoding::Hex => HEXLOWER,
-        Encoding::HexAnyCase => HEXLOWER_PERMISSIVE,
-        Encoding::Base64 => BASE64,
-        Encoding::Base64Url => BASE64URL_NOPAD,
-    }
-}
-
-/// The lengths that a signature may have, in bytes.
-fn lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
-    match algorithm {
-        Algorithm::Hmac(Hash::Sha1) => 20..=20,
-        Algorithm::Hmac(Hash::Sha256) => 32..=32,
-        Algorithm::Hmac(Hash::Sha512) | Algorithm::Ed25519 => 64..=64,
-        // Two integers of 1 to 33 bytes in DER.
-        Algorithm::EcdsaP256 => 8..=72,
-        Algorithm::RsaSha256 => 256..=1024,
-    }
-}
-
-/// The HMAC of the pieces; `None` if the key is unusable, so that it matches no signature.
-pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[Cow<'_, [u8]>]) -> Option<Vec<u8>> {
-    fn of<M: Mac + KeyInit>(key: &[u8], pieces: &[Cow<'_, [u8]>]) -> Option<Vec<u8>> {
-        let mut mac = <M as KeyInit>::new_from_slice(key).ok()?;
-        pieces.iter().for_each(|piece| mac.update(piece));
-        Some(mac.finalize().into_bytes().to_vec())
-    }
-    match hash {
-        Hash::Sha1 => of::<Hmac<Sha1>>(key, pieces),
-        Hash::Sha256 => of::<Hmac<Sha256>>(key, pieces),
-        Hash::Sha512 => of::<Hmac<Sha512>>(key, pieces),
-    }
 }
 
 /// Writes a signature or a token in the provider's encoding, with its prefix.

@@ -1,6 +1,6 @@
 //! Vectors: requests with the verdict that each must get, to test a provider's file.
 //!
-//! `providers test` and the tests run them with [`verify`](super::verify). Pure: takes the text of a file
+//! `providers test` and the tests run them with [`judge`]. Pure: takes the text of a file
 //! of JSON lines.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,11 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Key, Rejection, Request, Verified, key, signature, verify};
-use crate::model::{Headers, Timestamp};
+use super::{
+    Challenge, Genuine, HANDSHAKE, Key, Rejection, Request, Verified, challenge, judge, key,
+    may_be_challenge, signature, verify_token,
+};
+use crate::model::{Answer, Headers, Timestamp};
 use crate::provider::place::Place;
 use crate::provider::template::Part;
 use crate::provider::{Scheme, StampPlace};
@@ -65,9 +68,19 @@ pub struct Vector {
     pub expect_id: Option<String>,
     pub expect_type: Option<String>,
     /// The answer to a challenge.
-    pub expect_response: Option<Value>,
+    pub expect_response: Option<Response>,
     #[serde(skip)]
     pub body: Bytes,
+}
+
+/// The answer to a challenge.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Response {
+    pub status: u16,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    body: Option<String>,
+    json: Option<Value>,
 }
 
 /// The verdict that a vector must get.
@@ -157,12 +170,16 @@ impl Vector {
     /// What is wrong with the verdict on it; `None` if it is as expected. Of a type with two levels the
     /// vector may name the first only.
     pub fn wrong(&self, scheme: &Scheme) -> Option<String> {
+        if self.kind == "handshake" {
+            return self.wrong_answer(scheme);
+        }
         let verdict = match self.request(scheme) {
             Ok(request) => request.judge(scheme),
             Err(wrong) => return Some(wrong),
         };
         let accepted = match (verdict, self.expect) {
-            (Ok(accepted), Expect::Accept) => accepted,
+            (Ok(Some(accepted)), Expect::Accept) => accepted,
+            (Ok(None), Expect::Accept) => return self.expect_id.clone(),
             (Err(_), Expect::Reject) => return None,
             (Ok(_), Expect::Reject) => return Some("accepted, but must be refused".to_owned()),
             (Err(Rejection { reason, detail, .. }), Expect::Accept) => {
@@ -178,6 +195,71 @@ impl Vector {
         };
         differs("id", &self.expect_id, &[accepted.event_id().as_str()])
             .or_else(|| differs("type", &self.expect_type, &[whole, first]))
+    }
+
+    /// What is wrong with the answer to a challenge; `None` if it is as expected, to the byte.
+    fn wrong_answer(&self, scheme: &Scheme) -> Option<String> {
+        let answer = match (self.answer(scheme), self.expect) {
+            (Err(status), Expect::Reject) => {
+                let wanted = self.expect_response.as_ref().is_none_or(|own| own.status == status);
+                return (!wanted).then(|| format!("refused with {status}"));
+            }
+            (Err(status), Expect::Accept) => return Some(format!("refused with {status}")),
+            (Ok(_), Expect::Reject) => return Some("answered, but must be refused".to_owned()),
+            (Ok(answer), Expect::Accept) => answer,
+        };
+        let Some(wanted) = &self.expect_response else { return None };
+        fn header<'a>(answer: &'a Answer, name: &'a str) -> Option<&'a [u8]> {
+            answer.headers.all(name).next()
+        }
+        let is_json = header(&answer, "content-type") == Some(b"application/json");
+        let body_fits = match (&wanted.body, &wanted.json) {
+            (Some(text), _) => answer.body == *text && !is_json,
+            (None, Some(json)) => {
+                is_json && serde_json::from_slice::<Value>(&answer.body).ok().as_ref() == Some(json)
+            }
+            (None, None) => true,
+        };
+        let has =
+            |(name, value): (&String, &String)| header(&answer, name) == Some(value.as_bytes());
+        let fits = answer.status == wanted.status
+            && wanted.headers.iter().all(has)
+            && header(&answer, "x-content-type-options") == Some(b"nosniff")
+            && body_fits;
+        (!fits).then(|| format!("answered otherwise: {answer:?}"))
+    }
+
+    /// The answer to a challenge, or the status of its refusal.
+    fn answer(&self, scheme: &Scheme) -> Result<Answer, u16> {
+        let headers = self.headers();
+        let keys = self.keys(scheme).map_err(|_| 401_u16)?;
+        let token = ["verify_token", "service_id"].iter().find_map(|name| self.keys.get(*name));
+        let token = token.and_then(Value::as_str).map(|text| verify_token("the vector's", text));
+        let query = self.path.split_once('?').map(|(_, query)| query);
+        let asked = Challenge { method: &self.method, query, headers: &headers, body: &self.body };
+        // As `http` answers.
+        let status = |rejection: Rejection| match rejection.reason {
+            "bad_token" => 403,
+            _ if rejection.malformed => 400,
+            _ => 401,
+        };
+        let unsigned = may_be_challenge(scheme, asked)
+            .then(|| challenge(scheme, &keys, token.as_ref(), asked))
+            .flatten();
+        if let Some(answered) = unsigned {
+            return answered.answer.map_err(status);
+        }
+        let request = Request {
+            method: &self.method,
+            url: self.url(),
+            headers: &headers,
+            body: self.body.clone(),
+        };
+        let now = Timestamp(self.now.saturating_mul(1000));
+        match judge(scheme, &keys, request, now, None).map_err(status)? {
+            Genuine::Challenge(answered) => answered.answer.map_err(status),
+            Genuine::Event(_) => Err(200),
+        }
     }
 
     /// Changes one thing of an accepted request at a time: each byte of the signed content, of each
@@ -308,14 +390,21 @@ struct Changeable {
 }
 
 impl Changeable {
-    fn judge(&self, scheme: &Scheme) -> Result<Verified, Rejection> {
+    /// The first event; `None` of an empty list.
+    fn judge(&self, scheme: &Scheme) -> Result<Option<Verified>, Rejection> {
         let request = Request {
             method: &self.method,
             url: self.url.as_deref(),
             headers: &self.headers,
             body: self.body.clone(),
         };
-        verify(scheme, &self.keys, request, Timestamp(self.now.saturating_mul(1000)))
+        let now = Timestamp(self.now.saturating_mul(1000));
+        match judge(scheme, &self.keys, request, now, Some("new"))? {
+            Genuine::Event(events) => Ok(events.into_iter().next()),
+            Genuine::Challenge(_) => {
+                Err(Rejection::malformed(HANDSHAKE, "it is a challenge and no event"))
+            }
+        }
     }
 
     /// Changes every line of these headers.

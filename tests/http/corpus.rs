@@ -103,6 +103,6 @@ macro_rules! replayed {
 }
 
 replayed! {
-    answers captured conditions configuration facts ledger names parameters pipeline provider quantities references
-    runner signature since template values
+    answers captured challenges conditions configuration facts ledger names parameters pipeline provider quantities references
+    runner signature since template tokens values
 }

@@ -98,6 +98,7 @@ impl Front {
             Sources::new(sources, proxies),
             self.store.intake.clone(),
             self.traffic.clone(),
+            hooklatch::registration::Registrations::default(),
             self.clock.clone(),
             config.limits().clone(),
         );

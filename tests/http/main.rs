@@ -11,6 +11,7 @@
 
 mod conditions;
 mod corpus;
+mod handshakes;
 mod http;
 mod keyed;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]

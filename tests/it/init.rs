@@ -91,6 +91,46 @@ fn a_source_whose_provider_generates_the_secret_has_an_empty_secret_file() {
 }
 
 #[test]
+fn no_secret_is_made_where_the_provider_has_a_public_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let said = hooklatch(here, &["init", "--dir", ".", "--source", "discord"]);
+    let said = text(&said.stdout);
+    assert_eq!(fs::read(here.join("secrets/discord")).unwrap(), b"");
+    assert!(
+        said.contains("put the public key into secrets/discord; it is at\nthe app's"),
+        "{said}"
+    );
+    assert!(!said.contains("hooklatch send"), "{said}");
+    let url = ["--public-url", "https://hooks.example.org"];
+    init(here, &[&["--source", "google-pubsub"], url.as_slice()].concat());
+    let stanza = fs::read_to_string(here.join("conf.d/google-pubsub.toml")).unwrap();
+    assert!(stanza.contains("\nsender = \"FILL-IN\"  # the email in"), "{stanza}");
+}
+
+#[test]
+fn a_verify_token_is_made_unless_the_provider_gives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let report = init(here, &["--source", "meta"]);
+    let file = here.join("secrets/meta.verify");
+    assert_eq!((fs::read(&file).unwrap().len(), mode(&file)), (33, 0o600));
+    let stanza = fs::read_to_string(here.join("conf.d/meta.toml")).unwrap();
+    assert!(stanza.contains("\nverify_token = \"file:secrets/meta.verify\"\n"), "{stanza}");
+    let line = format!("the line in {}", "secrets/meta.verify");
+    assert!(report["fields"][1]["value"].as_str().unwrap().ends_with(&line), "{report}");
+
+    init(here, &["--source", "fastly-logging"]);
+    assert_eq!(fs::read(here.join("secrets/fastly-logging.verify")).unwrap(), b"");
+    let check = hooklatch(here, &["config", "check", "--config", "hooklatch.toml"]);
+    assert!(text(&check.stdout).contains("challenges are refused"), "{}", text(&check.stdout));
+
+    let report = init(here, &["--source", "asana"]);
+    assert!(!here.join("secrets/asana").exists(), "`register` makes it");
+    assert!(report["next"].to_string().contains("hooklatch register asana"), "{report}");
+}
+
+#[test]
 fn built_in_and_custom_providers_can_be_set_up() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();

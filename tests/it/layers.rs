@@ -32,6 +32,7 @@ const LAYERS: &[(&str, u8, &[&str])] = &[
     ("log", 2, &[]),
     ("memory", 2, &[]),
     ("panics", 2, &[]),
+    ("registration", 2, &[]),
     ("traffic", 2, &["notify"]),
     ("notify", 2, &["store"]),
     ("metrics", 2, &["store", "traffic"]),

@@ -46,6 +46,7 @@ mod quarantine;
 mod readme;
 mod recorded;
 mod refusals;
+mod register;
 mod reload;
 mod routing;
 mod send;

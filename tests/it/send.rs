@@ -246,7 +246,7 @@ fn send_explains_a_wrong_body_and_an_unusable_secret() {
     let (code, said) = printed(&site, &["stripe", "invoice.paid"]);
     assert_eq!(code, Some(78), "{said}");
     assert!(said.contains("error: the secret of source stripe is empty"), "{said}");
-    let put = format!("put stripe's signing secret into {}", site.path("secret").display());
+    let put = format!("put stripe's secret into {}", site.path("secret").display());
     assert!(said.contains(&put), "{said}");
 
     // Without a receiver the handlers' outcome is not known and not reported.
@@ -286,6 +286,30 @@ fn duplicate_forged_and_stale_deliveries_get_the_expected_answers() {
     let (code, said) = fails(&site, &["send", "github", "push", "--to", "127.0.0.1:1"]);
     assert_eq!(code, Some(69));
     assert!(said.contains("hooklatch serve"), "{said}");
+}
+
+#[test]
+fn tokens_are_sent_and_requests_of_a_private_key_are_not() {
+    let site = Site::new(
+        "[sources.site]\nprovider = \"netlify\"\nsecrets = [\"file:secret\"]\n\
+         [sources.call]\nprovider = \"livekit\"\nsecrets = [\"file:secret\"]\n\
+         [sources.game]\nprovider = \"discord\"\nsecrets = [\"file:public\"]\n\
+         [handlers.note]\nsource = [\"site\", \"call\", \"game\"]\nevents = \"*\"\ncommand = [\"/bin/true\"]\n",
+    );
+    fs::write(site.path("public"), "").unwrap();
+    fs::set_permissions(site.path("public"), fs::Permissions::from_mode(0o600)).unwrap();
+    let _receiver = site.start();
+    for (source, kind) in [("site", "deploy_created"), ("call", "room_started")] {
+        for (how, status) in [("--no-wait", 200), ("--forge", 401)] {
+            let (code, report) = sent(&site, &[source, kind, how]);
+            assert_eq!((code, statuses(&report)), (Some(0), vec![status]), "{how}: {report}");
+        }
+    }
+    let (code, report) = sent(&site, &["call", "room_started", "--stale"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![401]), "{report}");
+    let (code, said) = fails(&site, &["send", "game", "test"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the provider's own test button"), "{said}");
 }
 
 #[test]

@@ -117,3 +117,25 @@ fn a_provider_file_is_read_and_its_problems_are_reported() {
     assert!(err.contains("own.toml:1:8: name: expected a string"), "{err}");
     assert_eq!(err.lines().filter(|line| line.contains("missing")).count(), 2);
 }
+
+#[test]
+fn a_token_must_name_the_sender_that_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("own.toml");
+    let provider = "name = \"own\"\n[signature]\nalgorithm = \"jwt\"\nheader = \"Authorization\"\nprefix = \"Bearer \"\n\
+                    jwt = [\"HS256\"]\nsender_claim = \"email\"\n[event]\nid = \"json:/id\"\n[replay]\nguard = \"off\"\n";
+    fs::write(&file, provider).unwrap();
+    let encode = |bytes: &[u8]| data_encoding::BASE64URL_NOPAD.encode(bytes);
+    let signed = [r#"{"alg":"HS256"}"#, r#"{"email":"me@example.org"}"#];
+    let signed = signed.map(|part| encode(part.as_bytes())).join(".");
+    let token = format!("{signed}.{}", encode(&hmac(SECRET, signed.as_bytes())));
+    let (header, secret) = (format!("Authorization: Bearer {token}"), literal());
+    let args = ["--secret", &secret, "--header", &header];
+    for (sender, code) in
+        [(&["--sender", "me@example.org"][..], 0), (&["--sender", "me"], 1), (&[], 1)]
+    {
+        let (found, out, err) = verify(file.to_str().unwrap(), &[&args, sender].concat(), &body());
+        assert_eq!(found, code, "{out}{err}");
+        assert!(code == 0 || out.contains("\"bad_claim\"") && !err.contains(&token), "{out}{err}");
+    }
+}

@@ -12,6 +12,7 @@ use hooklatch::limits::Limits;
 use hooklatch::model::Timestamp;
 use hooklatch::pattern::Pattern;
 use hooklatch::provider::Scheme;
+use hooklatch::registration::Registrations;
 use hooklatch::routing::{Route, Routes};
 use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, Settings, Store};
 use hooklatch::traffic::Traffic;
@@ -26,6 +27,9 @@ pub(crate) const START: Timestamp = Timestamp(1_767_225_600_000);
 /// The largest body that GitHub sends.
 pub(crate) const GITHUB_BYTES: u64 = 25 * 1024 * 1024;
 
+/// The verify token of every source that has one.
+pub(crate) const VERIFY_TOKEN: &str = "not a token: made for tests";
+
 const SECRET: &str = "not a secret: made for tests";
 
 /// A server with the sources `/github`, `/stripe` and `/none`; each has the handler `all` for every type.
@@ -37,6 +41,7 @@ pub(crate) struct Front {
     /// A second handle of the listening socket, as systemd keeps one over a restart.
     pub(crate) listener: TcpListener,
     pub(crate) limits: Limits,
+    pub(crate) registrations: Registrations,
     _dir: tempfile::TempDir,
 }
 
@@ -56,7 +61,17 @@ impl Front {
         let store = Store::open(&settings, clock.clone()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut front = Front { server: None, store, clock, address, listener, limits, _dir: dir };
+        let registrations = Registrations::default();
+        let mut front = Front {
+            server: None,
+            store,
+            clock,
+            address,
+            listener,
+            limits,
+            registrations,
+            _dir: dir,
+        };
         front.serve();
         front
     }
@@ -73,6 +88,7 @@ impl Front {
             Sources::new(sources, Vec::new()),
             self.store.intake.clone(),
             Traffic::default(),
+            self.registrations.clone(),
             self.clock.clone(),
             self.limits.clone(),
         );
@@ -82,6 +98,18 @@ impl Front {
     /// Reloads with only the source `/github`, for this handler.
     pub(crate) fn reload(&self, handler: &str) {
         let sources = [source("github", handler, GITHUB_BYTES, &self.limits)];
+        self.server.as_ref().unwrap().reload(Sources::new(sources, Vec::new()), &self.limits);
+    }
+
+    /// Reloads with these providers' sources, each at `/NAME` with the verify token [`VERIFY_TOKEN`].
+    pub(crate) fn reload_with(&self, providers: &[&str], change: impl Fn(&mut Source)) {
+        let sources = providers.iter().map(|provider| {
+            let mut source = source(provider, "all", 64 * 1024, &self.limits);
+            let token = source.scheme.wants_verify_token();
+            source.verify_token = token.then(|| verify::verify_token("literal:test", VERIFY_TOKEN));
+            change(&mut source);
+            source
+        });
         self.server.as_ref().unwrap().reload(Sources::new(sources, Vec::new()), &self.limits);
     }
 
@@ -130,6 +158,8 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
         path: format!("/{provider}"),
         scheme: Arc::new(scheme),
         keys,
+        verify_token: None,
+        methods: vec!["POST"],
         public_url: None,
         body_limit_bytes,
         accept_wait: Duration::from_millis(limits.accept_wait_millis),
@@ -145,7 +175,7 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
     }
 }
 
-fn hmac(content: &[u8]) -> String {
+pub(crate) fn hmac(content: &[u8]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
     mac.update(content);
     data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())

@@ -102,7 +102,7 @@ function netlify() {
     ["reject", "twice", "A claim that comes twice.", own(HS256, twice)],
     ["reject", "base64", "The digest in another encoding.", own(HS256, { ...claims, sha256: digest(body, "base64") })],
     ["reject", "four-parts", "Four parts.", delivery(token(HS256, claims, hmac(secret)) + ".AA")],
-    ["reject", "expired", "A token that has expired, although this provider's have no time.", own(HS256, { ...claims, exp: NOW - 60 })],
+    ["reject", "expired", "A token that has expired, although this provider's have no time.", own(HS256, { ...claims, exp: NOW - 600 })],
   ]);
 }
 

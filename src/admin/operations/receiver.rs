@@ -1,6 +1,7 @@
 //! The receiver and the store as a whole: who answers, status, listeners, signatures, secrets, reload.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +106,33 @@ operation! {
         let why = "no receiver runs: it reads the configuration when it starts";
         reload::ask(&context.receiver(why)?.reloads).await
     }
+}
+
+operation! {
+    /// Open the registration of a source whose provider sends the secret, and wait for it. It closes when no call has
+    /// waited for two seconds.
+    Post "/v1/sources/{source}/secret" Changes;
+    AwaitSecret {
+        /// The source.
+        source: Name,
+        /// How long to wait; ten seconds at most.
+        wait_millis: u64,
+    } -> AwaitedSecret,
+    |request, context| {
+        let wait = Duration::from_millis(request.wait_millis).min(REGISTRATION_WAIT);
+        let secret = context.receiver(ONLY_A_RECEIVER)?.await_secret(&request.source, wait).await;
+        Ok(AwaitedSecret { secret: secret.map(|text| text.to_string()) })
+    }
+}
+
+/// How long one call waits.
+const REGISTRATION_WAIT: Duration = Duration::from_secs(10);
+
+/// What the provider has sent.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct AwaitedSecret {
+    /// None if nothing came in time.
+    pub secret: Option<String>,
 }
 
 /// A list in one parameter of a query.

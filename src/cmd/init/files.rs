@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 #[derive(Default)]
 pub(super) struct Made {
     files: Vec<PathBuf>,
-    secret: Option<Secret>,
+    secrets: Vec<Secret>,
 }
 
 /// A secret's file and folder by their descriptors: once the folder belongs to another user, that user
@@ -57,29 +57,33 @@ impl Made {
             let mut file = File::from(openat(&folder, name, new, Mode::RUSR | Mode::WUSR)?);
             self.files.push(path.to_owned());
             let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-            self.secret = Some(Secret { path: path.to_owned(), file, folder, is_new });
+            self.secrets.push(Secret { path: path.to_owned(), file, folder, is_new });
             written
         })();
         made.map_err(|error| failed(path, &error))
     }
 
-    /// If run as root, gives the secret, and a folder that `init` made, to the owner of the store: only the
-    /// receiver must be able to read it. In another user's folder the file stays root's.
+    /// If run as root, gives the secrets, and a folder that `init` made, to the owner of the store: only the
+    /// receiver must be able to read them. In another user's folder a file stays root's.
     pub(super) fn give(&self, store: &Path) -> Result<(), Failure> {
-        let (Some(secret), true) = (&self.secret, geteuid().is_root()) else { return Ok(()) };
+        if self.secrets.is_empty() || !geteuid().is_root() {
+            return Ok(());
+        }
         let Some((uid, gid)) = owner::of(store)? else { return Ok(()) };
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
-        let Secret { path, file, folder, is_new } = secret;
-        let given = (|| {
-            if *is_new {
-                fchown(folder, Some(uid), Some(gid))?;
-            }
-            match folder.metadata()?.uid() == uid {
-                true => fchown(file, Some(uid), Some(gid)),
-                false => Ok(()),
-            }
-        })();
-        given.map_err(|error| failed(path, &error))
+        for Secret { path, file, folder, is_new } in &self.secrets {
+            let given = (|| {
+                if *is_new {
+                    fchown(folder, Some(uid), Some(gid))?;
+                }
+                match folder.metadata()?.uid() == uid {
+                    true => fchown(file, Some(uid), Some(gid)),
+                    false => Ok(()),
+                }
+            })();
+            given.map_err(|error| failed(path, &error))?;
+        }
+        Ok(())
     }
 
     /// Makes a folder if it does not exist. An empty folder that a failure leaves behind does no harm.
@@ -101,8 +105,9 @@ impl Drop for Made {
     fn drop(&mut self) {
         for path in self.files.drain(..).rev() {
             // An error here is ignored: the failure that led here is reported.
-            let _ = match (&self.secret, path.file_name()) {
-                (Some(secret), Some(name)) if secret.path == path => {
+            let secret = self.secrets.iter().find(|secret| secret.path == path);
+            let _ = match (secret, path.file_name()) {
+                (Some(secret), Some(name)) => {
                     unlinkat(&secret.folder, name, AtFlags::empty()).map_err(Into::into)
                 }
                 _ => fs::remove_file(path),

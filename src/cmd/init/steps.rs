@@ -10,12 +10,18 @@ use crate::provider::Scheme;
 use super::super::output::{self, escape};
 
 /// The fields of the provider's page, with name and value. `secret` is `None` for an unsigned provider.
-pub(crate) fn fields(scheme: &Scheme, url: &str, secret: Option<&str>) -> Vec<(String, String)> {
+pub(crate) fn fields(
+    scheme: &Scheme,
+    url: &str,
+    secret: Option<&str>,
+    verify_token: &str,
+) -> Vec<(String, String)> {
     let fields = scheme.setup().fields.iter();
     let mut fields: Vec<(String, String)> = fields
         .filter_map(|field| field.split_once(": "))
         .map(|(name, value)| {
             let value = value.replace("{url}", url).replace("{secret}", secret.unwrap_or_default());
+            let value = value.replace("{verify_token}", verify_token);
             (name.to_owned(), value)
         })
         .collect();

@@ -41,6 +41,9 @@ reply = \"handler\"
 certificate_header = \"X-Client-Cert\"   # has the certificate's name
 ";
 
+/// Behind the source's name: the name of the file with its `verify_token`.
+pub(super) const VERIFY: &str = ".verify";
+
 /// The stanza of one source, with a handler commented out. `reference` followed by the source's name is
 /// the reference to its secret.
 pub(crate) fn stanza(
@@ -61,6 +64,10 @@ pub(crate) fn stanza(
         let reference = quoted(&format!("{reference}{source}"));
         let comment = "# Several are good at once, while one is being rotated.";
         table.push_str(&format!("{comment}\nsecrets = [{reference}]\n"));
+    }
+    if scheme.wants_verify_token() {
+        let reference = quoted(&format!("{reference}{source}{VERIFY}"));
+        table.push_str(&format!("verify_token = {reference}\n"));
     }
     if provider == "github" {
         table.push_str(REDELIVER);

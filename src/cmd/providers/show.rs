@@ -31,7 +31,12 @@ pub(super) fn run(args: &ProvidersShow) -> Result<Exit, Failure> {
     };
     let secret_file = Path::new("secrets").join(name.as_str());
     let secret = (!scheme.is_unsigned()).then(|| format!("the line in {}", secret_file.display()));
-    let fields = steps::fields(&scheme, &http::public_url(base, &path, None), secret.as_deref());
+    let fields = steps::fields(
+        &scheme,
+        &http::public_url(base, &path, None),
+        secret.as_deref(),
+        "the text of verify_token",
+    );
     let public_url = scheme.signs_url().then_some(base);
     let stanza = stanza(name, &scheme, &path, public_url, reference(main));
     let sentences = worth::sentences(&scheme, keep_ids(main));

@@ -162,6 +162,9 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
     if args.forge && scheme.is_unsigned() {
         return Err(wrong(format!("provider {} signs nothing to forge", scheme.name())));
     }
+    if scheme.has_public_key() {
+        return Err(wrong(verify::only_provider_signs(scheme)));
+    }
     let at = match (args.stale, scheme.tolerance()) {
         (false, _) => now,
         (true, Some(tolerance)) => now.before(tolerance + STALE_BY),

@@ -185,7 +185,13 @@ fn source(line: &SourceLine, screen: &Screen) -> Vec<String> {
     if line.served {
         let (new, repeated, refused) = (line.accepted, line.duplicates, line.refused);
         let [new, repeated, refused] = [new, repeated, refused].map(thousands);
-        lines.push(format!("since the start {new} new, {repeated} duplicate, {refused} refused"));
+        let challenges = match line.handshakes {
+            0 => String::new(),
+            many => format!(", {} answered", count(many, "challenge")),
+        };
+        lines.push(format!(
+            "since the start {new} new, {repeated} duplicate, {refused} refused{challenges}"
+        ));
     }
     if line.too_large > 0 {
         let (bodies, source) = (thousands(line.too_large), &line.source);

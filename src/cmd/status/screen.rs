@@ -90,6 +90,8 @@ pub(super) struct SourceLine {
     pub(super) accepted: u64,
     pub(super) duplicates: u64,
     pub(super) refused: u64,
+    /// Challenges that were answered.
+    pub(super) handshakes: u64,
     /// Refused deliveries since the last good one.
     pub(super) refused_in_a_row: u64,
     /// Refused deliveries whose body was larger than `max_body`.
@@ -255,7 +257,7 @@ impl Findings<'_> {
         }
         for source in &receiver.without_secret {
             let sentence =
-                format!("the secret of source {source} is empty: its deliveries are answered 401");
+                format!("source {source} has no secret: its deliveries are answered 401");
             self.problem(sentence, "config check");
         }
     }
@@ -348,6 +350,7 @@ fn sources(
             accepted: seen.accepted,
             duplicates: seen.duplicates,
             refused: seen.refused,
+            handshakes: seen.handshakes,
             refused_in_a_row: seen.refused_in_a_row,
             too_large: seen.too_large,
             quarantined: word.map_or(0, |word| word.quarantined),

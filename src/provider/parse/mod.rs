@@ -4,6 +4,7 @@
 //! sound: the timestamp and the template's parts exist, a timestamp that is checked is also signed,
 //! and the file says what a replay means if the signature does not cover the id.
 
+mod handshake;
 mod proof;
 mod values;
 
@@ -70,12 +71,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let delivery =
         inherits("delivery").map_or_else(|| delivery(root), |like| like.delivery.clone());
     let setup = inherits("setup").map_or_else(|| setup::read(root), |like| like.setup.clone());
-    if root.has("handshake") {
-        root.problem(Fault::new(
-            "[handshake] is reserved: challenges are not answered yet",
-            "leave it out and confirm the endpoint at the provider by hand",
-        ));
-    }
+    let handshakes = handshake::read(root, like.as_ref());
     let scheme = Scheme {
         name: name?,
         signature: signature?,
@@ -86,6 +82,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         guard,
         flag_types,
         delivery,
+        handshakes,
         title,
         docs,
         facts,
@@ -94,6 +91,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         samples: like.as_ref().map_or("", |like| like.samples),
     };
     check_consistency(root, &scheme);
+    handshake::check_scheme(root, &scheme);
     Some(scheme)
 }
 

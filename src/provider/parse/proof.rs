@@ -153,14 +153,9 @@ fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> 
 }
 
 fn jwt(section: &Section<'_>) -> Option<Proof> {
-    const KNOWN: [(&str, JwtAlgorithm); 3] = [
-        ("HS256", JwtAlgorithm::Hs256),
-        ("RS256", JwtAlgorithm::Rs256),
-        ("ES256", JwtAlgorithm::Es256),
-    ];
     let known = |text: &String| {
-        let found = KNOWN.iter().find(|(name, _)| name == text).map(|(_, algorithm)| *algorithm);
-        found.ok_or_else(|| format!("must be some of HS256, RS256, ES256, not '{text}'"))
+        let wrong = || format!("must be some of HS256, RS256, ES256, not '{text}'");
+        JwtAlgorithm::named(text).ok_or_else(wrong)
     };
     let algorithms = parsed(section, section.required::<Vec<String>>("jwt"), |texts| {
         let all = texts.iter().map(known).collect::<Result<Vec<_>, _>>()?;
