@@ -11,7 +11,7 @@ const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
 /// The reasons for which a genuinely signed request may be refused: it is ambiguous, lacks a part, or states
 /// another time.
-const HONEST: [&str; 9] = [
+const HONEST: [&str; 12] = [
     "repeated_header",
     "ambiguous_part",
     "missing_part",
@@ -19,7 +19,7 @@ const HONEST: [&str; 9] = [
     "bad_timestamp",
     "stale_timestamp",
     "future_timestamp",
-    "missing_id",
+    "missing_id", "missing_events", "missing_type", "too_many_events",
     "bad_id",
 ];
 

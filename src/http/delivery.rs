@@ -76,7 +76,8 @@ impl Delivery {
         let mut headers = headers(&head.headers, |name| needs(name) || names_the_caller(name));
         let scheme = &served.source.scheme;
         verify::add_parameters(scheme, head.uri.query().unwrap_or_default(), &mut headers);
-        let reads_query = reply.is_some() || scheme.signs_url();
+        let challenged = scheme.challenge_methods().next().is_some();
+        let reads_query = reply.is_some() || scheme.signs_url() || challenged;
         let target = match reads_query && !scheme.has_parameters() {
             true => head.uri.to_string(),
             false => head.uri.path().to_owned(),

@@ -145,8 +145,13 @@ pub fn judge(
     own_id: Option<&str>,
 ) -> Result<Genuine, Rejection> {
     let presented = signature::present(scheme, request.headers)?;
+    let key_url = key_url(scheme, &request);
     let secret = signature::matching(scheme, keys, &request, &presented, now)
-        .map_err(|rejection| naming_key(scheme, &request, rejection))?;
+        .map_err(|rejection| naming_key(key_url.as_ref(), rejection))?;
+    if key_url.is_some_and(|url| url.is_err()) {
+        let detail = "the key's URL is not by https at a host of the provider's file";
+        return Err(Rejection::unproven("bad_signature", detail));
+    }
     let found = extract::Facts::read(scheme, &request.body);
     stamp::check(scheme, presented.stamp, &found, now)?;
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
@@ -183,22 +188,25 @@ pub fn judge(
 /// What a rejection's detail has before the URL at which the key of the request is published.
 pub const KEY_AT: &str = "; its key is at ";
 
-/// The rejection with the URL of the request's key, if it may be fetched from there. The request chose the URL, so it
-/// is not proven either.
-fn naming_key(scheme: &Scheme, request: &Request<'_>, rejection: Rejection) -> Rejection {
-    let named = scheme.published_keys().and_then(|keys| {
-        let url = match &keys.url {
-            KeyUrl::Fixed(url) => Some(url.clone()),
-            KeyUrl::In(place @ Place::Json(_)) => {
-                extract::Facts::read(scheme, &request.body).at(place).ok().flatten()
-            }
-            KeyUrl::In(place) => place.header().and_then(|name| header(request.headers, name)),
-        };
-        url.filter(|url| keys.allows(url))
-    });
-    match named {
-        Some(url) => Rejection { detail: rejection.detail + KEY_AT + &url, ..rejection },
-        None => rejection,
+/// The URL at which the request's key is published; an `Err` if no key may be fetched from there. The request chose it,
+/// so it proves nothing.
+fn key_url(scheme: &Scheme, request: &Request<'_>) -> Option<Result<String, ()>> {
+    let keys = scheme.published_keys()?;
+    let url = match &keys.url {
+        KeyUrl::Fixed(url) => url.clone(),
+        KeyUrl::In(place @ Place::Json(_)) => {
+            extract::Facts::read(scheme, &request.body).at(place).ok()??
+        }
+        KeyUrl::In(place) => header(request.headers, place.header()?)?,
+    };
+    Some(if keys.allows(&url) { Ok(url) } else { Err(()) })
+}
+
+/// The rejection with the URL of the request's key.
+fn naming_key(url: Option<&Result<String, ()>>, rejection: Rejection) -> Rejection {
+    match url {
+        Some(Ok(url)) => Rejection { detail: rejection.detail + KEY_AT + url, ..rejection },
+        _ => rejection,
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     may_be_challenge, signature, verify_token,
 };
 use crate::model::{Answer, Headers, Timestamp};
+use crate::payload::walk::walk;
 use crate::provider::place::Place;
 use crate::provider::template::Part;
 use crate::provider::{Scheme, StampPlace};
@@ -204,6 +205,8 @@ impl Vector {
                 let wanted = self.expect_response.as_ref().is_none_or(|own| own.status == status);
                 return (!wanted).then(|| format!("refused with {status}"));
             }
+            // A subscription to confirm is an event, which a person answers.
+            (Err(200), Expect::Accept) if self.expect_response.is_none() => return None,
             (Err(status), Expect::Accept) => return Some(format!("refused with {status}")),
             (Ok(_), Expect::Reject) => return Some("answered, but must be refused".to_owned()),
             (Ok(answer), Expect::Accept) => answer,
@@ -353,6 +356,23 @@ impl Vector {
                 request.url = Some(altered(request.url.as_deref()?, at));
                 Some(())
             });
+        }
+        let field = signature.field.iter();
+        for pointer in signed.pointers().chain(field) {
+            let mut range = 0..0;
+            walk(&self.body, std::iter::once((0, pointer)), |_, raw| {
+                let begin = raw.map_or(0, |raw| raw.as_ptr().addr() - self.body.as_ptr().addr());
+                range = begin..begin + raw.map_or(0, str::len);
+            });
+            for at in range {
+                change("signed byte of the body", at, &|request| {
+                    let mut body = request.body.to_vec();
+                    let byte = body.get_mut(at).filter(|byte| byte.is_ascii_alphanumeric())?;
+                    *byte = if *byte == b'0' { b'1' } else { b'0' };
+                    request.body = body.into();
+                    Some(())
+                });
+            }
         }
         if !(signed.has(&Part::Body) || signed.has(&Part::Crc32)) {
             return found;
