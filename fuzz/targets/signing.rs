@@ -19,7 +19,10 @@ const HONEST: [&str; 12] = [
     "bad_timestamp",
     "stale_timestamp",
     "future_timestamp",
-    "missing_id", "missing_events", "missing_type", "too_many_events",
+    "missing_id",
+    "missing_events",
+    "missing_type",
+    "too_many_events",
     "bad_id",
 ];
 

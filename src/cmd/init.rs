@@ -257,8 +257,8 @@ impl Endpoint<'_> {
         if self.scheme.published_keys().is_some() {
             next.push(format!("hooklatch keys {source}{config}"));
         }
-        // `send` has neither a client certificate nor a provider's private key.
-        if !self.scheme.wants_certificates() && !self.scheme.has_public_key() {
+        // `send` has no client certificate.
+        if !self.scheme.wants_certificates() && !self.scheme.only_provider_signs() {
             next.push(format!("hooklatch send {source} {kind}{config}"));
         }
         next

@@ -298,6 +298,11 @@ impl Scheme {
         }
     }
 
+    /// Whether a test delivery cannot be signed here: the private key is the provider's, or the body has the signature.
+    pub fn only_provider_signs(&self) -> bool {
+        self.has_public_key() || self.signature.as_ref().is_some_and(|own| own.field.is_some())
+    }
+
     /// What the operator gets from the provider.
     pub fn secret_word(&self) -> &'static str {
         if self.has_public_key() { "public key" } else { "secret" }

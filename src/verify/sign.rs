@@ -193,6 +193,15 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
                 .to_owned(),
         ));
     }
+    if scheme.only_provider_signs() {
+        return Err((
+            format!(
+                "the signature of provider '{provider}' is in the body, which is sent on as it came"
+            ),
+            "write sign = false, and let the endpoint check the provider's own signature"
+                .to_owned(),
+        ));
+    }
     if matches!(&scheme.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
         return Err((
             format!(

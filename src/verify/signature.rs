@@ -72,7 +72,10 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
             {
                 return Err(wrong("it is of another kind".to_owned()));
             }
-            Ok(certified.first().map(|key| key.bytes.clone()).unwrap_or_default())
+            match &certified[..] {
+                [_, _, ..] => Ok(text.as_bytes().to_vec()),
+                _ => Ok(certified.pop().map(|only| only.bytes).unwrap_or_default()),
+            }
         }
     };
     let bytes = bytes.map_err(|form| {
@@ -82,9 +85,10 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         return Err(format!("{reference}: the {word} is empty"));
     }
     let public = match &signature.proof {
-        Proof::Signed { algorithm, .. } => {
-            public::check(*algorithm, &bytes).map(|()| certified).map_err(wrong)?
-        }
+        Proof::Signed { algorithm, .. } => match certified.is_empty() {
+            true => public::check(*algorithm, &bytes).map(|()| certified).map_err(wrong)?,
+            false => certified,
+        },
         Proof::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
         Proof::Token => Vec::new(),
     };

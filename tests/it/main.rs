@@ -28,6 +28,7 @@ mod fixed_limits;
 mod follow;
 mod inherited;
 mod init;
+mod keys;
 mod layers;
 mod listing;
 mod lists;

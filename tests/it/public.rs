@@ -15,7 +15,7 @@ use crate::operator::text;
 use crate::support::Site;
 
 /// A new certificate authority (PEM), and a server configuration with its certificate for `localhost`.
-fn authority() -> (String, Arc<ServerConfig>) {
+pub(crate) fn authority() -> (String, Arc<ServerConfig>) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();

@@ -1,0 +1,173 @@
+//! Published keys and subscriptions, with a key server over TLS on loopback, in the form of Amazon SNS; but with an
+//! elliptic curve, because `ring` makes no RSA keys.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use data_encoding::BASE64;
+use rcgen::{CertificateParams, KeyPair};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use serde_json::{Value, json};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::operator::text;
+use crate::public::authority;
+use crate::support::{Receiver, Site, post};
+
+/// A pair that signs, and the certificate that is published.
+fn signer() -> (EcdsaKeyPair, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap();
+    let random = SystemRandom::new();
+    let der = key.serialize_der();
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &der, &random).unwrap();
+    (pair, certificate.pem())
+}
+
+/// Starts a server that answers each GET with `page`, and notes the paths.
+fn server(config: Arc<ServerConfig>, page: String) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let paths = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut client = BufReader::new(StreamOwned::new(session, stream));
+            let mut lines = Vec::new();
+            while !lines.last().is_some_and(|line: &String| line.trim().is_empty()) {
+                let mut line = String::new();
+                if client.read_line(&mut line).unwrap_or(0) == 0 {
+                    break;
+                }
+                lines.push(line);
+            }
+            let Some(first) = lines.first() else { continue };
+            paths.lock().unwrap().push(first.split(' ').nth(1).unwrap().to_owned());
+            let client = client.get_mut();
+            let length = page.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{page}");
+            client.write_all(answer.as_bytes()).unwrap();
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+        }
+    });
+    (port, asked)
+}
+
+/// A notification as SNS signs it.
+fn notification(key: &EcdsaKeyPair, kind: &str, url: &str, subscribe: &str) -> Vec<u8> {
+    let now = jiff::Timestamp::now().to_string();
+    let mut lines = vec![("Message", "hello\nworld"), ("MessageId", "m-1")];
+    if kind != "Notification" {
+        lines.push(("SubscribeURL", subscribe));
+    }
+    lines.extend([("Timestamp", now.as_str()), ("TopicArn", "arn:x"), ("Type", kind)]);
+    let signed: String = lines.iter().map(|(name, value)| format!("{name}\n{value}\n")).collect();
+    let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    let mut body: serde_json::Map<String, Value> =
+        lines.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    body.insert("SigningCertURL".to_owned(), json!(url));
+    body.insert("Signature".to_owned(), json!(BASE64.encode(signature.as_ref())));
+    Value::Object(body).to_string().into_bytes()
+}
+
+struct Sns {
+    site: Site,
+    receiver: Receiver,
+    key: EcdsaKeyPair,
+    port: u16,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Sns {
+    fn new() -> Self {
+        let site = Site::new(
+            "[sources.alerts]\nprovider = \"own-sns\"\npath = \"/alerts\"\nsecrets = [\"file:keys/alerts\"]\n\
+             [handlers.note]\nsource = \"alerts\"\nevents = [\"Notification\"]\ncommand = [\"./note\"]\n",
+        );
+        site.script("note", "cat >> \"$SITE/notes\"");
+        let (root, config) = authority();
+        fs::write(site.path("root.pem"), root).unwrap();
+        let (key, certificate) = signer();
+        let (port, asked) = server(config, certificate);
+        let own = format!(
+            "name = \"own-sns\"\nlike = \"aws-sns\"\n[signature]\nalgorithm = \"ecdsa-p256\"\nfield = \"json:/Signature\"\n\
+             encoding = \"base64\"\nsigned = \"{{lines:Message,MessageId,SubscribeURL,Subject,Timestamp,Token,TopicArn,Type}}\"\n[keys]\nurl = \"json:/SigningCertURL\"\nhosts = [\"localhost:{port}\"]\n\
+             confirm_type = \"SubscriptionConfirmation\"\nconfirm_url = \"json:/SubscribeURL\"\n"
+        );
+        fs::create_dir(site.path("providers")).unwrap();
+        fs::create_dir(site.path("keys")).unwrap();
+        fs::write(site.path("providers/own-sns.toml"), own).unwrap();
+        fs::write(site.path("keys/alerts"), "").unwrap();
+        let receiver = site.start();
+        Sns { site, receiver, key, port, asked }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.port)
+    }
+
+    fn deliver(&self, kind: &str, url: &str) -> u16 {
+        let body = notification(&self.key, kind, url, &self.url("/confirm?Token=t"));
+        post(self.receiver.address, "/alerts", "Content-Type: text/plain\r\n", &body).0
+    }
+
+    fn run(&self, args: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.site.command(args);
+        let output = command.env("SSL_CERT_FILE", self.site.path("root.pem")).output().unwrap();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+}
+
+#[test]
+fn a_delivery_waits_in_the_quarantine_until_an_operator_fetches_its_key() {
+    let sns = Sns::new();
+    // Nothing is fetched by the receiver, and nothing from a foreign host by anyone.
+    assert_eq!(sns.deliver("Notification", "https://evil.example/a.pem"), 401);
+    let (code, said) = sns.run(&["keys", "alerts"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("no delivery names a key that may be fetched"), "{said}");
+    assert_eq!(sns.deliver("Notification", &sns.url("/a.pem")), 401);
+    assert_eq!(*sns.asked.lock().unwrap(), Vec::<String>::new());
+
+    let (code, said) = sns.run(&["keys", "alerts"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("written and loaded; then: hooklatch quarantine accept"), "{said}");
+    assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem"]);
+    let kept = fs::read_to_string(sns.site.path("keys/alerts")).unwrap();
+    assert!(kept.starts_with("-----BEGIN CERTIFICATE-----\n"), "{kept}");
+    let judged = sns.site.json(&["quarantine", "accept", "--yes"]);
+    assert_eq!(judged["sources"]["alerts"]["accepted"], 1, "{judged}");
+    assert_eq!(sns.deliver("Notification", &sns.url("/a.pem")), 200);
+    assert_eq!(sns.deliver("Notification", "https://evil.example/a.pem"), 401);
+    assert_eq!(sns.deliver("Notification", &sns.url("/a.pem").replace("https", "http")), 401);
+    let (_, said) = sns.run(&["keys", "alerts"]);
+    assert!(said.contains("nothing new"), "{said}");
+}
+
+#[test]
+fn a_person_confirms_a_subscription_at_a_host_of_the_provider_alone() {
+    let sns = Sns::new();
+    let (code, said) = sns.run(&["confirm", "alerts", "--yes"]);
+    assert_eq!(code, Some(66), "{said}");
+    let (code, said) = sns.run(&["keys", "alerts", "--url", &sns.url("/a.pem")]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = sns.run(&["keys", "alerts", "--url", "https://evil.example/a.pem"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(sns.deliver("SubscriptionConfirmation", &sns.url("/a.pem")), 200);
+    assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem"], "the receiver follows nothing");
+    let (code, said) = sns.run(&["confirm", "alerts"]);
+    assert_eq!(code, Some(2), "nobody can answer: {said}");
+    let (code, said) = sns.run(&["confirm", "alerts", "--yes"]);
+    assert_eq!((code, said.as_str()), (Some(0), "confirmed, by event m-1\n"));
+    assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem", "/confirm?Token=t"]);
+    // A source whose provider publishes nothing.
+    assert_eq!(sns.run(&["keys", "github"]).0, Some(2));
+    assert_eq!(sns.run(&["confirm", "github"]).0, Some(2));
+    assert_eq!(sns.run(&["keys", "nobody"]).0, Some(66));
+}
