@@ -64,6 +64,12 @@ pub fn sign(
     if let (Some(StampPlace::Header(name)), Some(time)) = (place, &time) {
         headers.push(name.as_str(), time.as_str());
     }
+    // A header that only makes the signature another one each time, such as a nonce.
+    for name in scheme.template().into_iter().flat_map(Template::headers) {
+        if headers.all(name).next().is_none() && !draft.id.is_empty() {
+            headers.push(name, draft.id);
+        }
+    }
     let Some(signed_by) = &scheme.signature else { return Ok(headers) };
     if scheme.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
         return Err(only_provider_signs(scheme));
@@ -191,6 +197,12 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
             format!("only provider '{provider}' has the private key that signs its requests"),
             "write sign = false, and let the endpoint check the provider's own signature"
                 .to_owned(),
+        ));
+    }
+    if scheme.has_parameters() {
+        return Err((
+            format!("provider '{provider}' sends its token in the URL"),
+            "write sign = false, and the endpoint's own token into its URL".to_owned(),
         ));
     }
     if scheme.only_provider_signs() {

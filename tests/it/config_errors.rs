@@ -59,7 +59,7 @@ fn prepare(case: &str, folder: &Path) {
                 fs::write(folder.join(format!("conf.d/{nth}.toml")), "# nothing\n").unwrap();
             }
         }
-        "secret-too-large" => fs::write(folder.join("secret"), vec![b'x'; 4097]).unwrap(),
+        "secret-too-large" => fs::write(folder.join("secret"), vec![b'x'; 32 * 1024 + 1]).unwrap(),
         "secret-permissions" => {
             for (file, mode) in [("all", 0o644), ("writable", 0o620), ("own", 0o600)] {
                 let path = folder.join(file);

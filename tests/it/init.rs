@@ -146,7 +146,7 @@ fn built_in_and_custom_providers_can_be_set_up() {
         let public = Scheme::embedded(provider).is_some_and(|scheme| scheme.has_public_key());
         if !public && secret.exists() && fs::read(&secret).unwrap().is_empty() {
             let text = match provider {
-                "adyen-platform" => "00ff17".to_owned(),
+                "adyen" | "adyen-platform" => "00ff17".to_owned(),
                 "airtable" | "teams-outgoing" => "AAECAwQF".to_owned(),
                 _ => "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX".to_owned(),
             };

@@ -146,7 +146,7 @@ fn a_delivery_waits_in_the_quarantine_until_an_operator_fetches_its_key() {
     assert_eq!(sns.deliver("Notification", &sns.url("/a.pem")), 200);
     assert_eq!(sns.deliver("Notification", "https://evil.example/a.pem"), 401);
     assert_eq!(sns.deliver("Notification", &sns.url("/a.pem").replace("https", "http")), 401);
-    let (_, said) = sns.run(&["keys", "alerts"]);
+    let (_, said) = sns.run(&["keys", "alerts", "--url", &sns.url("/a.pem")]);
     assert!(said.contains("nothing new"), "{said}");
 }
 

@@ -29,7 +29,9 @@ pub(super) fn run(args: &ProvidersShow) -> Result<Exit, Failure> {
         true => "http://ADDRESS:PORT",
         false => "https://YOUR-HOST",
     };
-    let secret_file = Path::new("secrets").join(name.as_str());
+    let in_public = scheme.published_keys().is_some();
+    let folder = if in_public { "keys" } else { "secrets" };
+    let secret_file = Path::new(folder).join(name.as_str());
     let secret = (!scheme.is_unsigned()).then(|| format!("the line in {}", secret_file.display()));
     let fields = steps::fields(
         &scheme,
@@ -38,7 +40,8 @@ pub(super) fn run(args: &ProvidersShow) -> Result<Exit, Failure> {
         "the text of verify_token",
     );
     let public_url = scheme.signs_url().then_some(base);
-    let stanza = stanza(name, &scheme, &path, public_url, reference(main));
+    let reference = if in_public { "file:keys/" } else { reference(main) };
+    let stanza = stanza(name, &scheme, &path, public_url, reference);
     let sentences = worth::sentences(&scheme, keep_ids(main));
     let report = json!({
         "provider": list::facts(&scheme, own),

@@ -15,8 +15,17 @@ const EVENT: &str = "evt_1DemoPaid00000001";
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
 
 /// Commands that run until a signal, for a long time, or without a receiver: other tests run them.
-const RUN_ELSEWHERE: &[&str] =
-    &["serve", "runner", "demo", "drill", "events --follow", "register", "restore"];
+const RUN_ELSEWHERE: &[&str] = &[
+    "serve",
+    "runner",
+    "demo",
+    "drill",
+    "events --follow",
+    "register",
+    "restore",
+    "keys",
+    "confirm",
+];
 
 /// The answer file of `resolve --answer`.
 const ANSWER: &str = "answer.txt";
