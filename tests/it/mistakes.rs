@@ -135,7 +135,7 @@ fn a_source_with_an_empty_secret_does_not_stop_other_sources() {
     assert_eq!(receiver.stripe(&stripe_event("evt_1", "paid", ""), 0).0, 200);
     let status = site.run(&["status"]);
     assert_eq!(status.status.code(), Some(1), "{}", text(&status.stdout));
-    assert!(text(&status.stdout).contains("the secret of source shop is empty"));
+    assert!(text(&status.stdout).contains("source shop has no secret"));
 
     // After the secret is filled in and reloaded, the refused deliveries can be accepted.
     fs::write(site.path("shop"), crate::support::SECRET).unwrap();

@@ -43,7 +43,7 @@ fn once_open(mut ask: impl FnMut() -> u16) -> u16 {
 }
 
 fn event(receiver: &Receiver, secret: &str) -> u16 {
-    let body = br#"{"events":[{"action":"changed"}]}"#;
+    let body = br#"{"events":[{"action":"changed","resource":{"resource_type":"task"}}]}"#;
     let signature = hex(&hmac(secret, body));
     let headers = format!("X-Hook-Signature: {signature}\r\n");
     post(receiver.address, "/hooks/asana", &headers, body).0

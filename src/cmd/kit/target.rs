@@ -28,9 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const GET_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An absolute `http` or `https` URL.
-pub(in crate::cmd) struct Target {
+pub(crate) struct Target {
     /// Whether it is a public URL, and not the receiver's address.
-    pub(in crate::cmd) is_public: bool,
+    pub(crate) is_public: bool,
     /// The value of the header `Host`.
     authority: String,
     host: String,
@@ -41,7 +41,7 @@ pub(in crate::cmd) struct Target {
 
 impl Target {
     /// Reads a URL. `path` replaces a missing path.
-    pub(in crate::cmd) fn parse(text: &str, path: &str, is_public: bool) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, path: &str, is_public: bool) -> Result<Self, String> {
         let wrong = || format!("'{text}' is not a URL such as https://hooks.example.org{path}");
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let tls = match uri.scheme_str() {
@@ -69,11 +69,7 @@ impl Target {
     }
 
     /// Posts `body` on a new connection. An `Err` says which step failed.
-    pub(in crate::cmd) async fn post(
-        &self,
-        headers: &Headers,
-        body: Bytes,
-    ) -> Result<Answer, String> {
+    pub(crate) async fn post(&self, headers: &Headers, body: Bytes) -> Result<Answer, String> {
         let post = self.try_post(headers, body);
         if !self.is_public {
             return post.await;
@@ -83,7 +79,7 @@ impl Target {
     }
 
     /// The body at the URL, of at most `most` bytes. A redirect is not followed.
-    pub(in crate::cmd) async fn get(&self, most: usize) -> Result<Bytes, String> {
+    pub(crate) async fn get(&self, most: usize) -> Result<Bytes, String> {
         let got = timeout(GET_PATIENCE, async {
             let answer = fetch(self.connect().await?, &self.authority, &self.path, most);
             answer.await.map_err(|error| format!("no answer: {error}"))
