@@ -64,7 +64,7 @@ pub(super) fn run(args: &cli::Keys) -> Result<Exit, Failure> {
     let mut new = old.clone();
     for url in &urls {
         new = merged(&new, &fetch(url)?);
-        let usable = verify::key(&endpoint.scheme, url, &new);
+        let usable = verify::key(endpoint.scheme, url, &new);
         usable.map_err(|why| Exit::Unavailable.failure(why))?;
     }
     let changed = new != old;

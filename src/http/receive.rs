@@ -177,8 +177,8 @@ impl Delivery {
         } else {
             check()
         };
-        let (mut accepts, decisions) = match verdict {
-            Ok(Genuine::Event(verified)) => verified,
+        let (mut accepts, decisions): (Vec<_>, Vec<_>) = match verdict {
+            Ok(Genuine::Event(events)) => events.into_iter().unzip(),
             Ok(Genuine::Challenge(answered)) => {
                 let bytes = evidence.len() as u64;
                 if !answered.signed && bytes > CHALLENGE_BYTES {

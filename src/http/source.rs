@@ -152,7 +152,7 @@ impl Source {
         request: verify::Request<'_>,
         received_at: Timestamp,
         own_id: Option<&str>,
-    ) -> Result<Genuine<(Vec<Accept>, Vec<Decisions>)>, verify::Rejection> {
+    ) -> Result<Genuine<Vec<(Accept, Decisions)>>, verify::Rejection> {
         let (scheme, keys) = (&self.scheme, &self.keys);
         let events = match verify::judge(scheme, keys, request, received_at, own_id)? {
             Genuine::Event(events) => events,
@@ -169,7 +169,7 @@ impl Source {
             let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
             (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
         };
-        Ok(Genuine::Event(events.into_iter().map(accept).unzip()))
+        Ok(Genuine::Event(events.into_iter().map(accept).collect()))
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

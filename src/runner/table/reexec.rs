@@ -47,7 +47,7 @@ impl Table {
         let living = Some(Living { cancellation: cancellation.clone(), child: Some(child) });
         let mut inner = self.lock();
         // A look that fails must not lose what the ledger knows of the process.
-        let known = || inner.attempts.get(&key).and_then(|old| old.entry.process.clone());
+        let known = || inner.attempts.get(&key).and_then(|old| old.entry.process);
         let process = seen.or_else(known);
         let entry = LedgerEntry::new(inner.incarnation, process);
         inner.attempts.insert(key, Attempt { entry, living });
