@@ -94,7 +94,7 @@ impl Intake {
                 accepted
             }
         };
-        crash::point("accept.commit.after");
+        is_committed();
         Ok(accepted)
     }
 
@@ -116,7 +116,7 @@ impl Intake {
             all.iter().map(|(prepared, stored)| prepared.store(tx, stored)).collect()
         };
         let accepted = self.engine.submit(Priority::Accept { bytes }, store).await?;
-        crash::point("accept.commit.after");
+        is_committed();
         Ok(accepted)
     }
 
@@ -128,6 +128,10 @@ impl Intake {
             Prepared { new, now, notices, secret_uses }
         }
     }
+}
+
+fn is_committed() {
+    crash::point("accept.commit.after");
 }
 
 /// An event that has the same id.
