@@ -41,14 +41,16 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
     if let Some(stamp) = &scheme.timestamp
         && let StampPlace::Json(pointer) = &stamp.place
     {
-        put(&mut body, pointer, &stamp::print(now, stamp.unit));
+        let text = stamp::print(now, stamp.unit);
+        // Numbers stand as numbers: the providers' libraries refuse them as texts.
+        put(&mut body, pointer, text.parse::<i64>().map_or(Value::from(text), Value::from));
     }
     if let (Some(pointer), Some(second)) = (&scheme.event.subtype, second) {
-        put(&mut body, pointer, second);
+        put(&mut body, pointer, second.into());
     }
     for (places, value) in [(&scheme.event.types, first), (&scheme.event.ids, id)] {
         if let Some(Place::Json(pointer)) = places.first() {
-            put(&mut body, pointer, value);
+            put(&mut body, pointer, value.into());
         }
     }
     let one = Value::Object(body);
@@ -163,8 +165,8 @@ pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
     }
 }
 
-/// Sets a text at `pointer` and creates the objects on the path to it. An existing value stays.
-fn put(body: &mut Map<String, Value>, pointer: &Pointer, text: &str) {
+/// Sets a value at `pointer` and creates the objects on the path to it. An existing value stays.
+fn put(body: &mut Map<String, Value>, pointer: &Pointer, value: Value) {
     let Some((last, way)) = pointer.steps().split_last() else { return };
     let mut here = body;
     for step in way {
@@ -174,5 +176,5 @@ fn put(body: &mut Map<String, Value>, pointer: &Pointer, text: &str) {
             _ => return,
         }
     }
-    here.entry(last.clone()).or_insert_with(|| text.into());
+    here.entry(last.clone()).or_insert(value);
 }

@@ -13,6 +13,7 @@ import * as github from "./github.mjs";
 import * as standard from "./standard.mjs";
 import * as stripe from "./stripe.mjs";
 import { Receiver } from "./receiver.mjs";
+import { checkVerifiers } from "./verified.mjs";
 import { checkAnswers, checkForgeries, checkGuard, checkMarks, checkRuns } from "./checks.mjs";
 import { printLedger } from "./ledger.mjs";
 
@@ -124,6 +125,7 @@ async function main() {
     faults.unless(how === 0, `${name} ended with ${how} when stopped`);
 
   await checkForwards(faults, BINARY, settled);
+  await checkVerifiers(faults, BINARY);
 
   faults.print();
   const seconds = ((Date.now() - began) / 1000).toFixed(1);
