@@ -50,6 +50,16 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             let help = "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids";
             problems.reject(at, message, help);
         }
+        if let Some(window) =
+            source.scheme.same_for().filter(|window| millis(*window) > limits.keep_ids_millis)
+        {
+            let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
+            let (kept, window) = (Unit::Millis.show(limits.keep_ids_millis), duration_text(window));
+            let message = format!(
+                "keep_ids ({kept}) is shorter than same_for of provider '{provider}' ({window})"
+            );
+            problems.reject(at, message, "raise storage.keep_ids");
+        }
         let bodies = [source.body_limit_bytes, limits.bodies_in_flight_bytes];
         if bodies[0] > bodies[1] {
             let [one, all] = bodies.map(|bytes| Unit::Bytes.show(bytes));

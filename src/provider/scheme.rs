@@ -220,6 +220,8 @@ pub(crate) struct Event {
     pub(crate) listed: Vec<String>,
     /// The field of a form that holds the JSON.
     pub(crate) form_field: Option<String>,
+    /// How long after its first delivery an equal body is that event, where the digest is the id; later it is another.
+    pub(crate) same_for: Option<Duration>,
     /// The list in the body whose elements are the events; their ids and types are places of an element.
     pub(crate) each: Option<Pointer>,
     /// Top-level members that differ between two deliveries of one event.
@@ -475,6 +477,11 @@ impl Scheme {
             [only] => only.header(),
             _ => None,
         }
+    }
+
+    /// How long an equal body is the same event, if the id is a digest with a window.
+    pub fn same_for(&self) -> Option<Duration> {
+        self.event.same_for
     }
 
     /// Whether every request is an event, with an id that the receiver makes.

@@ -19,6 +19,8 @@ mod signature;
 mod stamp;
 pub mod vectors;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
@@ -43,6 +45,7 @@ pub struct Verified {
     id_signed: bool,
     guard: ReplayGuard,
     digest: Digest,
+    same_for: Option<Duration>,
     headers: Headers,
     body: Bytes,
     secret: Option<String>,
@@ -73,6 +76,11 @@ impl Verified {
     /// SHA-256 of the body, without the fields the provider changes between deliveries of one event.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// How long after its first delivery an equal body is this event; `None` for as long as its id is kept.
+    pub fn same_for(&self) -> Option<Duration> {
+        self.same_for
     }
 
     /// Identifies the request: a digest of the values at `fields` of its JSON. It is
@@ -116,14 +124,15 @@ pub enum Genuine<E = Vec<Verified>> {
 pub const HANDSHAKE: &str = "handshake";
 
 /// Verifies one delivery at time `now`. Any of `keys` may match; without keys, only an unsigned
-/// scheme accepts a request. Of a list it returns the first event; a challenge is not a delivery.
+/// scheme accepts a request. Of a list it returns the first event; a challenge is not a delivery. An
+/// event without an id is called `new`.
 pub fn verify(
     scheme: &Scheme,
     keys: &[Key],
     request: Request<'_>,
     now: Timestamp,
 ) -> Result<Verified, Rejection> {
-    match judge(scheme, keys, request, now, None)? {
+    match judge(scheme, keys, request, now, Some("new"))? {
         Genuine::Event(events) => {
             let none = || Rejection::malformed("missing_events", "the list of events is empty");
             events.into_iter().next().ok_or_else(none)
@@ -172,7 +181,18 @@ pub fn judge(
         let unsigned = || scheme.guard_for(event_type.as_str());
         let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
         let (headers, secret) = (kept.clone(), secret.map(str::to_owned));
-        Ok(Verified { event_id, event_type, id_signed, guard, digest, headers, secret, body })
+        let same_for = scheme.event.same_for;
+        Ok(Verified {
+            event_id,
+            event_type,
+            id_signed,
+            guard,
+            digest,
+            same_for,
+            headers,
+            body,
+            secret,
+        })
     };
     let events = match &scheme.event.each {
         None => vec![event(request.body.clone(), &found)?],

@@ -155,3 +155,46 @@ command = ["./note"]
     site.jobs_when(|jobs| jobs.len() == 2 && jobs.iter().all(|job| job["state"] == "succeeded"));
     assert_eq!(site.lines("notes"), ["run", "run"]);
 }
+
+#[test]
+fn an_equal_body_is_the_same_event_for_the_time_that_the_provider_says() {
+    let site = Site::new(
+        r#"
+[sources.hub]
+provider = "hub"
+path = "/hub"
+secrets = ["file:hub.secret"]
+[handlers.note]
+source = "hub"
+events = ["*"]
+command = ["./note"]
+"#,
+    );
+    site.script("note", "echo run >> \"$SITE/notes\"");
+    fs::write(site.path("hub.secret"), "token").unwrap();
+    fs::set_permissions(site.path("hub.secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(site.path("providers")).unwrap();
+    let hub = "name = \"hub\"\nlike = \"url-token\"\n[event]\nid = \"digest\"\nsame_for = \"1s\"\n[replay]\nguard = \"off\"\n";
+    fs::write(site.path("providers/hub.toml"), hub).unwrap();
+    let receiver = site.start();
+    let send = |target: &str| post(receiver.address, target, "", b"pushed");
+    for wrong in ["/hub", "/hub?token=other", "/hub?token=token&token=token", "/hub?Token=token"] {
+        assert_eq!(send(wrong).0, 401, "{wrong}");
+    }
+    assert_eq!(send("/hub?token=tok%65n").1["status"], "accepted");
+    // Within the second it is a duplicate, after it another event, whose window is its own.
+    let mut said = String::new();
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
+    let mut duplicates = 0;
+    while said != "accepted" {
+        assert!(std::time::Instant::now() < end, "it stays a duplicate");
+        said = send("/hub?token=token").1["status"].as_str().unwrap().to_owned();
+        duplicates += usize::from(said == "duplicate");
+    }
+    assert!(duplicates > 0);
+    site.jobs_when(|jobs| jobs.len() == 2 && jobs.iter().all(|job| job["state"] == "succeeded"));
+    assert_eq!(site.lines("notes"), ["run", "run"]);
+    let shown = site.json(&["status"]).to_string() + &site.json(&["events"]).to_string();
+    let log = fs::read_to_string(site.path("log")).unwrap_or_default();
+    assert!(!shown.contains("tok%65n") && !log.contains("token=token"), "the token is not kept");
+}

@@ -64,7 +64,12 @@ fn proof(scheme: &Scheme) -> String {
 
 fn id(scheme: &Scheme) -> String {
     let id = scheme.id();
-    let equal = "two requests with equal bodies are one event";
+    let equal = match scheme.same_for() {
+        Some(time) => {
+            format!("two requests with equal bodies within {} are one event", duration_text(time))
+        }
+        None => "two requests with equal bodies are one event".to_owned(),
+    };
     match (scheme.id_is_digest(), scheme.signs_id()) {
         (true, _) => format!("{id}: {equal}"),
         (false, true) => format!("{id}; the signature covers it"),

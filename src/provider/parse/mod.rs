@@ -23,6 +23,9 @@ use crate::pattern::Pattern;
 use crate::payload::Pointer;
 use values::{header_names, parsed, word};
 
+/// The shortest `same_for`.
+const SAME_FOR_MIN: Duration = Duration::from_secs(1);
+
 /// Reads one file; see [`Scheme::parse`].
 pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
     let own = Problems::new();
@@ -130,6 +133,21 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             root.problem("event.each and event.form_field do not go together");
         }
     }
+    if let Some(window) = scheme.event.same_for {
+        // A request may be signed a tolerance after it first came, and be taken for another one.
+        let old_is_stale = scheme.tolerance().is_some_and(|tolerance| tolerance * 2 <= window);
+        if scheme.signs() && !old_is_stale {
+            root.problem("event.same_for lets a captured request run again after it, unless a time is signed and twice its tolerance is not longer");
+        }
+        if !scheme.id_is_digest() {
+            root.problem(
+                "event.same_for needs event.id = \"digest\": any other id names its event for good",
+            );
+        }
+        if scheme.guard != ReplayGuard::Off {
+            root.problem("event.same_for makes another event of an equal body, and [replay] would stop it: use guard = \"off\"");
+        }
+    }
     if scheme.makes_new_ids() {
         if ids.len() > 1 {
             root.problem("event.id = \"new\" stands alone");
@@ -211,6 +229,11 @@ fn event(root: &Section<'_>) -> Option<Event> {
         }
     });
     let form_field = section.value::<String>("form_field");
+    let same_for = section.parse("same_for", |window: Duration| match window < SAME_FOR_MIN {
+        true => Err("must be 1 s or more"),
+        false => Ok(window),
+    });
+    let same_for = same_for.map(|window| window.value);
     let each = section.parse("each", |text: String| match text.as_str() {
         "json:" => Ok(Pointer::root()),
         _ => match Place::parse(&text)? {
@@ -227,6 +250,7 @@ fn event(root: &Section<'_>) -> Option<Event> {
         subtype: subtype.map(|subtype| subtype.value),
         listed: listed.map(|listed| listed.value).unwrap_or_default(),
         form_field,
+        same_for,
         each: each.map(|each| each.value),
         volatile,
     })

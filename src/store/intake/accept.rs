@@ -181,6 +181,11 @@ impl Prepared {
         if let Some(event) = self.same(&known) {
             return self.duplicate(tx, event, false);
         }
+        if self.new.delivery.same_for().is_some() {
+            let variant = known.last().map_or(0, |last| last.variant) + 1;
+            let event = self.insert_variant(tx, variant)?;
+            return self.new_event(tx, event, stored);
+        }
         match known.first() {
             Some(first) if self.new.delivery.id_signed() => {
                 self.keep_evidence(tx, first, stored)?;
@@ -201,6 +206,11 @@ impl Prepared {
     /// Which of these it repeats.
     fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
         let delivery = &self.new.delivery;
+        if let Some(window) = delivery.same_for() {
+            // A clock that was set back makes the last one younger: the window grows, and nothing runs twice.
+            let age = |last: &&Known| self.new.received_at.since(last.received_at);
+            return known.last().filter(|last| age(last) < window);
+        }
         known.iter().find(|event| {
             event.digest == delivery.digest().0
                 && (delivery.id_signed() || event.event_type == *delivery.event_type())
@@ -213,14 +223,17 @@ impl Prepared {
         variant: i64,
         stored: &StoredPayload,
     ) -> rusqlite::Result<Accepted> {
-        // The variants were read in this transaction, so the number is free.
-        let event =
-            self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        let event = self.insert_variant(tx, variant)?;
         // It is held in any case.
         self.repeats(tx, event)?;
         let held = Some(HeldReason::IdReused);
         self.insert_payload_and_jobs(tx, event, stored, held)?;
         Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged: false })
+    }
+
+    /// The row of another event with a known id. The variants were read in this transaction, so the number is free.
+    fn insert_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<i64> {
+        self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))
     }
 
     /// Whether the replay guard looks at its body.

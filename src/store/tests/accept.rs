@@ -368,3 +368,34 @@ async fn a_new_event_rings_the_bell() {
     let quiet = tokio::time::timeout(Duration::from_millis(50), wake.notified()).await;
     assert!(quiet.is_err());
 }
+
+#[tokio::test]
+async fn an_equal_body_is_another_event_after_the_window_of_the_first() {
+    let bench = bench();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let accept = async |at: Timestamp, body: &str| {
+        let accept = Accept {
+            source: name("alerts"),
+            received_at: at,
+            delivery: delivery("grafana", "test", "", "", body.to_owned()),
+            jobs: vec![NewJob::of(name("h"))],
+            on_redelivery: OnRedelivery::Ignore,
+        };
+        bench.store.intake.accept(accept).await.unwrap()
+    };
+    let is_new = |accepted: Accepted| matches!(accepted, Accepted::Created { held: None, .. });
+    assert!(is_new(accept(START, "{}").await));
+    // Duplicates do not prolong the window, and a clock that was set back does not end it.
+    for at in
+        [START, START.after(minutes(30)), START.after(minutes(59)), Timestamp(START.0 - 60_000)]
+    {
+        assert!(!is_new(accept(at, "{}").await), "{at:?}");
+    }
+    assert!(is_new(accept(START.after(minutes(59)), "{\"other\":1}").await));
+    assert!(is_new(accept(START.after(minutes(60)), "{}").await));
+    assert!(!is_new(accept(START.after(minutes(61)), "{}").await));
+    assert!(!is_new(accept(START.after(minutes(119)), "{}").await));
+    assert!(is_new(accept(START.after(minutes(120)), "{}").await));
+    let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
+    assert_eq!(events.len(), 4);
+}
