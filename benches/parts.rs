@@ -12,6 +12,7 @@ mod requests;
 use std::cell::Cell;
 
 use bytes::Bytes;
+use data_encoding::{BASE64, HEXLOWER};
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use futures_util::future::join_all;
@@ -23,8 +24,10 @@ use hooklatch::payload::{Event, Place};
 use hooklatch::provider::Scheme;
 use hooklatch::retry::Next;
 use hooklatch::store::{Accept, Accepted, Claimed, Completion, NewJob, Record, Settings, Store};
-use hooklatch::verify::{Key, Request, Verified, extract, key, verify};
+use hooklatch::verify::{Draft, Key, Request, Verified, extract, key, sign, verify};
 use requests::{Kind, SECRET, request};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use tempfile::TempDir;
 use tokio::runtime::{self, Runtime};
 
@@ -42,6 +45,69 @@ fn verifying(bencher: Bencher, kind: Kind) {
     bencher
         .counter(BytesCount::new(body.len()))
         .bench(|| source.verify(black_box(&headers), black_box(body.clone())));
+}
+
+/// The proof of a delivery of 1 KiB with ten secrets, of which the last one fits.
+#[divan::bench(args = ["stripe", "twilio", "netlify", "discord", "sendgrid"])]
+fn proving_with_ten_secrets(bencher: Bencher, provider: &str) {
+    let scheme = Scheme::embedded(provider).unwrap();
+    let now = Timestamp(1_767_225_600_000);
+    let json = format!(
+        r#"[{{"id":"e-1","sg_event_id":"e","event":"x","type":"x","pad":"{}"}}]"#,
+        "x".repeat(1000)
+    );
+    let body = match provider {
+        "twilio" => format!("MessageStatus=sent&Body={}", "x".repeat(1000)),
+        "sendgrid" => json,
+        _ => json[1..json.len() - 1].to_owned(),
+    };
+    let url = Some("https://example.com/hooks");
+    let mut headers = Headers::new();
+    let signed = format!("1767225600{body}");
+    let random = SystemRandom::new();
+    let mut keys: Vec<Key> = Vec::new();
+    for number in 0..10 {
+        let text = match provider {
+            "discord" => {
+                let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+                let pair = Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap();
+                if number == 9 {
+                    headers.push("X-Signature-Timestamp", "1767225600");
+                    let signature = HEXLOWER.encode(pair.sign(signed.as_bytes()).as_ref());
+                    headers.push("X-Signature-Ed25519", signature);
+                }
+                HEXLOWER.encode(pair.public_key().as_ref())
+            }
+            "sendgrid" => {
+                let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+                let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+                let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap();
+                if number == 9 {
+                    headers.push("X-Twilio-Email-Event-Webhook-Timestamp", "1767225600");
+                    let signature = pair.sign(&random, signed.as_bytes()).unwrap();
+                    let signature = BASE64.encode(signature.as_ref());
+                    headers.push("X-Twilio-Email-Event-Webhook-Signature", signature);
+                }
+                // The head of a SubjectPublicKeyInfo of a P-256 point (RFC 5480).
+                let head = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
+                let head = HEXLOWER.decode(head.as_bytes()).unwrap();
+                BASE64.encode(&[&head, pair.public_key().as_ref()].concat())
+            }
+            _ => format!("secret number {number}, made for a bench"),
+        };
+        keys.push(key(&scheme, "bench", &text).unwrap());
+    }
+    let body = Bytes::from(body);
+    if !scheme.has_public_key() {
+        let draft =
+            Draft { method: "POST", url, id: "e-1", body: body.clone(), ..Draft::default() };
+        headers = sign(&scheme, keys.last(), &draft, now).unwrap();
+    }
+    bencher.counter(BytesCount::new(body.len())).bench(|| {
+        let request =
+            Request { method: "POST", url, headers: black_box(&headers), body: body.clone() };
+        verify(&scheme, &keys, request, now).unwrap()
+    });
 }
 
 /// What a handler with a condition of three places adds to an accept.

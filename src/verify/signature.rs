@@ -386,3 +386,7 @@ pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
     };
     format!("{}{value}", signature.prefix)
 }
+
+#[cfg(test)]
+#[path = "signature_tests.rs"]
+mod tests;

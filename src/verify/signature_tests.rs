@@ -1,0 +1,196 @@
+//! Signatures over parts of a body: forms, places, lines, a checksum; and signatures in the body.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use data_encoding::{HEXLOWER, HEXUPPER};
+use sha2::{Digest as _, Sha256};
+
+use super::tag;
+use crate::document::Problems;
+use crate::model::{Headers, Timestamp};
+use crate::provider::{Hash, Scheme};
+use crate::verify::{Key, Rejection, Request, Verified, key, verify};
+
+const URL: &str = "https://example.com/in";
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+
+fn scheme(signature: &str, event: &str) -> Scheme {
+    let text = format!(
+        "name = \"own\"\n[signature]\nalgorithm = \"hmac-sha256\"\nencoding = \"hex\"\n{signature}\n[event]\n{event}\n"
+    );
+    let problems = Problems::new();
+    let scheme = Scheme::parse("own.toml", &text, &problems);
+    assert!(problems.is_empty(), "{:?}", problems.into_sorted());
+    scheme.unwrap()
+}
+
+fn hmac(content: &str) -> String {
+    HEXLOWER.encode(&tag(Hash::Sha256, b"secret", &[content]).unwrap())
+}
+
+fn judge(scheme: &Scheme, signature: &str, url: &str, body: &[u8]) -> Result<Verified, Rejection> {
+    let keys: Vec<Key> = vec![key(scheme, "test", "secret").unwrap()];
+    let mut headers = Headers::new();
+    headers.push("X-Sig", signature);
+    let body = Bytes::copy_from_slice(body);
+    let request = Request { method: "POST", url: Some(url), headers: &headers, body };
+    verify(scheme, &keys, request, NOW)
+}
+
+fn reason(judged: Result<Verified, Rejection>) -> &'static str {
+    judged.unwrap_err().reason
+}
+
+fn form() -> Scheme {
+    scheme(
+        "header = \"X-Sig\"\nsigned = \"{url}{form}\"\nbody_digest = \"hash\"",
+        "id = \"digest\"\ntype = \"form:kind\"",
+    )
+}
+
+#[test]
+fn every_spelling_of_a_form_has_one_signature_and_is_one_event() {
+    let scheme = form();
+    let signature = hmac(&format!("{URL}Aonea b+cetwokindx"));
+    let first = judge(&scheme, &signature, URL, b"kind=x&A=one&e=two&a+b=%2Bc").unwrap();
+    assert!(first.id_signed(), "the digest is of what is signed");
+    for body in [
+        "A=one&a+b=%2Bc&e=two&kind=x",
+        "A=%6fne&a%20b=%2bc&e=two&kind=x",
+        "A=one&A=one&a+b=%2Bc&e=two&kind=x&",
+        // A byte that moves to the next field changes no signature, and so makes no other event.
+        "Ao=ne&a+b=%2Bc&e=two&kind=x",
+    ] {
+        let again = judge(&scheme, &signature, URL, body.as_bytes()).unwrap();
+        assert_eq!(again.event_id(), first.event_id(), "{body}");
+    }
+    for body in ["A=one&a+b=%2Bc&e=two&kind=y", "A=one&a+b=%2Bc&e=two", "", "{}", "\u{ff}=\u{fe}"] {
+        assert_eq!(
+            reason(judge(&scheme, &signature, URL, body.as_bytes())),
+            "bad_signature",
+            "{body}"
+        );
+    }
+    assert_eq!(
+        reason(judge(&scheme, &signature, "https://example.com/in?a=1", b"A=one")),
+        "bad_signature"
+    );
+    // Twice under one name: each value once, sorted.
+    let twice = hmac(&format!("{URL}aaabkindx"));
+    judge(&scheme, &twice, URL, b"kind=x&a=b&a=a&a=b").unwrap();
+}
+
+#[test]
+fn ten_thousand_fields_are_sorted_and_judged() {
+    let body: String = (0..10_000).rev().map(|n| format!("f{n:05}=&")).collect();
+    let content: String = (0..10_000).map(|n| format!("f{n:05}")).collect();
+    judge(&form(), &hmac(&format!("{URL}{content}")), URL, body.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_body_that_is_no_form_is_that_of_the_digest_in_the_signed_query() {
+    let scheme = form();
+    let body = br#"{"kind":"x"}"#;
+    let hash = Sha256::digest(body);
+    let judge_at = |query: &str, body: &[u8]| {
+        let url = format!("{URL}?{query}");
+        judge(&scheme, &hmac(&url), &url, body)
+    };
+    let own = format!("hash={}", HEXLOWER.encode(&hash));
+    judge_at(&own, body).unwrap();
+    judge_at(&format!("a=1&{own}"), body).unwrap();
+    for (query, body) in [
+        (own.clone(), &b"{}"[..]),
+        (format!("hash={}", HEXUPPER.encode(&hash)), body),
+        ("hash=".to_owned(), body),
+        (format!("{own}&{own}"), body),
+        (format!("{own}&hash=00"), body),
+    ] {
+        assert!(judge_at(&query, body).is_err(), "{query}");
+    }
+    // Without it the body counts as a form, which this signature leaves out.
+    assert_eq!(reason(judge_at("a=1", body)), "bad_signature");
+}
+
+#[test]
+fn a_signature_in_the_body_covers_the_places_that_it_names() {
+    let scheme = scheme(
+        "field = \"json:/s/sig\"\nsigned = \"{json:/s/time}.{json:/s/token}\"",
+        "id = \"json:/s/token\"\ntype = \"json:/kind\"",
+    );
+    let of = |token: &str, more: &str| {
+        let sig = hmac(&format!("17.{token}"));
+        format!(r#"{{"s":{{"time":17,"token":"{token}","sig":"{sig}"}}{more}}}"#)
+    };
+    let own = judge(&scheme, "", URL, of("t-1", r#","kind":"x""#).as_bytes()).unwrap();
+    assert_eq!((own.event_id().as_str(), own.id_signed()), ("t-1", true));
+    // What is not signed may change; the id is the same.
+    judge(&scheme, "", URL, of("t-1", r#","kind":"y""#).as_bytes()).unwrap();
+    let sig = hmac("17.t-1");
+    for (body, wanted) in [
+        (of("t-1", "").replace("t-1", "t-2"), "bad_signature"),
+        (of("t-1", "").replace("17", "18"), "bad_signature"),
+        (of("t-1", "").replace(&sig, ""), "missing_signature"),
+        (of("t-1", "").replace(&sig, &sig.to_uppercase()), "missing_signature"),
+        (of("t-1", "").replace(&sig, &sig[..62]), "missing_signature"),
+        (
+            of("t-1", "").replace("\"time\":17", &format!("\"time\":17,\"sig\":\"{sig}\"")),
+            "missing_signature",
+        ),
+        (of("t-1", r#","s":{}"#), "missing_signature"),
+        (of("t-1", "").replace("\"t-1\"", "[\"t-1\"]"), "missing_part"),
+        (of("t.1", ""), "bad_signature"),
+        (of("t-1", "") + "x", "missing_signature"),
+        (String::new(), "missing_signature"),
+        ("[".repeat(100_000), "missing_signature"),
+        (format!(r#"{{"s":{{"sig":"{}"}}}}"#, hmac(".")), "missing_id"),
+    ] {
+        let judged = judge(&scheme, "", URL, body.as_bytes());
+        let shown = &body[..body.len().min(200)];
+        if wanted == "bad_signature" && body.contains("t.1") {
+            // A dot in the last place moves nothing.
+            judged.unwrap();
+        } else {
+            assert_eq!(reason(judged), wanted, "{shown}");
+        }
+    }
+}
+
+#[test]
+fn lines_and_a_checksum_are_signed_as_they_are_written() {
+    let lines = scheme("header = \"X-Sig\"\nsigned = \"{lines:b,a,c}\"", "id = \"json:/a\"");
+    let signature = hmac("b\nx\ny\na\n1\n");
+    for body in [r#"{"a":1,"b":"x\ny"}"#, r#"{"b":"x\u000ay","other":2,"a":"1","c":null}"#] {
+        judge(&lines, &signature, URL, body.as_bytes()).unwrap();
+    }
+    for body in [r#"{"a":1,"b":"x\ny","c":""}"#, r#"{"a":1,"b":"x","c":"y"}"#, r#"{"a":1}"#] {
+        assert_eq!(
+            reason(judge(&lines, &signature, URL, body.as_bytes())),
+            "bad_signature",
+            "{body}"
+        );
+    }
+    for body in [r#"{"a":1,"b":"x\ny","b":"x\ny"}"#, r#"{"a":1,"b":["x\ny"]}"#, ""] {
+        assert_eq!(
+            reason(judge(&lines, &signature, URL, body.as_bytes())),
+            "missing_part",
+            "{body}"
+        );
+    }
+
+    let checked = scheme(
+        "header = \"X-Sig\"\nsigned = \"{header:X-Sig-Id}|{crc32:body}\"",
+        "id = \"header:X-Sig-Id\"",
+    );
+    let mut headers = Headers::new();
+    headers.push("X-Sig-Id", "i-1");
+    // CRC-32 of "123456789" is CBF43926 (the check value of its definition).
+    headers.push("X-Sig", hmac("i-1|3421780262"));
+    let keys = [key(&checked, "test", "secret").unwrap()];
+    let of = |body: &'static [u8]| {
+        let body = Bytes::from_static(body);
+        verify(&checked, &keys, Request { method: "POST", url: None, headers: &headers, body }, NOW)
+    };
+    assert!(of(b"123456789").unwrap().id_signed());
+    assert_eq!(of(b"123456788").unwrap_err().reason, "bad_signature");
+}
