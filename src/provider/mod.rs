@@ -54,13 +54,26 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
 
 /// The sample bodies of a built-in provider, see `verify::sample`.
 fn samples(name: &str) -> &'static str {
+    macro_rules! of {
+        ($file:literal) => {
+            include_str!(concat!("../../providers/samples/", $file, ".json"))
+        };
+    }
     match name {
-        "github" => include_str!("../../providers/samples/github.json"),
-        "stripe" => include_str!("../../providers/samples/stripe.json"),
-        "standard-webhooks" | "svix" => {
-            include_str!("../../providers/samples/standard-webhooks.json")
-        }
-        _ => include_str!("../../providers/samples/generic.json"),
+        "github" => of!("github"),
+        "gitlab" | "gitlab-token" => of!("gitlab"),
+        "linear" => of!("linear"),
+        "openai" => of!("openai"),
+        "paddle" => of!("paddle"),
+        "razorpay" => of!("razorpay"),
+        "sentry" => of!("sentry"),
+        "shopify" => of!("shopify"),
+        "slack" => of!("slack"),
+        "standard-webhooks" | "svix" => of!("standard-webhooks"),
+        "stripe" => of!("stripe"),
+        "typeform" => of!("typeform"),
+        "woocommerce" => of!("woocommerce"),
+        _ => of!("generic"),
     }
 }
 
