@@ -36,9 +36,12 @@ impl Config {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
             }
-            let secrets = source.all_secrets().map(|(_, secret)| secret);
-            for secret in secrets.chain(&source.verify_token) {
-                warn_of_permissions(&secret.value, &secret.at, &found);
+            let public = source.scheme.has_public_key();
+            let secrets = source.all_secrets().map(|(_, secret)| (secret, public));
+            for (secret, public) in
+                secrets.chain(source.verify_token.iter().map(|one| (one, false)))
+            {
+                warn_of_permissions(&secret.value, public, &secret.at, &found);
             }
         }
         for handler in &self.handlers {
@@ -55,7 +58,7 @@ impl Config {
                 }
             }
             for (secret, at) in handler.secrets() {
-                warn_of_permissions(secret, at, &found);
+                warn_of_permissions(secret, false, at, &found);
             }
         }
         found.into_sorted()
@@ -242,12 +245,12 @@ fn is_secret(name: &str, text: &str) -> bool {
         || SECRETS_BEGIN.split(' ').any(|begin| text.starts_with(begin))
 }
 
-/// A secret's file that every user of the machine may read or change.
-fn warn_of_permissions(secret: &Reference, at: &At, found: &Problems) {
+/// A secret's file that every user of the machine may change, or read unless it is a public key.
+fn warn_of_permissions(secret: &Reference, public: bool, at: &At, found: &Problems) {
     let Some(path) = secret.file() else { return };
     let Some(metadata) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else { return };
     let mode = metadata.permissions().mode();
-    let verb = match (mode & 0o004 != 0, mode & 0o022 != 0) {
+    let verb = match (mode & 0o004 != 0 && !public, mode & 0o022 != 0) {
         (_, true) => "changed",
         (true, false) => "read",
         (false, false) => return,

@@ -139,6 +139,8 @@ fn a_delivery_waits_in_the_quarantine_until_an_operator_fetches_its_key() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("written and loaded; then: hooklatch quarantine accept"), "{said}");
     assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem"]);
+    let check = text(&sns.site.run(&["config", "check"]).stdout);
+    assert!(!check.contains("keys/alerts can be read"), "it is public: {check}");
     let kept = fs::read_to_string(sns.site.path("keys/alerts")).unwrap();
     assert!(kept.starts_with("-----BEGIN CERTIFICATE-----\n"), "{kept}");
     let judged = sns.site.json(&["quarantine", "accept", "--yes"]);

@@ -51,6 +51,10 @@ fn proof(scheme: &Scheme) -> String {
         format!(
             "{proof}: only a holder of the key can sign {signed}; the rest of the body is not proven"
         )
+    } else if scheme.signs_form() {
+        format!(
+            "{proof}: only a holder of the key can make a request; a third party can move bytes from one field of a captured form to the next, which makes no other event"
+        )
     } else if scheme.signs() {
         format!("{proof}: only a holder of the key can make a request or change its body")
     } else if scheme.wants_certificates() {
