@@ -19,7 +19,7 @@ pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume
 pub use options::{ConfigFile, Filter, Format, Listing, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Confirm, Init, Keys, Register, Send, Try};
+pub use setup::{Confirm, Import, ImportAdnanh, Init, Keys, Register, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -50,7 +50,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
     ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
-    ("Set up", &["init", "providers", "register", "config", "try", "send", "verify", "doctor"]),
+    (
+        "Set up",
+        &["init", "import", "providers", "register", "config", "try", "send", "verify", "doctor"],
+    ),
     ("Care", &["quarantine", "keys", "confirm", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
@@ -289,6 +292,15 @@ Examples:
   hooklatch init --source shop --provider stripe --path /shop \\
     --public-url https://hooks.example.org")]
     Init(Init),
+
+    /// Move the hooks of another program here
+    #[command(
+        subcommand,
+        after_help = "\
+Example:
+  hooklatch import adnanh hooks.json --out hooklatch"
+    )]
+    Import(Import),
 
     /// List the providers that a source can name; show or test one
     #[command(after_help = "\

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
-use super::Options;
+use super::{Format, Options};
 use crate::model::{EventId, Name};
 
 /// `hooklatch send`
@@ -110,6 +110,34 @@ pub struct Init {
     pub show_secret: bool,
     #[command(flatten)]
     pub options: Options,
+}
+
+/// `hooklatch import`
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// The hooks of adnanh/webhook, in JSON or YAML
+    #[command(after_help = "\
+Writes a folder with hooklatch.toml, and for each hook a source with its secret and a handler with its \
+condition. What restricts a hook and cannot be said here leaves that hook commented out; so does a rule \
+without a signature or token, since anybody fires such a hook. Exits with 1 if there is one. Changes no file \
+that is there, and prints no secret.
+
+Example:
+  hooklatch import adnanh /etc/webhook.conf --out hooklatch")]
+    Adnanh(ImportAdnanh),
+}
+
+/// `hooklatch import adnanh`
+#[derive(Debug, Args)]
+pub struct ImportAdnanh {
+    /// The file that `webhook -hooks` reads
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The new folder
+    #[arg(long, value_name = "DIR", default_value = "hooklatch")]
+    pub out: PathBuf,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// `hooklatch keys`

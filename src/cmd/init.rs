@@ -25,8 +25,8 @@ use crate::verify;
 
 use super::output;
 use super::random;
-use files::Made;
-pub(super) use texts::stanza;
+pub(super) use files::Made;
+pub(super) use texts::{main as main_file, stanza};
 
 /// Writes the files and prints the steps at the provider and at the proxy.
 pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {

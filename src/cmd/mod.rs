@@ -18,6 +18,7 @@ mod explain;
 mod failure;
 mod follow;
 mod ids;
+mod import;
 mod init;
 mod input;
 mod jobs;
@@ -52,7 +53,7 @@ pub(crate) mod verify;
 
 use clap::FromArgMatches;
 
-use crate::cli::{Cli, Command, ConfigCommand};
+use crate::cli::{Cli, Command, ConfigCommand, Import};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 
@@ -99,6 +100,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Resume(args) => pause::resume(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Init(args) => init::run(&args),
+        Command::Import(Import::Adnanh(args)) => import::run(&args),
         Command::Providers(args) => providers::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Try(args) => try_handler::run(&args),

@@ -60,7 +60,7 @@ fn read_table(table: &Raw<'_>, places: &mut Vec<Value<Place>>) -> Option<Vec<Lin
         let message = format!("{} lines; {CONDITION_LINES} is the limit", members.len());
         table.reject(message, "leave the rest to the handler");
     }
-    whole(members.into_iter().map(|(name, value)| {
+    let lines = members.into_iter().map(|(name, value)| {
         let place = name.convert(value.problems(), |text| match Place::parse(&text)? {
             place if place.wildcards() > CONDITION_WILDCARDS => {
                 let many = place.wildcards();
@@ -68,10 +68,18 @@ fn read_table(table: &Raw<'_>, places: &mut Vec<Value<Place>>) -> Option<Vec<Lin
             }
             place => Ok(place),
         });
-        let (not, test) = read_value(&value)?;
+        let tests = read_value(&value)?;
         places.push(place.clone()?);
-        Some(Line { place: place?.value, not, test })
-    }))
+        let Value { value: place, .. } = place?;
+        if tests.len() > 1 && place.wildcards() > 0 {
+            let message = "tests of a place with '*' cannot stand together";
+            value.reject(message, "each would look for an element of its own; write one test");
+            return None;
+        }
+        let line = |(not, test)| Line { place: place.clone(), not, test };
+        Some(tests.into_iter().map(line).collect::<Vec<_>>())
+    });
+    Some(whole(lines)?.concat())
 }
 
 /// All of them, once every problem is reported.
@@ -80,8 +88,8 @@ fn whole<T>(read: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
     all.into_iter().collect()
 }
 
-/// What stands right of a place: whether it is negated, and the test.
-fn read_value(raw: &Raw<'_>) -> Option<(bool, Test)> {
+/// What stands right of a place: the tests, all of which must hold, each with whether it is negated.
+fn read_value(raw: &Raw<'_>) -> Option<Vec<(bool, Test)>> {
     if raw.get().is_table() {
         return read_tests(raw);
     }
@@ -89,7 +97,7 @@ fn read_value(raw: &Raw<'_>) -> Option<(bool, Test)> {
     if items.is_empty() {
         raw.reject("the list is empty, so it matches no value", "name the values in it");
     }
-    Some((false, Test::Is(whole(items.iter().map(read))?)))
+    Some(vec![(false, Test::Is(whole(items.iter().map(read))?))])
 }
 
 fn read<T: FromToml>(raw: &Raw<'_>) -> Option<T> {
@@ -129,7 +137,7 @@ impl FromToml for Decimal {
 const OF_NUMBERS: &str = "above at_least below at_most text";
 const OTHERS: &str = "glob matches starts_with ends_with contains present not";
 
-fn read_tests(raw: &Raw<'_>) -> Option<(bool, Test)> {
+fn read_tests(raw: &Raw<'_>) -> Option<Vec<(bool, Test)>> {
     let members: Vec<(Value<String>, Raw<'_>)> = raw.members()?.collect();
     let known = OF_NUMBERS.split(' ').chain(OTHERS.split(' '));
     let mut are_known = true;
@@ -144,32 +152,35 @@ fn read_tests(raw: &Raw<'_>) -> Option<(bool, Test)> {
     if !are_known {
         return None;
     }
-    let is_of_numbers = |name: &str| OF_NUMBERS.split(' ').any(|known| known == name);
-    if !members.is_empty() && members.iter().all(|(name, _)| is_of_numbers(&name.value)) {
-        return Some((false, Test::Within(read_range(raw, &members)?)));
-    }
-    let [(name, value)] = &members[..] else {
-        let names: Vec<_> = members.iter().map(|(name, _)| format!("'{}'", name.value)).collect();
-        let message = match names.is_empty() {
-            true => "the table has no test".to_owned(),
-            false => format!("{} cannot stand together", names.join(" and ")),
-        };
-        raw.reject(message, "write one test; only two bounds of a number stand together");
+    if members.is_empty() {
+        raw.reject("the table has no test", "write one, such as { present = true }");
         return None;
-    };
-    let test = match name.value.as_str() {
-        "glob" => Test::Fits(read_pattern(value, Pattern::glob)?),
-        "matches" => Test::Matches(read_pattern(value, Pattern::expression)?),
-        "starts_with" => Test::StartsWith(read(value)?),
-        "ends_with" => Test::EndsWith(read(value)?),
-        "contains" => Test::Contains(read(value)?),
-        "present" => return Some((!read::<bool>(value)?, Test::Present)),
-        _ => {
-            let (not, test) = read_value(value)?;
-            return Some((!not, test));
-        }
-    };
-    Some((false, test))
+    }
+    let is_of_numbers = |name: &str| OF_NUMBERS.split(' ').any(|known| known == name);
+    let (bounds, others): (Vec<_>, Vec<_>) =
+        members.into_iter().partition(|(name, _)| is_of_numbers(&name.value));
+    let mut tests = Vec::new();
+    if !bounds.is_empty() {
+        tests.push((false, Test::Within(read_range(raw, &bounds)?)));
+    }
+    for (name, value) in &others {
+        tests.push(match name.value.as_str() {
+            "glob" => (false, Test::Fits(read_pattern(value, Pattern::glob)?)),
+            "matches" => (false, Test::Matches(read_pattern(value, Pattern::expression)?)),
+            "starts_with" => (false, Test::StartsWith(read(value)?)),
+            "ends_with" => (false, Test::EndsWith(read(value)?)),
+            "contains" => (false, Test::Contains(read(value)?)),
+            "present" => (!read::<bool>(value)?, Test::Present),
+            _ => {
+                let Ok([(not, test)]) = <[_; 1]>::try_from(read_value(value)?) else {
+                    value.reject("'not' takes one test", "write the others as tables of a list");
+                    return None;
+                };
+                (!not, test)
+            }
+        });
+    }
+    Some(tests)
 }
 
 fn read_pattern(raw: &Raw<'_>, compile: fn(&str) -> Result<Pattern, String>) -> Option<Pattern> {

@@ -26,6 +26,7 @@ mod drill;
 mod duplicates;
 mod fixed_limits;
 mod follow;
+mod import;
 mod inherited;
 mod init;
 mod keys;

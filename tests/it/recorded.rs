@@ -19,7 +19,7 @@ use crate::support::Site;
 use plain::plain;
 
 /// Compares `found` with the recorded text, or records it with `UPDATE_GOLDEN`.
-fn recorded(name: &str, found: &str) -> Result<(), String> {
+pub(crate) fn recorded(name: &str, found: &str) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

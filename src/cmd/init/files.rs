@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 
 /// The files made so far. Dropping it removes them, unless [`Made::keep`] was called.
 #[derive(Default)]
-pub(super) struct Made {
+pub(in crate::cmd) struct Made {
     files: Vec<PathBuf>,
     secrets: Vec<Secret>,
 }
@@ -31,7 +31,12 @@ struct Secret {
 
 impl Made {
     /// Makes a new file with this text and mode, and flushes it to disk. Fails if the file exists.
-    pub(super) fn file(&mut self, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    pub(in crate::cmd) fn file(
+        &mut self,
+        path: &Path,
+        text: &str,
+        mode: u32,
+    ) -> Result<(), Failure> {
         self.folder(path.parent(), 0o755)?;
         let options = OpenOptions::new().write(true).create_new(true).mode(mode).to_owned();
         let mut file = options.open(path).map_err(|error| failed(path, &error))?;
@@ -41,7 +46,7 @@ impl Made {
     }
 
     /// Makes a new file for a secret, readable by its owner only. The parent of its folder must exist.
-    pub(super) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
+    pub(in crate::cmd) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
         let made = (|| {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(ErrorKind::InvalidInput.into());
@@ -65,7 +70,7 @@ impl Made {
 
     /// If run as root, gives the secrets, and a folder that `init` made, to the owner of the store: only the
     /// receiver must be able to read them. In another user's folder a file stays root's.
-    pub(super) fn give(&self, store: &Path) -> Result<(), Failure> {
+    pub(in crate::cmd) fn give(&self, store: &Path) -> Result<(), Failure> {
         if self.secrets.is_empty() || !geteuid().is_root() {
             return Ok(());
         }
@@ -87,7 +92,7 @@ impl Made {
     }
 
     /// Makes a folder if it does not exist. An empty folder that a failure leaves behind does no harm.
-    pub(super) fn folder(&mut self, path: Option<&Path>, mode: u32) -> Result<(), Failure> {
+    pub(in crate::cmd) fn folder(&mut self, path: Option<&Path>, mode: u32) -> Result<(), Failure> {
         let Some(path) = path.filter(|path| !path.as_os_str().is_empty() && !path.exists()) else {
             return Ok(());
         };
@@ -96,7 +101,7 @@ impl Made {
     }
 
     /// Keeps all files and returns them in the order in which they were made.
-    pub(super) fn keep(mut self) -> Vec<PathBuf> {
+    pub(in crate::cmd) fn keep(mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.files)
     }
 }
