@@ -23,7 +23,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
     let is_json = text.trim_start().starts_with(['[', '{']);
     let read: Value = match is_json {
         true => serde_json::from_str(&text).map_err(|error| format!("as JSON: {error}"))?,
-        false => serde_saphyr::from_str(&text).map_err(|error| format!("as YAML: {error}"))?,
+        false => yaml(&text)?,
     };
     if levels(&read) > LEVELS {
         return Err(format!("lists and objects are more than {LEVELS} levels deep"));
@@ -38,6 +38,12 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
         Node::of(&hook).ok_or_else(|| format!("hook {} is not an object", nth + 1))
     };
     hooks.into_iter().enumerate().map(node).collect()
+}
+
+fn yaml(text: &str) -> Result<Value, String> {
+    // The names of YAML 1.1 (`y`, `no`, `on`) are texts, as their writers meant.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| format!("as YAML: {error}"))
 }
 
 /// Replaces the templates that stand for a whole text, as in `"{{ getenv "SECRET" | js }}"`, by references.

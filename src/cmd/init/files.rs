@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 
 /// The files made so far. Dropping it removes them, unless [`Made::keep`] was called.
 #[derive(Default)]
-pub(in crate::cmd) struct Made {
+pub(crate) struct Made {
     files: Vec<PathBuf>,
     secrets: Vec<Secret>,
 }
@@ -31,7 +31,7 @@ struct Secret {
 
 impl Made {
     /// Makes a new file with this text and mode, and flushes it to disk. Fails if the file exists.
-    pub(in crate::cmd) fn file(
+    pub(crate) fn file(
         &mut self,
         path: &Path,
         text: &str,
@@ -46,7 +46,7 @@ impl Made {
     }
 
     /// Makes a new file for a secret, readable by its owner only. The parent of its folder must exist.
-    pub(in crate::cmd) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
+    pub(crate) fn secret(&mut self, path: &Path, text: &str) -> Result<(), Failure> {
         let made = (|| {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(ErrorKind::InvalidInput.into());
@@ -70,7 +70,7 @@ impl Made {
 
     /// If run as root, gives the secrets, and a folder that `init` made, to the owner of the store: only the
     /// receiver must be able to read them. In another user's folder a file stays root's.
-    pub(in crate::cmd) fn give(&self, store: &Path) -> Result<(), Failure> {
+    pub(crate) fn give(&self, store: &Path) -> Result<(), Failure> {
         if self.secrets.is_empty() || !geteuid().is_root() {
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Made {
     }
 
     /// Makes a folder if it does not exist. An empty folder that a failure leaves behind does no harm.
-    pub(in crate::cmd) fn folder(&mut self, path: Option<&Path>, mode: u32) -> Result<(), Failure> {
+    pub(crate) fn folder(&mut self, path: Option<&Path>, mode: u32) -> Result<(), Failure> {
         let Some(path) = path.filter(|path| !path.as_os_str().is_empty() && !path.exists()) else {
             return Ok(());
         };
@@ -101,7 +101,7 @@ impl Made {
     }
 
     /// Keeps all files and returns them in the order in which they were made.
-    pub(in crate::cmd) fn keep(mut self) -> Vec<PathBuf> {
+    pub(crate) fn keep(mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.files)
     }
 }

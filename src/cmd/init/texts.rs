@@ -10,7 +10,7 @@ use crate::provider::Scheme;
 const MIB: u64 = 1024 * 1024;
 
 /// A main configuration. If it is not the system's, its store is in the same folder.
-pub(in crate::cmd) fn main(path: &Path) -> String {
+pub(crate) fn main(path: &Path) -> String {
     let text = include_str!("hooklatch.toml");
     let own = "path = \"hooklatch.db\"";
     match path == Path::new(DEFAULT_CONFIG) {
