@@ -33,6 +33,9 @@ const ANSWER: &str = "answer.txt";
 /// The body file of `send --body`.
 const BODY: &str = "push.json";
 
+/// The file of `import adnanh`.
+const HOOKS: &str = "/etc/webhook.conf";
+
 const SOURCES: &str = r#"
 [sources.pay]
 provider = "bearer"
@@ -101,6 +104,7 @@ impl Stage {
         fs::write(site.path("shop"), "shop-token").unwrap();
         fs::write(site.path(ANSWER), "Status: 201\n\n{}").unwrap();
         fs::write(site.path(BODY), "{}").unwrap();
+        fs::write(site.path("webhook.conf"), "[]").unwrap();
         write_ferry(&site);
         let receiver = site.start();
         let stage = Stage { site, receiver, sent: 0 };
@@ -151,6 +155,9 @@ impl Stage {
                 *word = format!("http://{}/github", self.receiver.address);
             } else if word == "/etc/hooklatch/hooklatch.toml" {
                 *word = self.site.config().display().to_string();
+            } else if word == HOOKS || command == "import" && word == "hooklatch" {
+                let name = word.rsplit('/').next().unwrap();
+                *word = self.site.path(name).display().to_string();
             } else if let Some(name) = word.strip_prefix("/var/backups/") {
                 *word = self.site.path(name).display().to_string();
             }
