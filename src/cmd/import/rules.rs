@@ -47,6 +47,9 @@ pub(super) struct Line {
     pub(super) tests: Vec<(&'static str, Value)>,
 }
 
+/// What proves a request, and the lines that hold for it.
+type Table = (Option<(Proof, Secret)>, Vec<Line>);
+
 /// How the payload of a hook is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Payload {
@@ -81,7 +84,7 @@ struct Literal {
 pub(super) fn carry(rule: Option<&Value>, payload: Payload) -> Result<Carried, String> {
     let Some(rule) = rule else { return Ok(Carried::default()) };
     let tables = multiplied(rule, false, false)?;
-    let mut found: Vec<(Option<(Proof, Secret)>, Vec<Line>)> = Vec::new();
+    let mut found: Vec<Table> = Vec::new();
     for table in tables {
         let entry = read_table(table, payload)?;
         if !found.contains(&entry) {
@@ -211,10 +214,7 @@ fn names_a_secret(name: &str) -> bool {
     ["token", "secret", "key", "auth", "pass", "signature"].iter().any(|word| name.contains(word))
 }
 
-fn read_table(
-    table: Vec<Literal>,
-    payload: Payload,
-) -> Result<(Option<(Proof, Secret)>, Vec<Line>), String> {
+fn read_table(table: Vec<Literal>, payload: Payload) -> Result<Table, String> {
     let mut proven = None;
     let mut lines: Vec<Line> = Vec::new();
     for literal in table {

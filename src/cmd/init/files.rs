@@ -31,12 +31,7 @@ struct Secret {
 
 impl Made {
     /// Makes a new file with this text and mode, and flushes it to disk. Fails if the file exists.
-    pub(crate) fn file(
-        &mut self,
-        path: &Path,
-        text: &str,
-        mode: u32,
-    ) -> Result<(), Failure> {
+    pub(crate) fn file(&mut self, path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
         self.folder(path.parent(), 0o755)?;
         let options = OpenOptions::new().write(true).create_new(true).mode(mode).to_owned();
         let mut file = options.open(path).map_err(|error| failed(path, &error))?;
