@@ -9,6 +9,7 @@ mod setup;
 mod since;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -48,7 +49,7 @@ Start with:
 /// The first page of help lists the commands by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
-    ("Look", &["status", "events", "show", "explain", "jobs", "held", "dead"]),
+    ("Look", &["status", "ui", "events", "show", "explain", "jobs", "held", "dead"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
     (
         "Set up",
@@ -252,6 +253,19 @@ Examples:
   hooklatch status
   hooklatch status --json")]
     Status(Options),
+
+    /// Open the dashboard in a browser of this machine
+    #[command(after_help = "\
+Prints a link that works once, within two minutes; Enter prints another. The dashboard is for this user, \
+listens on 127.0.0.1 alone, and asks the running receiver over its admin socket. It ends at Ctrl-C, after --for, \
+or after half an hour without a visitor. From another machine, forward the port and open the same link there:
+
+  ssh -L 8484:127.0.0.1:8484 HOST
+
+Examples:
+  hooklatch ui
+  hooklatch ui --view --port 0")]
+    Ui(Ui),
 
     /// Explain one event: who wants it, and what happens next
     #[command(after_help = "\
@@ -497,6 +511,22 @@ pub struct Demo {
     pub once: bool,
     #[command(flatten)]
     pub format: Format,
+}
+
+/// `hooklatch ui`
+#[derive(Debug, Args)]
+pub struct Ui {
+    /// The port on 127.0.0.1; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8484)]
+    pub port: u16,
+    /// Only look: nothing can be changed, over the reading socket
+    #[arg(long)]
+    pub view: bool,
+    /// End after so long
+    #[arg(long = "for", value_name = "DURATION", default_value = "8h", value_parser = humantime::parse_duration)]
+    pub time: Duration,
+    #[command(flatten)]
+    pub options: Options,
 }
 
 /// `hooklatch drill`

@@ -48,6 +48,7 @@ mod status;
 mod store;
 mod subscription;
 mod try_handler;
+mod ui;
 mod unseen;
 pub(crate) mod verify;
 
@@ -106,6 +107,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Try(args) => try_handler::run(&args),
         Command::Config(ConfigCommand::Show(args)) => config_show::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Ui(args) => ui::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Config(ConfigCommand::Check(args)) => config_check::run_with_store(&args),
         Command::Version => {

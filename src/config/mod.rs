@@ -34,7 +34,7 @@ mod variables;
 mod wanted;
 mod warnings;
 
-pub(crate) use handlers::Handler;
+pub(crate) use handlers::{Action, Handler};
 pub(crate) use plan::{Plan, Start};
 pub(crate) use settings::limit_rows;
 pub(crate) use shown::duration_text;

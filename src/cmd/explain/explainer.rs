@@ -17,17 +17,17 @@ use crate::cmd::output::count;
 const UNWANTED: &str =
     "nothing: no handler wants it. Add its type to a handler's events, reload, and make the job";
 
-pub(super) struct Explainer<'a> {
-    pub(super) config: &'a Config,
-    pub(super) now: Timestamp,
+pub(crate) struct Explainer<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) now: Timestamp,
     /// Writes a time for the chosen output.
-    pub(super) time: fn(Timestamp) -> String,
+    pub(crate) time: fn(Timestamp) -> String,
     /// The arguments that a command needs to find this configuration; may be empty.
-    pub(super) suffix: &'a str,
+    pub(crate) suffix: &'a str,
 }
 
 impl Explainer<'_> {
-    pub(super) fn explain(&self, detail: &EventDetail) -> Explanation {
+    pub(crate) fn explain(&self, detail: &EventDetail) -> Explanation {
         let event = &detail.event;
         let handlers = self.handlers(detail);
         let whole = self.config.mistakes().is_empty();
@@ -43,7 +43,7 @@ impl Explainer<'_> {
         }
     }
 
-    pub(super) fn next(&self, what: impl Into<String>, typed: Option<String>) -> Next {
+    pub(crate) fn next(&self, what: impl Into<String>, typed: Option<String>) -> Next {
         let command = typed.map(|typed| format!("hooklatch {typed}{}", self.suffix));
         Next { what: what.into(), at: None, command }
     }

@@ -7,58 +7,58 @@ use crate::model::{JobId, Name, State, Timestamp};
 
 /// One event explained.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Explanation {
-    pub(super) source: Name,
-    pub(super) event: String,
-    pub(super) event_type: String,
+pub(crate) struct Explanation {
+    pub(crate) source: Name,
+    pub(crate) event: String,
+    pub(crate) event_type: String,
     /// Why it was accepted, and what happened to it since.
-    pub(super) arrival: Vec<String>,
+    pub(crate) arrival: Vec<String>,
     /// What the replay guard decided, and why.
-    pub(super) replay_guard: String,
+    pub(crate) replay_guard: String,
     /// Every handler of its source, and every handler that has a job for it.
-    pub(super) handlers: Vec<HandlerPart>,
+    pub(crate) handlers: Vec<HandlerPart>,
     /// What the operator can do if no handler wants the event.
-    pub(super) next: Option<Next>,
+    pub(crate) next: Option<Next>,
 }
 
 /// How a handler treats the event.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct HandlerPart {
-    pub(super) handler: Name,
+pub(crate) struct HandlerPart {
+    pub(crate) handler: Name,
     /// Whether the current configuration gives this event to the handler.
-    pub(super) wants: bool,
-    pub(super) why: String,
+    pub(crate) wants: bool,
+    pub(crate) why: String,
     /// What its condition reads of the event, by the current configuration.
-    pub(super) conditions: Judgement,
-    pub(super) job: Option<JobPart>,
+    pub(crate) conditions: Judgement,
+    pub(crate) job: Option<JobPart>,
     /// What to do if the handler wants the event and has no job for it.
-    pub(super) next: Option<Next>,
+    pub(crate) next: Option<Next>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct JobPart {
-    pub(super) job: JobId,
-    pub(super) state: State,
-    pub(super) reason: Option<String>,
-    pub(super) attempts: Vec<String>,
-    pub(super) next: Next,
+pub(crate) struct JobPart {
+    pub(crate) job: JobId,
+    pub(crate) state: State,
+    pub(crate) reason: Option<String>,
+    pub(crate) attempts: Vec<String>,
+    pub(crate) next: Next,
 }
 
 /// What happens next.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Next {
-    pub(super) what: String,
+pub(crate) struct Next {
+    pub(crate) what: String,
     /// When it happens, if known.
-    pub(super) at: Option<Timestamp>,
+    pub(crate) at: Option<Timestamp>,
     /// The command to type, if the operator has to act.
-    pub(super) command: Option<String>,
+    pub(crate) command: Option<String>,
 }
 
 /// A line of output: its label, which is empty if it continues the line before, and its text.
-pub(super) type Fact = (&'static str, String);
+pub(crate) type Fact = (&'static str, String);
 
 /// The explanation as text: one paragraph for the event, then one for each handler.
-pub(super) fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
+pub(crate) fn paragraphs(all: &Explanation) -> Vec<Vec<Fact>> {
     let (event, source) = (&all.event, &all.source);
     let mut facts = vec![("event", format!("{event} of type {}, source {source}", all.event_type))];
     let about = std::iter::once("arrival").chain(std::iter::repeat(""));

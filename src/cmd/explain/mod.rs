@@ -13,8 +13,9 @@ use crate::store::IdKind;
 
 use super::output::{self, escape, local};
 use super::{ids, store};
-use explainer::Explainer;
-use explanation::{Explanation, paragraphs};
+use explanation::paragraphs;
+pub(super) use explainer::Explainer;
+pub(super) use explanation::{Explanation, HandlerPart};
 
 /// Explains every event with the given id: variants, or events of several sources. For the id of a job,
 /// explains the job's event.

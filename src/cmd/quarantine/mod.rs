@@ -75,7 +75,7 @@ fn notes(kept: &Quarantine, suffix: &str) -> Vec<String> {
     lines
 }
 
-fn left_out(why: DiscardReason) -> &'static str {
+pub(super) fn left_out(why: DiscardReason) -> &'static str {
     match why {
         DiscardReason::OverRate => "over the rate",
         DiscardReason::Busy => "too many at once",

@@ -14,7 +14,7 @@ use crate::store::Backlog;
 
 use super::output::{self, count, escape, local, size, state_style, thousands};
 use super::store;
-use screen::{Screen, Site, SourceLine, Verdict, screen};
+pub(super) use screen::{Screen, Site, SourceLine, Verdict, screen};
 
 /// Asks the receiver or the store, and prints the answer.
 pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {

@@ -25,7 +25,7 @@ const CLOCK_MOVED_MILLIS: u64 = 60_000;
 /// The answer of `status`; each has an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// Serving, and nothing waits for a person.
     Well,
     /// Serving, and something waits for a person.
@@ -35,81 +35,81 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Screen {
-    pub(super) verdict: Verdict,
+pub(crate) struct Screen {
+    pub(crate) verdict: Verdict,
     /// The sentences behind the verdict.
-    pub(super) why: Vec<String>,
+    pub(crate) why: Vec<String>,
     /// Facts to look at that do not change the verdict.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// The one command to run next.
-    pub(super) next: String,
+    pub(crate) next: String,
     /// `None` if the store is stopped.
-    pub(super) receiver: Option<Serving>,
-    pub(super) refused: Option<String>,
-    pub(super) oldest_ready: Option<Backlog>,
-    pub(super) ready: Vec<Backlog>,
-    pub(super) running: Vec<Backlog>,
-    pub(super) waiting: Vec<Backlog>,
-    pub(super) stuck: Vec<StoppedJobs>,
+    pub(crate) receiver: Option<Serving>,
+    pub(crate) refused: Option<String>,
+    pub(crate) oldest_ready: Option<Backlog>,
+    pub(crate) ready: Vec<Backlog>,
+    pub(crate) running: Vec<Backlog>,
+    pub(crate) waiting: Vec<Backlog>,
+    pub(crate) stuck: Vec<StoppedJobs>,
     /// Groups that stand still behind one of these.
-    pub(super) blocked: Vec<BlockedGroups>,
-    pub(super) paused: Vec<PausedRow>,
+    pub(crate) blocked: Vec<BlockedGroups>,
+    pub(crate) paused: Vec<PausedRow>,
     /// Handlers that cannot run. Empty if the store is stopped, because then they are not known.
-    pub(super) broken: Vec<Broken>,
+    pub(crate) broken: Vec<Broken>,
     /// Restored backups; events that arrived in their gaps are not known here.
-    pub(super) restores: Vec<RestoredRow>,
-    pub(super) sources: Vec<SourceLine>,
-    pub(super) unknown_paths: Vec<UnknownPath>,
+    pub(crate) restores: Vec<RestoredRow>,
+    pub(crate) sources: Vec<SourceLine>,
+    pub(crate) unknown_paths: Vec<UnknownPath>,
     /// `None` if the store is stopped.
-    pub(super) runners: Option<Vec<RunnerStatus>>,
-    pub(super) disk: Option<Disk>,
-    pub(super) now: Timestamp,
-    pub(super) last_commit_at: Option<Timestamp>,
+    pub(crate) runners: Option<Vec<RunnerStatus>>,
+    pub(crate) disk: Option<Disk>,
+    pub(crate) now: Timestamp,
+    pub(crate) last_commit_at: Option<Timestamp>,
 }
 
 /// The receiver that answered.
 #[derive(Debug, Serialize)]
-pub(super) struct Serving {
-    pub(super) version: String,
-    pub(super) pid: u32,
-    pub(super) started_at: Timestamp,
-    pub(super) clock_moved_millis: i64,
+pub(crate) struct Serving {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) started_at: Timestamp,
+    pub(crate) clock_moved_millis: i64,
 }
 
 /// The facts about one source from store and receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct SourceLine {
-    pub(super) source: Name,
+pub(crate) struct SourceLine {
+    pub(crate) source: Name,
     /// Its URL path; `None` if it is not configured any more.
-    pub(super) path: Option<String>,
+    pub(crate) path: Option<String>,
     /// The receiver has it.
-    pub(super) served: bool,
-    pub(super) last_good_at: Option<Timestamp>,
-    pub(super) last_failure: Option<Failed>,
+    pub(crate) served: bool,
+    pub(crate) last_good_at: Option<Timestamp>,
+    pub(crate) last_failure: Option<Failed>,
     /// Since the receiver's start: new events, repeated ones, refused deliveries.
-    pub(super) accepted: u64,
-    pub(super) duplicates: u64,
-    pub(super) refused: u64,
+    pub(crate) accepted: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) refused: u64,
     /// Challenges that were answered.
-    pub(super) handshakes: u64,
+    pub(crate) handshakes: u64,
     /// Refused deliveries since the last good one.
-    pub(super) refused_in_a_row: u64,
+    pub(crate) refused_in_a_row: u64,
     /// Refused deliveries whose body was larger than `max_body`.
-    pub(super) too_large: u64,
+    pub(crate) too_large: u64,
     /// Failed deliveries that are kept and can be verified again.
-    pub(super) quarantined: u64,
+    pub(crate) quarantined: u64,
 }
 
 /// A failed delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Failed {
-    pub(super) at: Timestamp,
-    pub(super) reason: String,
+pub(crate) struct Failed {
+    pub(crate) at: Timestamp,
+    pub(crate) reason: String,
 }
 
 impl SourceLine {
     /// Says how many deliveries were refused since the last good one, if any.
-    fn refusing(&self) -> Option<String> {
+    pub(crate) fn refusing(&self) -> Option<String> {
         let failed =
             self.last_failure.as_ref().filter(|failed| Some(failed.at) > self.last_good_at)?;
         let deliveries = match self.refused_in_a_row {
@@ -123,13 +123,13 @@ impl SourceLine {
 }
 
 /// The configuration's facts for sources and printed commands.
-pub(super) struct Site<'a> {
+pub(crate) struct Site<'a> {
     /// The configured sources with their paths.
-    pub(super) sources: Vec<(Name, String)>,
+    pub(crate) sources: Vec<(Name, String)>,
     /// The database.
-    pub(super) store: &'a Path,
+    pub(crate) store: &'a Path,
     /// The `--config` option for printed commands; empty for the default file.
-    pub(super) suffix: &'a str,
+    pub(crate) suffix: &'a str,
 }
 
 impl Site<'_> {
@@ -139,7 +139,7 @@ impl Site<'_> {
 }
 
 /// Makes the screen of an answer. `now` is this machine's wall clock.
-pub(super) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen {
+pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen {
     let Status { receiver, refused, store } = status;
     let receiver = receiver.as_ref();
     let disk = store.as_ref().map(|store| store.disk.clone());

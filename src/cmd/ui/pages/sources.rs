@@ -1,0 +1,88 @@
+//! Sources: where each is reached, its last word, when each secret last matched, and how to set it up.
+
+use maud::{Markup, html};
+
+use crate::admin::ListSecrets;
+use crate::cmd::output::thousands;
+use crate::cmd::status::SourceLine;
+use crate::exit::Failure;
+use crate::store::SecretUse;
+
+use super::super::parts::{age, button, shown, source, time};
+use super::super::request::link;
+use super::View;
+
+pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
+    view.at("/sources", "Sources");
+    let secrets = view.app.ask(ListSecrets {}).await?.secrets;
+    let view = &*view;
+    Ok(html! {
+        (view.frame.head(&html! {}))
+        div.stack {
+            @for line in &view.screen.sources { (card(view, line, &secrets)) }
+            @if view.screen.sources.is_empty() {
+                section.card { p.empty { "No source is configured. " code { (view.app.command("init --source github")) } } }
+            }
+        }
+    })
+}
+
+fn card(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
+    let (name, now) = (&line.source, view.screen.now);
+    let own = view.config.source(name);
+    let provider = own.map(|own| own.scheme.name());
+    let refused = line.refusing();
+    let matched = |reference: &str| {
+        let used = secrets.iter().find(|one| one.source == *name && one.reference == reference);
+        used.map(|used| used.last_matched_at)
+    };
+    html! {
+        section.card id=(name) aria-label=(name) data-part=(format!("source-{name}")) {
+            header {
+                h2 { (source(name)) }
+                @if let Some(provider) = provider { span.muted.small { "provider " (provider) } }
+                @if refused.is_some() { span.tag.bad { "refused" } }
+                @if !line.served { span.tag.warn { "not served" } }
+                span.end.btns {
+                    @if line.quarantined > 0 {
+                        (button(&link("/quarantine", [("source", name.as_str())]), "small", "quarantine", &format!("{} kept", thousands(line.quarantined))))
+                    }
+                    (button(&link("/events", [("source", name.as_str())]), "small quiet", "events", "Events"))
+                }
+            }
+            dl.kv.pad {
+                dt { "Path" } dd { code { (line.path.as_deref().unwrap_or("not configured any more")) } }
+                dt { "Last good" }
+                dd { @if let Some(at) = line.last_good_at { (time(at, now)) " · " (age(at, now)) " ago" } @else { "none yet" } }
+                @if let Some(failed) = &line.last_failure {
+                    dt { "Last refused" } dd { (time(failed.at, now)) ": " (shown(&failed.reason)) }
+                }
+                @if let Some(refused) = &refused { dt { "Now" } dd { (shown(refused)) } }
+                dt { "Since the start" }
+                dd.num {
+                    (thousands(line.accepted)) " accepted · " (thousands(line.duplicates)) " repeated · " (thousands(line.refused)) " refused"
+                    @if line.handshakes > 0 { " · " (thousands(line.handshakes)) " challenges answered" }
+                    @if line.too_large > 0 { " · " (thousands(line.too_large)) " too large (" code { "max_body" } ")" }
+                }
+                @for secret in own.iter().flat_map(|own| &own.secrets) {
+                    @let reference = secret.value.to_string();
+                    dt { "Secret" }
+                    dd {
+                        code { (reference) } " "
+                        @match matched(&reference) {
+                            Some(at) => { "last matched " (age(at, now)) " ago" }
+                            None => { "has not matched yet" }
+                        }
+                    }
+                }
+                @if let Some(provider) = provider {
+                    dt { "In a shell" }
+                    dd {
+                        code { (view.app.command(&format!("providers show {provider}"))) } " has the steps at the provider; "
+                        code { (view.app.command(&format!("send {name} TYPE"))) } " sends a test delivery."
+                    }
+                }
+            }
+        }
+    }
+}

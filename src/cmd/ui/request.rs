@@ -1,0 +1,104 @@
+//! A request for a page or a change: its path and parameters, decoded.
+
+use std::str::FromStr;
+
+use crate::exit::{Exit, Failure};
+
+/// Parameters of a query or a form; more than people fill in means another client.
+const PARAMETERS: usize = 300;
+
+pub(super) struct Request {
+    /// The segments of the path; texts from outside are in parameters.
+    pub(super) path: Vec<String>,
+    pub(super) parameters: Vec<(String, String)>,
+    /// Path and query as they came.
+    pub(super) target: String,
+    /// The page is made again for one who follows it.
+    pub(super) is_live: bool,
+    /// `light` or `dark`, where this browser has chosen.
+    pub(super) theme: Option<&'static str>,
+}
+
+impl Request {
+    /// `form` is the body of a POST.
+    pub(super) fn parse(target: &str, form: &[u8]) -> Self {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let path = path.split('/').filter(|segment| !segment.is_empty());
+        let parameters = form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(form));
+        Request {
+            path: path.map(str::to_owned).collect(),
+            parameters: parameters
+                .take(PARAMETERS)
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
+            target: target.to_owned(),
+            is_live: false,
+            theme: None,
+        }
+    }
+
+    pub(super) fn is_change(&self) -> bool {
+        self.path.first().is_some_and(|first| first == "change")
+    }
+
+    /// A parameter that is there and not empty.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self.parameters.iter().filter(move |(known, _)| known == name);
+        named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// A parameter that may be left out.
+    pub(super) fn read<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure>
+    where
+        T::Err: std::fmt::Display,
+    {
+        let read = |text: &str| {
+            text.parse().map_err(|error| Exit::Usage.failure(format!("{name}: {error}")))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    /// A parameter that is needed.
+    pub(super) fn need<T: FromStr>(&self, name: &str) -> Result<T, Failure>
+    where
+        T::Err: std::fmt::Display,
+    {
+        self.read(name)?.ok_or_else(|| Exit::Usage.failure(format!("{name} is missing")))
+    }
+
+    /// The path with this parameter changed, or left out where there is no value.
+    pub(super) fn with(&self, name: &str, value: Option<&str>) -> String {
+        let path = self.target.split('?').next().unwrap_or_default();
+        let others = self.parameters.iter().filter(|(known, value)| known != name && !value.is_empty());
+        let others = others.map(|(name, value)| (name.as_str(), value.as_str()));
+        link(path, others.chain(value.map(|value| (name, value))))
+    }
+}
+
+/// A path with a query.
+pub(super) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut text = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in query {
+        text.append_pair(name, value);
+    }
+    match text.finish() {
+        query if query.is_empty() => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_changes_one_parameter() {
+        let request = Request::parse("/events?source=a&type=b+c&before=7", b"");
+        assert_eq!(request.with("before", None), "/events?source=a&type=b+c");
+        assert_eq!(request.with("type", Some("d&e")), "/events?source=a&before=7&type=d%26e");
+    }
+}
