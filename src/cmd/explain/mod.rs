@@ -13,8 +13,8 @@ use crate::store::IdKind;
 
 use super::output::{self, escape, local};
 use super::{ids, store};
-use explanation::paragraphs;
 pub(super) use explainer::Explainer;
+use explanation::paragraphs;
 pub(super) use explanation::{Explanation, HandlerPart};
 
 /// Explains every event with the given id: variants, or events of several sources. For the id of a job,

@@ -9,13 +9,14 @@ use crate::admin::{
     ReplayJob, ResolveJob, ResumeHandler, ShowJob,
 };
 use crate::exit::{Exit, Failure};
+use crate::limits::BATCH_JOBS;
 use crate::model::{EventId, JobId, Name};
-use crate::store::{QuarantineFilter, Resolution};
+use crate::store::{JobBatch, QuarantineFilter, Resolution, Verb};
 
 use super::app::{App, Operator};
-use super::parts::event_link;
+use super::parts::{event_link, sentence};
 use super::request::{Request, link};
-use super::work;
+use super::work::Work;
 
 /// Does what the form says. Returns the page that shows the result.
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
@@ -38,7 +39,13 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
         }
         "replay" | "drop" | "rest" => {
             let number = asked.need("work")?;
-            work::go(&operator, number, asked.get("only").is_some())?;
+            let work = app.works.get(number)?;
+            let count = work.jobs.len();
+            if work.verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
+                let message = format!("nothing was dropped: the number to type is {count}");
+                return Err(Exit::WrongState.failure(message).help("go back, and type it"));
+            }
+            go(&operator, number, asked.get("only").is_some())?;
             Ok(format!("/work/{number}"))
         }
         "pause" => {
@@ -57,9 +64,11 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
             let filter = kept(asked)?;
             let mut after = Some(0);
             while let Some(from) = after {
-                let part = operator.ask(AcceptQuarantine { filter: filter.clone(), after: from }).await?;
+                let part =
+                    operator.ask(AcceptQuarantine { filter: filter.clone(), after: from }).await?;
                 if let Some(why) = part.refused {
-                    return Err(Exit::Unavailable.failure(format!("the rest stays in the quarantine: {why}")));
+                    return Err(Exit::Unavailable
+                        .failure(format!("the rest stays in the quarantine: {why}")));
                 }
                 after = part.next;
             }
@@ -77,7 +86,8 @@ async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<Stri
     let (job, attempt): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
     let row = operator.ask(ShowJob { job }).await?;
     if row.attempt != attempt {
-        let message = format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
+        let message =
+            format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
         return Err(Exit::WrongState.failure(message).help("open its event again"));
     }
     match what {
@@ -85,8 +95,12 @@ async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<Stri
             let new_key = asked.get("new_key").is_some();
             operator.ask(ReplayJob { job, new_key, regardless: false }).await?;
         }
-        "drop-job" => drop(operator.ask(DropJob { job }).await?),
-        "cancel" => drop(operator.ask(CancelJob { job }).await?),
+        "drop-job" => {
+            operator.ask(DropJob { job }).await?;
+        }
+        "cancel" => {
+            operator.ask(CancelJob { job }).await?;
+        }
         _ => {
             let how = if what == "failed" { Resolution::Failed } else { Resolution::Succeeded };
             operator.ask(ResolveJob { job, attempt, how }).await?;
@@ -102,4 +116,41 @@ pub(super) fn kept(asked: &Request) -> Result<QuarantineFilter, Failure> {
         upto: asked.read("upto")?,
         ..QuarantineFilter::default()
     })
+}
+
+/// Moves the next jobs of a work, all or the first one, and returns at once.
+fn go(operator: &Operator, number: u64, only_one: bool) -> Result<(), Failure> {
+    let work = operator.works().get(number)?;
+    if operator.works().start(number) {
+        let end = if only_one { work.moved + 1 } else { work.jobs.len() }.min(work.jobs.len());
+        let operator = operator.clone();
+        tokio::spawn(async move { run(&operator, work, end).await });
+    }
+    Ok(())
+}
+
+async fn run(operator: &Operator, work: Work, end: usize) {
+    let Work { number, verb, state, jobs, moved, .. } = work;
+    for batch in jobs[moved..end].chunks(BATCH_JOBS) {
+        let request = JobBatch { verb, state, regardless: false, jobs: batch.to_vec() };
+        match operator.ask(request).await {
+            Ok(more) => operator.works().change(number, |work| {
+                work.moved += batch.len();
+                for (handler, jobs) in more.done {
+                    *work.result.done.entry(handler).or_default() += jobs;
+                }
+                work.result.changed += more.changed;
+                work.result.payload_gone += more.payload_gone;
+                work.result.unwanted += more.unwanted;
+                work.result.undecided += more.undecided;
+                work.result.superseded += more.superseded;
+            }),
+            Err(failure) => {
+                let why = sentence(&failure);
+                operator.works().change(number, |work| work.failed = Some(why));
+                break;
+            }
+        }
+    }
+    operator.works().change(number, |work| work.is_running = false);
 }

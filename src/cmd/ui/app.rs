@@ -100,8 +100,7 @@ impl App {
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
         let asked = async {
             let client = Client::connect(&self.socket).await.map_err(|error| {
-                let message =
-                    format!("no receiver answers at {}: {error}", self.socket.display());
+                let message = format!("no receiver answers at {}: {error}", self.socket.display());
                 let serve = format!("start it: hooklatch serve{}", self.suffix);
                 Exit::Unavailable.failure(message).help(serve)
             })?;

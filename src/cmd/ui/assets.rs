@@ -32,5 +32,8 @@ impl Asset {
 }
 
 pub(super) fn find(path: &str) -> Option<&'static Asset> {
-    [&STYLE, &SCRIPT, &ICON, &ICONS].into_iter().map(|asset| &**asset).find(|asset| asset.path == path)
+    [&STYLE, &SCRIPT, &ICON, &ICONS]
+        .into_iter()
+        .map(|asset| &**asset)
+        .find(|asset| asset.path == path)
 }

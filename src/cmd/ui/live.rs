@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use crate::exit::{Exit, Failure};
 
+use super::answer::render;
 use super::app::App;
 use super::request::Request;
-use super::server::render;
 
 /// Between two looks: soon enough for a person who reads along.
 const LOOK: Duration = Duration::from_secs(1);

@@ -76,7 +76,11 @@ pub(super) enum Form {
 impl Login {
     pub(super) fn new(port: u16) -> Result<Self, Failure> {
         let name = BASE32_NOPAD.encode(&random::bytes::<5>()?).to_lowercase();
-        let hosts = [format!("{name}.localhost:{port}"), format!("127.0.0.1:{port}"), format!("localhost:{port}")];
+        let hosts = [
+            format!("{name}.localhost:{port}"),
+            format!("127.0.0.1:{port}"),
+            format!("localhost:{port}"),
+        ];
         Ok(Login { hosts, cookie: format!("hooklatch_{port}"), state: Mutex::default() })
     }
 

@@ -4,6 +4,7 @@
 //! only, every page but the login needs a session, and what a handler, a provider or a payload says is text.
 
 mod act;
+mod answer;
 mod app;
 mod assets;
 mod live;
@@ -13,6 +14,7 @@ mod parts;
 mod payload;
 mod request;
 mod server;
+mod view;
 mod work;
 
 use std::io::{BufRead, IsTerminal};
@@ -82,7 +84,9 @@ async fn idle(app: &App) {
 fn show_link(app: &App) -> Result<(), Failure> {
     output::line(app.link()?)?;
     if std::io::stdin().is_terminal() {
-        output::note("it works once, within 2 minutes; Enter prints another, Ctrl-C ends the dashboard");
+        output::note(
+            "it works once, within 2 minutes; Enter prints another, Ctrl-C ends the dashboard",
+        );
     }
     Ok(())
 }

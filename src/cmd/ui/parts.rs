@@ -5,7 +5,9 @@
 use jiff::tz::TimeZone;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::cmd::output::{escape, span};
+use crate::clock::Clock;
+use crate::cmd::output::{escape, span, thousands};
+use crate::exit::Failure;
 use crate::model::{Name, State, Timestamp};
 use crate::store::EventRow;
 
@@ -43,16 +45,24 @@ pub(super) fn look(state: State) -> (&'static str, &'static str) {
 
 /// A time in the server's zone: of the day alone where that is today's.
 pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(at) title=(at) { (clock(at, now)) } }
+}
+
+/// The same in a sentence.
+pub(super) fn said(at: Timestamp) -> String {
+    clock(at, Clock::system().now())
+}
+
+fn clock(at: Timestamp, now: Timestamp) -> String {
     let zone = TimeZone::system();
     let zoned = |time: Timestamp| {
         jiff::Timestamp::from_millisecond(time.0).map(|instant| instant.to_zoned(zone.clone()))
     };
-    let text = match (zoned(at), zoned(now)) {
+    match (zoned(at), zoned(now)) {
         (Ok(at), Ok(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
         (Ok(at), _) => at.strftime("%d %b %Y, %H:%M:%S").to_string(),
         (Err(_), _) => at.to_string(),
-    };
-    html! { time datetime=(at) title=(at) { (text) } }
+    }
 }
 
 /// The name of the server's zone.
@@ -165,7 +175,7 @@ impl Frame {
             "/quarantine" => (self.kept, "count"),
             _ => (0, ""),
         };
-        html! { @if number > 0 { span class=(class) { (crate::cmd::output::thousands(number)) } } }
+        html! { @if number > 0 { span class=(class) { (thousands(number)) } } }
     }
 
     fn entry(&self, (to, glyph, word): (&str, &str, &str)) -> Markup {
@@ -299,3 +309,23 @@ fn whole(title: &str, live: Option<&str>, theme: Option<&str>, body: &Markup) ->
 
 /// Without a script the page is loaded again.
 const REFRESH: &str = "<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>";
+
+/// A failure as a sentence, with the command that helps.
+pub(super) fn sentence(failure: &Failure) -> String {
+    let message = shown(&failure.message);
+    let help = failure.help.as_ref().map(|help| format!(" {}", shown(help)));
+    format!("{}.{}", sentence_case(&message), help.unwrap_or_default())
+}
+
+/// A number and a noun: "1,204 jobs".
+pub(super) fn many(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", thousands(number))
+}
+
+/// The text as the beginning of a sentence.
+pub(super) fn sentence_case(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    first + chars.as_str()
+}

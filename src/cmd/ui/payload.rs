@@ -216,7 +216,9 @@ impl<'t> Reader<'t> {
                 if level.is_object != (token == "}") {
                     return None;
                 }
-                if !self.lines.is_empty() && !self.line.tokens.last().is_some_and(|(_, last)| ["{", "["].contains(last)) {
+                if !self.lines.is_empty()
+                    && !self.line.tokens.last().is_some_and(|(_, last)| ["{", "["].contains(last))
+                {
                     self.end_line();
                     self.line.depth = self.levels.len();
                     self.line.pointer = self.pointer();
@@ -232,7 +234,8 @@ impl<'t> Reader<'t> {
             }
             ":" => self.line.tokens.push(("p", ": ")),
             text if text.starts_with('"') => {
-                let level = self.levels.last_mut().filter(|level| level.is_object && level.key.is_none());
+                let level =
+                    self.levels.last_mut().filter(|level| level.is_object && level.key.is_none());
                 match level {
                     Some(level) => {
                         level.key = Some(&text[1..text.len() - 1]);
@@ -267,7 +270,9 @@ impl<'t> Reader<'t> {
     /// The pointer to the value that is read (RFC 6901).
     fn pointer(&self) -> String {
         let step = |level: &Level<'_>| match (level.is_object, level.key) {
-            (true, Some(key)) => format!("/{}", unquoted(key).replace('~', "~0").replace('/', "~1")),
+            (true, Some(key)) => {
+                format!("/{}", unquoted(key).replace('~', "~0").replace('/', "~1"))
+            }
             (true, None) => String::new(),
             (false, _) => format!("/{}", level.at),
         };

@@ -24,7 +24,8 @@ impl Request {
     pub(super) fn parse(target: &str, form: &[u8]) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = path.split('/').filter(|segment| !segment.is_empty());
-        let parameters = form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(form));
+        let parameters =
+            form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(form));
         Request {
             path: path.map(str::to_owned).collect(),
             parameters: parameters
@@ -73,7 +74,8 @@ impl Request {
     /// The path with this parameter changed, or left out where there is no value.
     pub(super) fn with(&self, name: &str, value: Option<&str>) -> String {
         let path = self.target.split('?').next().unwrap_or_default();
-        let others = self.parameters.iter().filter(|(known, value)| known != name && !value.is_empty());
+        let others =
+            self.parameters.iter().filter(|(known, value)| known != name && !value.is_empty());
         let others = others.map(|(name, value)| (name.as_str(), value.as_str()));
         link(path, others.chain(value.map(|value| (name, value))))
     }

@@ -11,18 +11,19 @@ use actix_web::body::{BodyStream, to_bytes_limited};
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderMap, HeaderName};
 use actix_web::http::{Method, StatusCode};
-use actix_web::{App as Web, HttpMessage, HttpResponse, HttpResponseBuilder};
+use actix_web::{App as Web, HttpMessage, HttpResponse};
 use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::exit::{Exit, Failure};
 
 use super::act;
+use super::answer::{failed, page, render, see};
 use super::app::App;
 use super::assets;
 use super::live;
 use super::login::{Entered, Form};
-use super::pages::{self, Page};
+use super::pages;
 use super::parts::bare;
 use super::request::Request;
 
@@ -80,10 +81,9 @@ async fn answer(app: Arc<App>, mut request: ServiceRequest) -> ServiceResponse {
     let answered = route(&app, &mut request).await;
     let mut response = answered.unwrap_or_else(|failure| failed(&failure));
     for (name, value) in HEADERS {
-        response.headers_mut().insert(
-            HeaderName::from_static(name),
-            header::HeaderValue::from_static(value),
-        );
+        response
+            .headers_mut()
+            .insert(HeaderName::from_static(name), header::HeaderValue::from_static(value));
     }
     if !response.headers().contains_key(header::CACHE_CONTROL) {
         let value = header::HeaderValue::from_static(NO_STORE);
@@ -129,7 +129,10 @@ async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpRespo
         };
     }
     if !is_own(headers, &host) {
-        return Ok(plain(StatusCode::FORBIDDEN, "a change is asked for by this dashboard's own pages only"));
+        return Ok(plain(
+            StatusCode::FORBIDDEN,
+            "a change is asked for by this dashboard's own pages only",
+        ));
     }
     let body = read(request).await?;
     submit(app, &cookie, &Request::parse(&target, &body)).await
@@ -139,9 +142,9 @@ const NOT_IN: &str = "Open the link that hooklatch ui has printed; it works once
 
 fn enter(app: &App, headers: &HeaderMap, asked: &Request) -> Result<HttpResponse, Failure> {
     // A prefetch would use the link up.
-    let fetched_ahead = ["sec-purpose", "purpose"]
-        .iter()
-        .any(|name| headers.get(*name).is_some_and(|value| value.as_bytes().starts_with(b"prefetch")));
+    let fetched_ahead = ["sec-purpose", "purpose"].iter().any(|name| {
+        headers.get(*name).is_some_and(|value| value.as_bytes().starts_with(b"prefetch"))
+    });
     if fetched_ahead {
         return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "not ahead of time"));
     }
@@ -151,20 +154,13 @@ fn enter(app: &App, headers: &HeaderMap, asked: &Request) -> Result<HttpResponse
             let cookie = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict");
             see("/").insert_header((header::SET_COOKIE, cookie)).finish()
         }
-        Entered::Refused => page(StatusCode::FORBIDDEN, bare("This link does not work any more", NOT_IN)),
+        Entered::Refused => {
+            page(StatusCode::FORBIDDEN, bare("This link does not work any more", NOT_IN))
+        }
         Entered::Later => {
             plain(StatusCode::TOO_MANY_REQUESTS, "ten wrong links came; wait a minute")
         }
     })
-}
-
-/// A page, or the page that says why there is none.
-pub(super) async fn render(app: &Arc<App>, cookie: &str, asked: &Request) -> HttpResponse {
-    match pages::page(app, cookie, asked).await {
-        Ok(Page::To(path)) => see(&path).finish(),
-        Ok(Page::Shown { status, html }) => page(status, html),
-        Err(failure) => failed(&failure),
-    }
 }
 
 async fn submit(app: &Arc<App>, cookie: &str, asked: &Request) -> Result<HttpResponse, Failure> {
@@ -177,10 +173,16 @@ async fn submit(app: &Arc<App>, cookie: &str, asked: &Request) -> Result<HttpRes
         }
         Form::Again(Some(to)) => to,
         Form::Again(None) => {
-            return Ok(plain(StatusCode::CONFLICT, "this was asked for already, and was refused or still runs"));
+            return Ok(plain(
+                StatusCode::CONFLICT,
+                "this was asked for already, and was refused or still runs",
+            ));
         }
         Form::Unknown => {
-            return Ok(plain(StatusCode::FORBIDDEN, "this form is not known any more; open its page again"));
+            return Ok(plain(
+                StatusCode::FORBIDDEN,
+                "this form is not known any more; open its page again",
+            ));
         }
     };
     Ok(see(&to).finish())
@@ -210,34 +212,11 @@ fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
 
 fn session(headers: &HeaderMap, name: &str) -> Option<String> {
     let lines = headers.get_all(header::COOKIE).filter_map(|line| line.to_str().ok());
-    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut pairs =
+        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
-}
-
-fn see(path: &str) -> HttpResponseBuilder {
-    let mut builder = HttpResponse::SeeOther();
-    builder.insert_header((header::LOCATION, path));
-    builder
 }
 
 fn plain(status: StatusCode, why: &'static str) -> HttpResponse {
     HttpResponse::build(status).content_type("text/plain; charset=utf-8").body(format!("{why}\n"))
-}
-
-fn page(status: StatusCode, html: String) -> HttpResponse {
-    HttpResponse::build(status).content_type("text/html; charset=utf-8").body(html)
-}
-
-fn failed(failure: &Failure) -> HttpResponse {
-    page(status_of(failure), bare("That did not work", &pages::sentence(failure)))
-}
-
-pub(super) fn status_of(failure: &Failure) -> StatusCode {
-    match failure.exit {
-        Exit::Usage => StatusCode::BAD_REQUEST,
-        Exit::NotFound => StatusCode::NOT_FOUND,
-        Exit::WrongState | Exit::No => StatusCode::CONFLICT,
-        Exit::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }

@@ -5,12 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::exit::{Exit, Failure};
-use crate::limits::BATCH_JOBS;
 use crate::model::{JobId, State};
-use crate::store::{BatchResult, JobBatch, Verb};
-
-use super::app::Operator;
-use super::pages::sentence;
+use crate::store::{BatchResult, Verb};
 
 /// Works that are remembered, those that nobody started included.
 const WORKS: usize = 64;
@@ -53,63 +49,37 @@ impl Works {
             works.1.remove(oldest);
         }
         let (jobs, result) = (Arc::new(jobs), BatchResult::default());
-        works.1.push_back(Work { number, verb, state, jobs, moved: 0, is_running: false, result, failed: None });
+        works.1.push_back(Work {
+            number,
+            verb,
+            state,
+            jobs,
+            moved: 0,
+            is_running: false,
+            result,
+            failed: None,
+        });
         number
     }
 
     pub(super) fn get(&self, number: u64) -> Result<Work, Failure> {
         let works = self.lock();
         let work = works.1.iter().find(|work| work.number == number).cloned();
-        work.ok_or_else(|| Exit::NotFound.failure("this is not remembered any more: choose the jobs again"))
+        work.ok_or_else(|| {
+            Exit::NotFound.failure("this is not remembered any more: choose the jobs again")
+        })
     }
 
-    fn change(&self, number: u64, change: impl FnOnce(&mut Work)) {
+    pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut Work)) {
         if let Some(work) = self.lock().1.iter_mut().find(|work| work.number == number) {
             change(work);
         }
     }
 
     /// Marks it as running, unless it is.
-    fn start(&self, number: u64) -> bool {
+    pub(super) fn start(&self, number: u64) -> bool {
         let mut is_new = false;
         self.change(number, |work| is_new = !std::mem::replace(&mut work.is_running, true));
         is_new
     }
-}
-
-/// Moves the next jobs of a work, all or the first one, and returns at once.
-pub(super) fn go(operator: &Operator, number: u64, only_one: bool) -> Result<(), Failure> {
-    let work = operator.works().get(number)?;
-    if operator.works().start(number) {
-        let end = if only_one { work.moved + 1 } else { work.jobs.len() }.min(work.jobs.len());
-        let operator = operator.clone();
-        tokio::spawn(async move { run(&operator, work, end).await });
-    }
-    Ok(())
-}
-
-async fn run(operator: &Operator, work: Work, end: usize) {
-    let Work { number, verb, state, jobs, moved, .. } = work;
-    for batch in jobs[moved..end].chunks(BATCH_JOBS) {
-        let request = JobBatch { verb, state, regardless: false, jobs: batch.to_vec() };
-        match operator.ask(request).await {
-            Ok(more) => operator.works().change(number, |work| {
-                work.moved += batch.len();
-                for (handler, jobs) in more.done {
-                    *work.result.done.entry(handler).or_default() += jobs;
-                }
-                work.result.changed += more.changed;
-                work.result.payload_gone += more.payload_gone;
-                work.result.unwanted += more.unwanted;
-                work.result.undecided += more.undecided;
-                work.result.superseded += more.superseded;
-            }),
-            Err(failure) => {
-                let why = sentence(&failure);
-                operator.works().change(number, |work| work.failed = Some(why));
-                break;
-            }
-        }
-    }
-    operator.works().change(number, |work| work.is_running = false);
 }

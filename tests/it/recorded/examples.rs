@@ -25,6 +25,7 @@ const RUN_ELSEWHERE: &[&str] = &[
     "restore",
     "keys",
     "confirm",
+    "ui",
 ];
 
 /// The answer file of `resolve --answer`.

@@ -44,7 +44,7 @@ const swap = (name, text) => {
   open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
   $$("pre", fresh).forEach((pre, nth) => {
     const [atEnd, top] = places[nth] ?? [false, 0];
-    pre.scrollTop = atEnd && pre.classList.contains("live") ? pre.scrollHeight : top;
+    pre.scrollTop = atEnd && pre.classList.contains("flow") ? pre.scrollHeight : top;
   });
 };
 

@@ -10,9 +10,9 @@ use crate::store::{JobFilter, JobRow, JobSelection, QuarantineFilter, ReverifyCo
 
 use super::super::act::kept;
 use super::super::app::Role;
-use super::super::parts::{event_link, icon, shown};
+use super::super::parts::{event_link, icon, many, shown};
+use super::super::view::View;
 use super::super::work::WORK_JOBS;
-use super::{View, many};
 
 /// A change as a page shows it.
 struct Change {
@@ -60,8 +60,8 @@ pub(super) async fn show(view: &mut View<'_>, cookie: &str, what: &str) -> Resul
                 label.field { "Reason, for the audit list" input type="text" name="note" maxlength="200" autocomplete="off"; }
             }
             footer {
-                button class=(class) autofocus { (change.word) }
-                a.btn.quiet.cancel href=(change.back) { "Back" }
+                button class=(class) autofocus[!change.is_danger] { (change.word) }
+                a.btn.quiet.cancel href=(change.back) autofocus[change.is_danger] { "Back" }
             }
         }
     })
@@ -71,38 +71,73 @@ async fn of_job(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let (job, attempt): (JobId, u32) = (view.asked.need("job")?, view.asked.need("attempt")?);
     let row = view.app.ask(ShowJob { job }).await?;
     if row.attempt != attempt {
-        let message = format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
+        let message =
+            format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
         return Err(Exit::WrongState.failure(message).help("open its event again"));
     }
     let JobRow { handler, event_type, .. } = &row;
     let of = html! { b { (handler) } " for " (shown(event_type)) ", after attempt " (attempt) "." };
     let again = vec![
         ("replay", html! { b { "Runs again" } ": " (of) }),
-        ("key", html! { b { "The same key" } " as before, so the handler can tell what it has done already." }),
+        (
+            "key",
+            html! { b { "The same key" } " as before, so the handler can tell what it has done already." },
+        ),
         ("wait", html! { "It gets " b { "all its attempts" } " again; their numbers go on." }),
     ];
     let (title, word, is_danger, mut facts) = match what {
         "replay-job" => ("Run this job again", "Run it again", false, again),
-        "drop-job" => ("Drop this job", "Drop it", true, vec![
-            ("dropped", html! { b { "Never runs again" } ": " (of) }),
-            ("note", html! { "A dropped job cannot be replayed." }),
-        ]),
-        "cancel" => ("Cancel this attempt", "Cancel it", true, vec![
-            ("x", html! { "Its command gets " b { "SIGTERM" } ", and after the handler's grace SIGKILL: " (of) }),
-            ("held", html! { "Unless it ends with status 0, the job is then held for you." }),
-        ]),
-        "succeeded" => ("It did its work", "It did its work", false, vec![
-            ("ok", html! { "The job counts as " b { "succeeded" } ", and nothing runs: " (of) }),
-        ]),
-        _ => ("It did not do its work", "It did not", true, vec![
-            ("dead", html! { "The job becomes a " b { "dead letter" } ", resolved as failed, and nothing runs: " (of) }),
-        ]),
+        "drop-job" => (
+            "Drop this job",
+            "Drop it",
+            true,
+            vec![
+                ("dropped", html! { b { "Never runs again" } ": " (of) }),
+                ("note", html! { "A dropped job cannot be replayed." }),
+            ],
+        ),
+        "cancel" => (
+            "Cancel this attempt",
+            "Cancel it",
+            true,
+            vec![
+                (
+                    "x",
+                    html! { "Its command gets " b { "SIGTERM" } ", and after the handler's grace SIGKILL: " (of) },
+                ),
+                ("held", html! { "Unless it ends with status 0, the job is then held for you." }),
+            ],
+        ),
+        "succeeded" => (
+            "It did its work",
+            "It did its work",
+            false,
+            vec![(
+                "ok",
+                html! { "The job counts as " b { "succeeded" } ", and nothing runs: " (of) },
+            )],
+        ),
+        _ => (
+            "It did not do its work",
+            "It did not",
+            true,
+            vec![(
+                "dead",
+                html! { "The job becomes a " b { "dead letter" } ", resolved as failed, and nothing runs: " (of) },
+            )],
+        ),
     };
     if what == "replay-job" && row.reason.as_deref() == Some(HeldReason::SuspectedReplay.as_str()) {
-        facts.push(("twin", html! { "The same signed body came before: run it only if this one is genuine." }));
+        facts.push((
+            "twin",
+            html! { "The same signed body came before: run it only if this one is genuine." },
+        ));
     }
     if what == "replay-job" && row.state == State::Succeeded {
-        facts.push(("held", html! { b { "It has succeeded before" } ": its work may be done twice." }));
+        facts.push((
+            "held",
+            html! { b { "It has succeeded before" } ": its work may be done twice." },
+        ));
     }
     let extra = match what {
         "replay-job" => html! {
@@ -180,19 +215,29 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     if count == 0 {
         return Err(Exit::WrongState.failure("no job is left that this could be done with"));
     }
-    let slots = handler.as_ref().and_then(|name| view.config.handler(name)).map(|own| own.concurrency);
+    let slots =
+        handler.as_ref().and_then(|name| view.config.handler(name)).map(|own| own.concurrency);
     let number = view.app.works.propose(verb, state, jobs);
     let only_one = view.asked.get("one").is_some();
     let mut facts = vec![match verb {
-        Verb::Replay => ("replay", html! {
-            b { (many(count, "job")) @if count == 1 { " runs" } @else { " run" } " again" } ", oldest first"
-            @if let Some(slots) = slots { ", " (slots) " at a time" } "."
-        }),
-        Verb::Drop => ("dropped", html! { b { (many(count, "job")) " never run again" } ". A dropped job cannot be replayed." }),
+        Verb::Replay => (
+            "replay",
+            html! {
+                b { (many(count, "job")) @if count == 1 { " runs" } @else { " run" } " again" } ", oldest first"
+                @if let Some(slots) = slots { ", " (slots) " at a time" } "."
+            },
+        ),
+        Verb::Drop => (
+            "dropped",
+            html! { b { (many(count, "job")) " never run again" } ". A dropped job cannot be replayed." },
+        ),
     }];
     if verb == Verb::Replay {
         facts.push(("key", html! { b { "The same keys" } " as before, so the handler can tell what it has done already." }));
-        facts.push(("wait", html! { "Each gets " b { "all its attempts" } " again; their numbers go on." }));
+        facts.push((
+            "wait",
+            html! { "Each gets " b { "all its attempts" } " again; their numbers go on." },
+        ));
     }
     for (left, why) in [(suspected, "may be forged"), (answered, "have answered their callers")] {
         if left > 0 {
@@ -241,11 +286,22 @@ fn of_rest(view: &View<'_>) -> Result<Change, Failure> {
 fn of_handler(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let handler: Name = view.asked.need("handler")?;
     let (title, word, facts) = match what {
-        "pause" => (format!("Pause {handler}"), "Pause", vec![
-            ("pause", html! { "Its jobs " b { "wait" } ", also over restarts. Events are accepted as before." }),
-            ("run", html! { "What runs already goes on." }),
-        ]),
-        _ => (format!("Resume {handler}"), "Resume", vec![("play", html! { "Its waiting jobs " b { "run" } "." })]),
+        "pause" => (
+            format!("Pause {handler}"),
+            "Pause",
+            vec![
+                (
+                    "pause",
+                    html! { "Its jobs " b { "wait" } ", also over restarts. Events are accepted as before." },
+                ),
+                ("run", html! { "What runs already goes on." }),
+            ],
+        ),
+        _ => (
+            format!("Resume {handler}"),
+            "Resume",
+            vec![("play", html! { "Its waiting jobs " b { "run" } "." })],
+        ),
     };
     let fields = vec![("handler", handler.to_string())];
     let (word, extra, back) = (word.to_owned(), html! {}, "/handlers".to_owned());
@@ -256,7 +312,10 @@ fn reload() -> Change {
     Change {
         title: "Reload the configuration".to_owned(),
         facts: vec![
-            ("replay", html! { "The receiver and its runners read their files again. No request is dropped, and what runs goes on." }),
+            (
+                "replay",
+                html! { "The receiver and its runners read their files again. No request is dropped, and what runs goes on." },
+            ),
             ("note", html! { "A configuration with a mistake changes nothing." }),
         ],
         fields: Vec::new(),
@@ -278,8 +337,12 @@ async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let extra = html! {};
     if what == "forget" {
         let matching = listed.matching;
-        let facts = vec![("dropped", html! { b { (thousands(matching)) } " failed deliveries are deleted, and cannot be accepted any more." })];
-        let (title, word) = ("Forget what failed".to_owned(), format!("Forget {}", thousands(matching)));
+        let facts = vec![(
+            "dropped",
+            html! { b { (thousands(matching)) } " failed deliveries are deleted, and cannot be accepted any more." },
+        )];
+        let (title, word) =
+            ("Forget what failed".to_owned(), format!("Forget {}", thousands(matching)));
         return Ok(Change { title, facts, fields, word, is_danger: true, extra, back });
     }
     let mut counts = ReverifyCounts::default();
@@ -298,10 +361,17 @@ async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     }
     let bad: u64 = counts.bad.values().sum();
     let facts = vec![
-        ("shield", html! { b { (thousands(counts.good)) " verify now" } ", each judged at the time it arrived. Each new event is accepted once, and its handlers run." }),
-        ("dead", html! { b { (thousands(bad)) } " are still bad and stay, " (thousands(counts.bodiless)) " have no body." }),
+        (
+            "shield",
+            html! { b { (thousands(counts.good)) " verify now" } ", each judged at the time it arrived. Each new event is accepted once, and its handlers run." },
+        ),
+        (
+            "dead",
+            html! { b { (thousands(bad)) } " are still bad and stay, " (thousands(counts.bodiless)) " have no body." },
+        ),
         ("twin", html! { "What a leaked secret has forged verifies too: look at them first." }),
     ];
-    let (title, word) = ("Accept what verifies now".to_owned(), format!("Accept {}", thousands(counts.good)));
+    let (title, word) =
+        ("Accept what verifies now".to_owned(), format!("Accept {}", thousands(counts.good)));
     Ok(Change { title, facts, fields, word, is_danger: false, extra, back })
 }

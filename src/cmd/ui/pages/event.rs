@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use crate::admin::{ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
-use crate::cmd::output::{local, size, span};
+use crate::cmd::output::{size, span};
 use crate::cmd::show::payload_gone;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, Outcome, State};
@@ -16,12 +16,12 @@ use crate::store::{AttemptRow, EventDetail, JobDetail, JobRow, OutputExcerpt};
 
 use super::super::app::App;
 use super::super::parts::{
-    change, event_link, icon, look, shell, short, shown, source, state, time,
+    change, event_link, icon, look, many, said, sentence_case, shell, short, shown, source, state,
+    time,
 };
 use super::super::payload;
 use super::super::request::{Request, link};
-use super::inbox::sentence_case;
-use super::{View, many};
+use super::super::view::View;
 
 /// Lines of an output that are shown at once; the rest is in a part that opens.
 const LINES: usize = 12;
@@ -33,20 +33,20 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let asked = view.asked;
     let all = find(view.app, asked).await?;
     let variant = asked.read::<u32>("variant")?;
-    let chosen = all.iter().position(|one| variant.is_none_or(|variant| one.event.variant == variant));
+    let chosen =
+        all.iter().position(|one| variant.is_none_or(|variant| one.event.variant == variant));
     let detail = &all[chosen.unwrap_or(0)];
     let config = view.config.clone();
-    let explainer = Explainer {
-        config: &config,
-        now: view.screen.now,
-        time: local,
-        suffix: &view.app.suffix,
-    };
+    let explainer =
+        Explainer { config: &config, now: view.screen.now, time: said, suffix: &view.app.suffix };
     let explanation = explainer.explain(detail);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
     view.at("/events", shown(type_of(event)));
     let jobs = jobs(view, detail, &explanation).await;
-    let ended = event.jobs.keys().all(|state| !matches!(state, State::Ready | State::Running | State::Waiting));
+    let ended = event
+        .jobs
+        .keys()
+        .all(|state| !matches!(state, State::Ready | State::Running | State::Waiting));
     Ok(html! {
         nav.crumbs aria-label="Breadcrumb" {
             a href="/events" { "Events" } (icon("chev"))
@@ -149,7 +149,8 @@ fn arrival(view: &View<'_>, explained: &Explanation) -> Markup {
     let first = lines.next().map(String::as_str).unwrap_or_default();
     let guard = explained.replay_guard.as_str();
     let class = if guard.starts_with("held") { "held" } else { "ok" };
-    let idle: Vec<&HandlerPart> = explained.handlers.iter().filter(|part| part.job.is_none()).collect();
+    let idle: Vec<&HandlerPart> =
+        explained.handlers.iter().filter(|part| part.job.is_none()).collect();
     html! {
         (entry("ok", "in", "Delivered, verified and stored", &html! {}, &html! { (sentence_case(&shown(first))) "." }))
         @for line in lines { (entry("ok", "note", "Since then", &html! {}, &html! { (sentence_case(&shown(line))) "." })) }
@@ -256,7 +257,9 @@ fn card(
 /// The changes that this job's state allows.
 fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
     let (job, attempt) = (row.job.to_string(), row.attempt.to_string());
-    let to = |what: &str| link(&format!("/change/{what}"), [("job", job.as_str()), ("attempt", &attempt)]);
+    let to = |what: &str| {
+        link(&format!("/change/{what}"), [("job", job.as_str()), ("attempt", &attempt)])
+    };
     let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
     let kept = detail.event.payload_kept;
     html! {
@@ -334,7 +337,7 @@ fn output(of: &OutputExcerpt, label: &str, number: u32, is_live: bool, is_error:
                 pre.term.wrap tabindex="0" aria-label=(label) { (text(0, all - LINES)) }
             }
         }
-        pre.term.wrap.live[is_live] tabindex="0" aria-label=(label) { (text(all.saturating_sub(LINES), all)) }
+        pre.term.wrap.flow[is_live] tabindex="0" aria-label=(label) { (text(all.saturating_sub(LINES), all)) }
         @if is_live { div.bar { span { "live, " (size(of.total)) " so far" } } }
     }
 }
@@ -351,7 +354,10 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
     let is_headers = asked.get("show") == Some("headers");
     let find = asked.get("find").unwrap_or_default();
     let variant = event.variant.to_string();
-    let raw = link("/raw", [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)]);
+    let raw = link(
+        "/raw",
+        [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)],
+    );
     let current = |yes: bool| yes.then_some("true");
     html! {
         section.card aria-labelledby="payload" data-part="payload" {

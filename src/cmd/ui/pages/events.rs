@@ -8,8 +8,10 @@ use crate::exit::{Exit, Failure};
 use crate::model::{EventId, State};
 use crate::store::{EventFilter, EventRow, IdKind, IdMatch, IdQuery, PageCursor};
 
-use super::super::parts::{empty, event_link, icon, notes, short, shown, source, state, time};
-use super::{Content, View, many};
+use super::super::parts::{
+    empty, event_link, icon, many, notes, short, shown, source, state, time,
+};
+use super::super::view::{Content, View};
 
 /// Events on a page.
 const ROWS: usize = 50;

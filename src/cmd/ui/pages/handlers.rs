@@ -10,7 +10,7 @@ use crate::store::Backlog;
 
 use super::super::parts::{age, banner, change, shown, state};
 use super::super::request::link;
-use super::View;
+use super::super::view::View;
 
 /// What is known of a handler.
 struct Row<'a> {
@@ -26,7 +26,11 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let view = &*view;
     let rows = rows(view);
     let paused = rows.iter().filter(|row| row.paused.is_some()).count();
-    let about = format!("{} configured · {paused} paused · {} cannot run", view.config.handlers.len(), view.screen.broken.len());
+    let about = format!(
+        "{} configured · {paused} paused · {} cannot run",
+        view.config.handlers.len(),
+        view.screen.broken.len()
+    );
     Ok(html! {
         (view.frame.head(&html! {
             span.muted.small { (about) }
@@ -60,7 +64,11 @@ fn rows<'a>(view: &'a View<'_>) -> Vec<Row<'a>> {
     let row = |name| Row {
         name,
         own: view.config.handler(name),
-        paused: screen.paused.iter().find(|paused| paused.handler == *name).map(|paused| paused.since),
+        paused: screen
+            .paused
+            .iter()
+            .find(|paused| paused.handler == *name)
+            .map(|paused| paused.since),
         broken: screen.broken.iter().find(|broken| broken.handler == *name),
     };
     let mut rows: Vec<Row<'_>> = names.into_iter().map(row).collect();
@@ -69,12 +77,13 @@ fn rows<'a>(view: &'a View<'_>) -> Vec<Row<'a>> {
 }
 
 fn line(view: &View<'_>, row: &Row<'_>) -> Markup {
-    let Row { name, own, paused, broken } = row;
+    let Row { name, own, paused, .. } = row;
     let jobs = |backlogs: &[Backlog]| {
         backlogs.iter().find(|one| one.handler == **name).map_or(0, |one| one.jobs)
     };
     let screen = &view.screen;
-    let (ready, waiting, running) = (jobs(&screen.ready), jobs(&screen.waiting), jobs(&screen.running));
+    let (ready, waiting, running) =
+        (jobs(&screen.ready), jobs(&screen.waiting), jobs(&screen.running));
     let query = [("handler", name.as_str())];
     html! {
         tr id=(name) {
@@ -92,7 +101,6 @@ fn line(view: &View<'_>, row: &Row<'_>) -> Markup {
                     @if let Some(own) = own { (running) " of " (own.concurrency) " running" }
                     @if ready + waiting > 0 { ", " (thousands(ready)) " ready, " (thousands(waiting)) " waiting" }
                 }
-                @if let Some(broken) = broken { span.sub2 { (shown(&broken.cause)) } }
                 @if let Some(since) = paused { span.sub2 { "paused " (age(*since, screen.now)) } }
             }
             td.opt { @if let Some(condition) = own.and_then(Handler::condition) {

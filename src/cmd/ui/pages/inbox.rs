@@ -7,10 +7,12 @@ use crate::exit::Failure;
 use crate::model::{Name, State};
 use crate::store::{JobFilter, JobRow};
 
-use super::super::parts::{age, change, empty, event_link, icon, short, shown, state, time};
+use super::super::parts::{
+    age, change, empty, event_link, icon, many, sentence_case, short, shown, state, time,
+};
 use super::super::request::link;
+use super::super::view::View;
 use super::needs::{Group, groups};
-use super::{View, many};
 
 /// Jobs of an open group on a page.
 const ROWS: usize = 100;
@@ -21,7 +23,9 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let open = Open::read(view)?;
     let listed: Vec<&Group> = all
         .iter()
-        .filter(|group| view.asked.get("state").is_none_or(|state| state == group.jobs.state.as_str()))
+        .filter(|group| {
+            view.asked.get("state").is_none_or(|state| state == group.jobs.state.as_str())
+        })
         .filter(|group| open.as_ref().is_none_or(|open| open.is(group)))
         .collect();
     let count = |state: State| -> u64 {
@@ -51,7 +55,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                         }
                     }
                     @if let Some(open) = &open {
-                        a.chip.on href="/inbox" aria-label="All groups" { (open.handler) ": " (shown(&open.reason)) (icon("x")) }
+                        a.chip.on href="/inbox" { span.hide { "Leave the group " } (open.handler) ": " (shown(&open.reason)) (icon("x")) }
                     }
                 }
                 div data-part="groups" {
@@ -188,10 +192,4 @@ fn panel(open: &Open, group: &Group) -> Markup {
             }
         }
     }
-}
-
-pub(super) fn sentence_case(text: &str) -> String {
-    let mut chars = text.chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    first + chars.as_str()
 }

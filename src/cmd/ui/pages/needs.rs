@@ -7,9 +7,9 @@ use crate::exit::Failure;
 use crate::model::{DeadReason, HeldReason, State};
 use crate::store::{JobFilter, JobRow, StoppedJobs};
 
-use super::super::parts::{age, empty, icon, shown};
+use super::super::parts::{age, empty, icon, many, shown};
 use super::super::request::link;
-use super::{View, many};
+use super::super::view::View;
 
 /// Groups whose newest job is looked at for its last word; more would make the page slow.
 const LOOKED_AT: usize = 12;
@@ -43,7 +43,9 @@ impl Group {
         let jobs = many(*jobs, "job");
         if let Ok(held) = reason.parse::<HeldReason>() {
             return match held {
-                HeldReason::UnknownOutcome => html! { b { (handler) } ": did " (jobs) " do their work?" },
+                HeldReason::UnknownOutcome => {
+                    html! { b { (handler) } ": did " (jobs) " do their work?" }
+                }
                 HeldReason::SuspectedReplay | HeldReason::IdReused => {
                     html! { b { (handler) } ": " (jobs) " may be forged" }
                 }
@@ -171,10 +173,20 @@ fn worse(view: &View<'_>) -> Vec<Markup> {
     for runner in view.screen.runners.iter().flatten().filter(|runner| !runner.connected) {
         let why = runner.why.as_deref().unwrap_or("not connected yet");
         let what = html! { "Runner " b { (runner.name) } " is not connected" };
-        all.push(need("bad", "plug", &what, "", &html! { q { (shown(why)) } }, "/handlers", "Open"));
+        all.push(need(
+            "bad",
+            "plug",
+            &what,
+            "",
+            &html! { q { (shown(why)) } },
+            "/handlers",
+            "Open",
+        ));
     }
     for line in &view.screen.sources {
-        let (Some(sentence), Some(failed)) = (line.refusing(), &line.last_failure) else { continue };
+        let (Some(sentence), Some(failed)) = (line.refusing(), &line.last_failure) else {
+            continue;
+        };
         let what = html! { "Deliveries of " b { (line.source) } " are refused" };
         let why = html! {
             (shown(&sentence)) ". "

@@ -10,8 +10,9 @@ use crate::model::State;
 use crate::runner::message::Stream;
 use crate::store::{Backlog, JobFilter, JobRow, OutputExcerpt};
 
-use super::super::parts::{age, event_link, icon, shown, source, time};
-use super::{View, many, needs};
+use super::super::parts::{age, event_link, icon, many, sentence_case, shown, source, time};
+use super::super::view::View;
+use super::needs;
 
 /// Running attempts that are shown.
 const RUNNING: usize = 5;
@@ -41,8 +42,11 @@ fn verdict(view: &View<'_>) -> Markup {
         Verdict::NeedsAPerson => ("say", "held", "Serving. Something needs a person."),
         Verdict::NotServing => ("say bad", "dead", "Not serving."),
     };
+    let why: Vec<&str> = screen.why.iter().chain(&screen.notes).map(String::as_str).collect();
     let last = screen.sources.iter().filter_map(|line| line.last_good_at).max();
-    let sum = |of: fn(&crate::cmd::status::SourceLine) -> u64| -> u64 { screen.sources.iter().map(of).sum() };
+    let sum = |of: fn(&crate::cmd::status::SourceLine) -> u64| -> u64 {
+        screen.sources.iter().map(of).sum()
+    };
     let facts = [
         ("accepted", sum(|line| line.accepted)),
         ("repeated", sum(|line| line.duplicates)),
@@ -54,7 +58,7 @@ fn verdict(view: &View<'_>) -> Markup {
                 (icon(glyph))
                 div {
                     strong { (word) }
-                    @for why in screen.why.iter().chain(&screen.notes) { div.muted { (shown(why)) "." } }
+                    @if !why.is_empty() { div.muted { (sentence_case(&shown(&why.join("; ")))) "." } }
                     @if screen.verdict != Verdict::NotServing {
                         span.muted {
                             @match last {
@@ -73,11 +77,8 @@ fn verdict(view: &View<'_>) -> Markup {
 
 async fn running(view: &View<'_>) -> Result<Markup, Failure> {
     let all: u64 = view.screen.running.iter().map(|backlog| backlog.jobs).sum();
-    let filter = JobFilter {
-        state: Some(State::Running),
-        limit: Some(RUNNING),
-        ..JobFilter::default()
-    };
+    let filter =
+        JobFilter { state: Some(State::Running), limit: Some(RUNNING), ..JobFilter::default() };
     let rows = if all > 0 { view.app.ask(filter).await?.rows } else { Vec::new() };
     let mut shown = Vec::new();
     for row in rows {

@@ -12,7 +12,7 @@ use crate::store::{QuarantineFilter, QuarantinedRow};
 
 use super::super::parts::{change, empty, icon, shown, time};
 use super::super::request::link;
-use super::View;
+use super::super::view::View;
 
 /// Deliveries that are listed; the groups count all that the listing has.
 const ROWS: usize = 100;

@@ -10,7 +10,7 @@ use crate::store::SecretUse;
 
 use super::super::parts::{age, button, shown, source, time};
 use super::super::request::link;
-use super::View;
+use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/sources", "Sources");

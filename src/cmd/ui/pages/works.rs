@@ -7,9 +7,9 @@ use crate::cmd::output::thousands;
 use crate::exit::{Exit, Failure};
 use crate::store::Verb;
 
-use super::super::parts::{banner, change, event_link, shown, state};
+use super::super::parts::{banner, change, event_link, many, shown, state};
 use super::super::request::link;
-use super::{View, many};
+use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Failure> {
     let number = number.parse().map_err(|_| Exit::NotFound.failure("there is no such page"))?;
