@@ -58,6 +58,7 @@ mod stop;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
 #[path = "../support/mod.rs"]
 mod support;
+mod ui;
 mod units;
 mod values;
 mod verify;

@@ -14,7 +14,7 @@ mod works;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
-use maud::{Markup, html};
+use maud::html;
 
 use crate::exit::{Exit, Failure};
 
