@@ -68,6 +68,8 @@ pub(super) fn serve(listener: TcpListener, app: Arc<App>) -> io::Result<ServerHa
             HttpService::build()
                 .keep_alive(WAIT)
                 .client_request_timeout(WAIT)
+                // A browser that closes its end has left, and its stream ends.
+                .h1_allow_half_closed(false)
                 .h1(map_config(web, |()| AppConfig::default()))
                 .tcp()
         })?

@@ -147,7 +147,7 @@ fn header(view: &View<'_>, group: &Group, is_open: bool) -> Markup {
 /// The jobs of an open group. The boxes belong to the form of the panel.
 fn table(view: &View<'_>, rows: &[JobRow]) -> Markup {
     html! {
-        div.scroll { table data-rows {
+        div.scroll tabindex="0" role="region" aria-label="Jobs" { table data-rows {
             thead { tr {
                 th { span.check { input type="checkbox" data-all form="chosen" aria-label="Choose all that are shown"; } }
                 th { "Type" } th.opt { "Event" } th.opt { "Attempts" } th.opt { "Last word" } th.r { "Received" }

@@ -68,7 +68,7 @@ fn group(view: &View<'_>, source: &Name, reason: &str, rows: &[&QuarantinedRow])
                 }
                 div.end.btns {}
             }
-            div.scroll { table {
+            div.scroll tabindex="0" role="region" aria-label=(format!("{source}, {reason}")) { table {
                 thead { tr { th { "Received" } th.opt { "From" } th { "Claims to be (unproven)" } th.r { "Body" } } }
                 tbody { @for row in rows { tr {
                     td.num { (time(row.received_at, view.screen.now)) }
