@@ -299,3 +299,25 @@ CREATE TABLE restored (
     -- Jobs that were unfinished in the backup and were held by the restore.
     held        INTEGER NOT NULL CHECK (held >= 0)
 ) STRICT;
+
+-- A row is one change that the admin API was asked for, written in the change's own transaction. A change that is not
+-- made in this file (cancel, reload, quarantine-drop) has a row before it and one after it. A row is not edited, with
+-- one exception: quarantine-accept is a transaction for each delivery, which adds one to the count of its step.
+CREATE TABLE audit (
+    row     INTEGER PRIMARY KEY AUTOINCREMENT,
+    at      INTEGER NOT NULL,
+    verb    TEXT    NOT NULL CHECK (verb = 'replay' OR verb = 'make-missing' OR verb = 'resolve' OR verb = 'drop'
+        OR verb = 'cancel' OR verb = 'pause' OR verb = 'resume' OR verb = 'quarantine-accept'
+        OR verb = 'quarantine-drop' OR verb = 'reload'),
+    -- The changed thing or things: a JSON object.
+    subject TEXT    NOT NULL,
+    -- How many jobs, handlers or deliveries were changed; before a change, how many it is about.
+    count   INTEGER NOT NULL CHECK (count >= 0),
+    -- 'asked' before a change, 'done' after it, otherwise why it failed.
+    result  TEXT    NOT NULL,
+    -- What the caller says: why, its name, and the program by which it asks. The kernel says its user.
+    reason  TEXT    CHECK (octet_length(reason) BETWEEN 1 AND 500),
+    uid     INTEGER NOT NULL,
+    name    TEXT    CHECK (octet_length(name) BETWEEN 1 AND 100),
+    via     TEXT    NOT NULL CHECK (via = 'command' OR via = 'dashboard')
+) STRICT;

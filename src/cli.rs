@@ -15,9 +15,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::model::{EventId, Name, RunnerName, State};
 
-pub use look::{Explain, Jobs, Part, Stopped};
-pub use operator::{Backup, Cancel, Drop, Pause, Replay, Resolve, Restore, Resume};
-pub use options::{ConfigFile, Filter, Format, Listing, Options};
+pub use look::{Audit, Explain, Jobs, Part, Stopped};
+pub use operator::{Backup, Cancel, Drop, Pause, Reload, Replay, Resolve, Restore, Resume};
+pub use options::{ConfigFile, Filter, Format, Listing, Note, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
 pub use setup::{Confirm, Import, ImportAdnanh, Init, Keys, Register, Send, Try};
@@ -49,7 +49,7 @@ Start with:
 /// The first page of help lists the commands by what they are for.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Run", &["serve", "runner", "reload"]),
-    ("Look", &["status", "ui", "events", "show", "explain", "jobs", "held", "dead"]),
+    ("Look", &["status", "ui", "events", "show", "explain", "jobs", "held", "dead", "audit"]),
     ("Act", &["replay", "resolve", "cancel", "drop", "pause", "resume"]),
     (
         "Set up",
@@ -293,6 +293,18 @@ Examples:
   hooklatch dead --handler fulfil --since 2h")]
     Dead(Stopped),
 
+    /// List who has changed what, newest first
+    #[command(after_help = "\
+Verbs: replay, make-missing, resolve, drop, cancel, pause, resume, quarantine-accept, quarantine-drop, reload. WHO is \
+the user of the command, as the kernel says, and the name that it gave: under sudo that of the person. `asked` stands \
+before a cancel, a reload or a quarantine-drop, whose end has a row of its own. Commands take the reason with --note. \
+Rows are kept as long as storage.keep_ids says, at most 100,000.
+
+Examples:
+  hooklatch audit --since 3d
+  hooklatch audit --verb replay --json")]
+    Audit(Audit),
+
     /// Write a source's configuration and secret
     #[command(after_help = "\
 Writes conf.d/NAME.toml and secrets/NAME (0600) next to the main configuration, which it creates if there \
@@ -422,7 +434,7 @@ Exits with 78 if the configuration is wrong or needs a restart, and with 69 if n
 
 Example:
   hooklatch reload")]
-    Reload(Options),
+    Reload(Reload),
 
     /// Take the secret that a provider sends when its endpoint is set up
     #[command(after_help = "\

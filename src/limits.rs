@@ -126,6 +126,17 @@ pub const ADMIN_STREAMS: usize = 32;
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
 pub const ADMIN_WAIT: Duration = Duration::from_secs(30);
 
+/// Largest header of the admin API that says who asks for a change: its texts in JSON in base64.
+pub const BY_HEADER_BYTES: usize = 8 << 10;
+
+/// Longest name that a caller of the admin API may claim, and its longest reason for a change. The schema has the
+/// same two numbers.
+pub const BY_NAME_BYTES: usize = 100;
+pub const BY_REASON_BYTES: usize = 500;
+
+/// Rows of the audit list; the oldest is deleted for the next. The longest, of a full batch, has some 10 KiB.
+pub const AUDIT_ROWS: i64 = if cfg!(test) { 20 } else { 100_000 };
+
 /// Most ids that the admin API shortens at once: each takes several look-ups.
 pub const SHORTENED_IDS: usize = 1_000;
 

@@ -17,10 +17,12 @@ use serde::Serialize;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::by;
 use super::failure::{ApiProblem, Failure};
 use super::operation::{Method, Operation, encode};
 use super::stream::{ByteStream, StreamOperation};
 use crate::limits;
+use crate::store::By;
 
 /// The receiver's own bounds for reading and for carrying out come one after the other; its sentence is
 /// better than ours.
@@ -30,6 +32,7 @@ const WAIT: Duration = limits::ADMIN_WAIT.saturating_mul(2);
 #[derive(Debug, Clone)]
 pub struct Client {
     path: PathBuf,
+    by: By,
 }
 
 /// Why a request has no reply.
@@ -58,9 +61,15 @@ impl Client {
     /// Finds the receiver that listens at `path`. An error of kind `NotFound` or `ConnectionRefused` means
     /// that none listens.
     pub async fn connect(path: &Path) -> io::Result<Client> {
-        let client = Client { path: path.to_owned() };
+        let client = Client { path: path.to_owned(), by: By::default() };
         client.stream().await?;
         Ok(client)
+    }
+
+    /// The same client, whose changes are in the audit list as asked for by this caller.
+    #[must_use]
+    pub fn by(self, by: By) -> Client {
+        Client { by, ..self }
     }
 
     async fn stream(&self) -> io::Result<UnixStream> {
@@ -108,6 +117,7 @@ impl Client {
             .uri(target)
             .header(HOST, "hooklatch")
             .header(CONTENT_TYPE, "application/json")
+            .header(by::HEADER, by::write(&self.by).map_err(unwritten)?)
             .body(Full::new(Bytes::from(body)))
             .map_err(unwritten)?;
         let stream = self.stream().await.map_err(|error| self.unreached(error))?;

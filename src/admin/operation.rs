@@ -42,6 +42,7 @@ pub enum Effect {
 /// Where an operation is carried out.
 #[derive(Clone)]
 pub struct Context {
+    /// Its changes are the caller's in the audit list.
     pub store: Admin,
     /// None where the store is stopped and this process has its lock.
     pub receiver: Option<ReceiverState>,

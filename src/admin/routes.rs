@@ -19,7 +19,8 @@ use super::operations::receiver::{
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
 use crate::store::{
-    Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection, QuarantineFilter,
+    AuditFilter, Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection,
+    QuarantineFilter,
 };
 
 /// A route of the API.
@@ -72,6 +73,7 @@ pub const ROUTES: &[Route] = &[
     route::<VerifyQuarantine>(),
     route::<AcceptQuarantine>(),
     route::<DropQuarantine>(),
+    route::<AuditFilter>(),
     route::<SignDelivery>(),
     route::<Reload>(),
     route::<AwaitSecret>(),

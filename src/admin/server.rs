@@ -26,6 +26,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, info};
 
+use super::by;
 use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Effect, Parameters};
 use super::receiver::ReceiverState;
@@ -182,6 +183,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     }
     let caller = request.conn_data::<UCred>().map(UCred::uid);
     let caller = caller.ok_or_else(|| Failure::unavailable("the caller's user is not known"))?;
+    let by = by::read(request.headers())?;
     let mut closing = served.closing.clone();
     let body = tokio::select! {
         // A stop does not wait for a client that is slow to send.
@@ -195,7 +197,9 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         info!(uid = caller, method = route.method.as_str(), path = uri.path(), "admin API call");
     }
     let query = uri.query().unwrap_or_default().to_owned();
-    match (route.answer)(served.context.clone(), Parameters { path, query, body }).await? {
+    let store = served.context.store.by(caller, by);
+    let context = Context { store, receiver: served.context.receiver.clone() };
+    match (route.answer)(context, Parameters { path, query, body }).await? {
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))
         }

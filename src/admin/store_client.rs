@@ -4,13 +4,15 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
+use rustix::process::geteuid;
+
 use super::backup::{BackupError, BackupStage, GetBackup, fetch};
 use super::client::{CallError, Client};
 use super::operation::{Context, Operation};
 use super::socket::socket_path;
 use super::stream::{self, StreamOperation, StreamReader};
 use crate::clock::Clock;
-use crate::store::{self, Manifest, OpenError, Settings, Store};
+use crate::store::{self, By, Manifest, OpenError, Settings, Store};
 
 /// A store that can be asked.
 pub enum StoreClient {
@@ -84,6 +86,18 @@ impl StoreClient {
                 Ok(None)
             }
             Err(source) => Err(ConnectError::Socket { path, source }),
+        }
+    }
+
+    /// The same client, whose changes are in the audit list as asked for by this caller.
+    #[must_use]
+    pub fn by(self, by: By) -> StoreClient {
+        match self {
+            StoreClient::Remote(client) => StoreClient::Remote(client.by(by)),
+            StoreClient::Local(store, mut context) => {
+                context.store = context.store.by(geteuid().as_raw(), by);
+                StoreClient::Local(store, context)
+            }
         }
     }
 

@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
-use super::{Filter, Listing, Options};
-use crate::model::{EventId, Name, State};
+use super::{Filter, Listing, Options, Since};
+use crate::model::{AuditVerb, EventId, Name, State};
 
 /// `hooklatch jobs`
 #[derive(Debug, Args)]
@@ -22,6 +22,19 @@ pub struct Jobs {
 pub struct Stopped {
     #[command(flatten)]
     pub filter: Filter,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+/// `hooklatch audit`
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only changes of this kind
+    #[arg(long, value_name = "VERB")]
+    pub verb: Option<AuditVerb>,
+    /// Only changes made since then: 2h, 3d, a date, or RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
     #[command(flatten)]
     pub listing: Listing,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::options::{job, reason};
-use super::{Filter, Options, Since};
+use super::{Filter, Note, Options, Since};
 use crate::model::{EventId, Name, State};
 
 /// A state whose jobs a command can change in bulk.
@@ -68,6 +68,8 @@ pub struct Replay {
     #[arg(long, requires = "state")]
     pub yes: bool,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub options: Options,
 }
 
@@ -89,6 +91,8 @@ pub struct Resolve {
     #[arg(long, value_name = "FILE", requires = "succeeded")]
     pub answer: Option<PathBuf>,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub options: Options,
 }
 
@@ -101,6 +105,8 @@ pub struct Cancel {
     /// Return once its command is asked, and do not wait for its end
     #[arg(long)]
     pub no_wait: bool,
+    #[command(flatten)]
+    pub note: Note,
     #[command(flatten)]
     pub options: Options,
 }
@@ -126,6 +132,8 @@ pub struct Drop {
     #[arg(long, requires = "state")]
     pub yes: bool,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub options: Options,
 }
 
@@ -136,6 +144,8 @@ pub struct Pause {
     #[arg(value_name = "HANDLER")]
     pub handler: Option<Name>,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub options: Options,
 }
 
@@ -145,6 +155,17 @@ pub struct Resume {
     /// The paused handler
     #[arg(value_name = "HANDLER")]
     pub handler: Name,
+    #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// `hooklatch reload`
+#[derive(Debug, Args)]
+pub struct Reload {
+    #[command(flatten)]
+    pub note: Note,
     #[command(flatten)]
     pub options: Options,
 }

@@ -8,6 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::Since;
 use crate::model::{DEFAULT_CONFIG, DeadReason, DropReason, HeldReason, Name, config_option};
+use crate::store::{BadBy, By};
 
 /// Where the configuration is.
 #[derive(Debug, Clone, Args)]
@@ -55,6 +56,19 @@ impl Options {
     pub fn suffix(&self) -> String {
         config_option(self.config())
     }
+}
+
+/// What a command that changes something says of it.
+#[derive(Debug, Default, Args)]
+pub struct Note {
+    /// Why, for the audit list: at most 500 bytes
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    pub note: Option<String>,
+}
+
+fn note(text: &str) -> Result<String, BadBy> {
+    let by = By { reason: Some(text.to_owned()), ..By::default() };
+    by.check().map(|()| text.to_owned())
 }
 
 /// What jobs must have in common.

@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::{Listing, Options, Since};
+use super::{Listing, Note, Options, Since};
 use crate::model::Name;
 use crate::verify;
 
@@ -93,6 +93,8 @@ pub struct AcceptAgain {
     #[arg(long)]
     pub yes: bool,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub verify: VerifyAgain,
 }
 
@@ -116,6 +118,8 @@ pub struct DropKept {
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
+    #[command(flatten)]
+    pub note: Note,
     #[command(flatten)]
     pub options: Options,
 }

@@ -27,6 +27,7 @@ pub(super) struct Bulk<'a> {
     pub(super) regardless: bool,
     pub(super) dry_run: bool,
     pub(super) yes: bool,
+    pub(super) note: &'a cli::Note,
     pub(super) format: &'a cli::Format,
 }
 
@@ -53,8 +54,9 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
         return Ok(confirm::declined());
     }
     let mut moved = BatchResult::default();
-    let walked =
-        store::with_client(config, async |client| go(client, bulk, &counted, &mut moved).await);
+    let walked = store::with_client_noted(config, bulk.note, async |client| {
+        go(client, bulk, &counted, &mut moved).await
+    });
     walked.map_err(|failure| {
         let (done, verb) = (moved.done.values().sum::<u64>(), words(bulk.verb).1);
         let jobs = output::count(counted.jobs.len() as u64, "job");

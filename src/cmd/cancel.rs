@@ -24,7 +24,7 @@ const SLACK: Duration = Duration::from_secs(10);
 /// Asks the command to end, waits until it has, and prints what became of the job.
 pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
-    store::with_client(&config, async |client| {
+    store::with_client_noted(&config, &args.note, async |client| {
         let job = ids::job(client, &args.job).await?.job;
         let attempt = ask(client, args, job).await?;
         if args.no_wait {
@@ -37,7 +37,7 @@ pub(super) fn run(args: &cli::Cancel) -> Result<Exit, Failure> {
 }
 
 async fn ask(client: &StoreClient, args: &cli::Cancel, job: JobId) -> Result<u32, Failure> {
-    let failure = match client.call(CancelJob { job }).await.map_err(Failure::from) {
+    let failure = match client.call(CancelJob { job, attempt: None }).await.map_err(Failure::from) {
         Ok(cancelled) => return Ok(cancelled.attempt),
         Err(failure) => failure,
     };

@@ -15,9 +15,9 @@ use super::{ids, jobs, output, store};
 pub(super) fn run(args: &cli::Drop) -> Result<Exit, Failure> {
     let Some(typed) = &args.job else { return many(args) };
     let config = store::load(&args.options)?;
-    let (job, was) = store::with_client(&config, async |client| {
+    let (job, was) = store::with_client_noted(&config, &args.note, async |client| {
         let job = ids::job(client, typed).await?.job;
-        let dropped = client.call(DropJob { job }).await.map_err(Failure::from);
+        let dropped = client.call(DropJob { job, attempt: None }).await.map_err(Failure::from);
         let help = "a ready, waiting, held or dead job can (hooklatch jobs); a running one after `hooklatch cancel`";
         Ok((job, dropped.map_err(Failure::help_for(Exit::WrongState, help))?.was))
     })?;
@@ -38,6 +38,7 @@ fn many(args: &cli::Drop) -> Result<Exit, Failure> {
         regardless: false,
         dry_run: args.dry_run,
         yes: args.yes,
+        note: &args.note,
         format: &args.options.format,
     };
     bulk::run(&store::load(&args.options)?, &bulk)

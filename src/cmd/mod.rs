@@ -2,6 +2,7 @@
 //! answer: data to standard output, everything else to standard error.
 
 mod arrivals;
+mod audit;
 mod backup;
 mod bulk;
 mod cancel;
@@ -116,6 +117,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         }
         Command::Held(args) => jobs::stopped(&args, State::Held),
         Command::Dead(args) => jobs::stopped(&args, State::Dead),
+        Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Confirm(args) => subscription::run(&args),

@@ -31,14 +31,16 @@ pub(super) fn pause(args: &cli::Pause) -> Result<Exit, Failure> {
     if config.mistakes().is_empty() && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));
     }
-    let changed = store::ask_of(&config, PauseHandler { handler: handler.clone() })?.changed;
+    let changed =
+        store::change(&config, &args.note, PauseHandler { handler: handler.clone() })?.changed;
     report(handler, true, changed, &args.options.format)
 }
 
 /// Lets a paused handler run again, even if the configuration no longer has it.
 pub(super) fn resume(args: &cli::Resume) -> Result<Exit, Failure> {
     let (config, handler) = (store::load(&args.options)?, &args.handler);
-    let changed = store::ask_of(&config, ResumeHandler { handler: handler.clone() })?.changed;
+    let changed =
+        store::change(&config, &args.note, ResumeHandler { handler: handler.clone() })?.changed;
     let whole = config.mistakes().is_empty();
     if !changed && whole && config.handler(handler).is_none() {
         return Err(store::no_handler(&config, handler));

@@ -10,18 +10,19 @@ use super::runtime::block_on;
 use super::store;
 
 /// Asks the receiver, waits until the configuration is in force, and prints the changes.
-pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
+pub(super) fn run(args: &cli::Reload) -> Result<Exit, Failure> {
     // The receiver reads the configuration itself and reports its problems. This finds only its socket.
-    let config = config::load_in_part(args.config())?;
+    let options = &args.options;
+    let config = config::load_in_part(options.config())?;
     let reloaded = block_on(async {
         let kept = "a running one keeps its storage.path until it is restarted";
-        match store::receiver(&config, &format!("{} ({kept})", args.suffix())).await {
-            Ok(client) => Ok(client.call(&Reload {}).await?),
+        match store::receiver(&config, &format!("{} ({kept})", options.suffix())).await {
+            Ok(client) => Ok(client.by(store::by(&args.note)).call(&Reload {}).await?),
             // Configuration mistakes come first: with them no receiver would start.
             Err(failure) => Err(store::need_whole(&config).err().unwrap_or(failure)),
         }
     })??;
-    output::either(&args.format, &reloaded, || show(&reloaded))
+    output::either(&options.format, &reloaded, || show(&reloaded))
 }
 
 fn show(reloaded: &Reloaded) -> Result<(), Failure> {

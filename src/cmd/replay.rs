@@ -25,7 +25,7 @@ pub(super) fn run(args: &cli::Replay) -> Result<Exit, Failure> {
     }
     let config = store::load(&args.options)?;
     let (replaced, replayed) =
-        store::with_client(&config, async |client| replay(client, args).await)?;
+        store::with_client_noted(&config, &args.note, async |client| replay(client, args).await)?;
     let Replayed { jobs, dropped } = replayed;
     if jobs.is_empty() && dropped.is_empty() {
         return Err(Exit::WrongState.failure("no job of this event is held or dead")
@@ -54,7 +54,7 @@ async fn replay(
     if let Some(typed) = &args.job {
         let job = ids::job(client, typed).await?.job;
         let (new_key, regardless) = (args.new_key, args.regardless);
-        let replayed = client.call(ReplayJob { job, new_key, regardless }).await?;
+        let replayed = client.call(ReplayJob { job, new_key, attempt: None, regardless }).await?;
         return Ok((new_key.then_some(job), replayed));
     }
     let Some(typed) = &args.event else {
@@ -84,6 +84,7 @@ fn many(args: &cli::Replay, state: State) -> Result<Exit, Failure> {
         regardless: args.regardless,
         dry_run: args.dry_run,
         yes: args.yes,
+        note: &args.note,
         format: &args.options.format,
     };
     bulk::run(&store::load(&args.options)?, &bulk)
@@ -103,7 +104,7 @@ fn missing(args: &cli::Replay, since: cli::Since, handler: &Name) -> Result<Exit
     let dry_run = args.dry_run;
     let mut missing = Backfill { handler: handler.clone(), since, wanted, dry_run, from: None };
     let mut total = BackfillResult::default();
-    let walked = store::with_client(&config, async |client| {
+    let walked = store::with_client_noted(&config, &args.note, async |client| {
         loop {
             let made = client.call(missing.clone()).await?;
             total.made += made.made;

@@ -25,7 +25,7 @@ pub(super) fn run(args: &cli::Resolve) -> Result<Exit, Failure> {
         None => Resolution::Failed,
     };
     let (job, attempt) = (seen.job, seen.attempt);
-    let resolved = store::ask_of(&config, ResolveJob { job, attempt, how });
+    let resolved = store::change(&config, &args.note, ResolveJob { job, attempt, how });
     let help = "those that can be resolved: hooklatch jobs --state held";
     let resolved = resolved.map_err(Failure::help_for(Exit::WrongState, help))?;
     let state = resolved.state;

@@ -1,13 +1,15 @@
 //! How the commands reach the store.
 
 use crate::admin::{Client, Operation, ShowJob, StoreClient, socket_path};
-use crate::cli::Options;
+use crate::cli::{Note, Options};
 use crate::clock::Clock;
 use crate::config::{self, Config, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name};
-use crate::store::{EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor};
+use crate::store::{
+    AuditFilter, AuditRow, By, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor,
+};
 
 use super::runtime::block_on;
 use super::{output, owner};
@@ -42,15 +44,33 @@ pub(super) fn ask_of<O: Operation>(config: &Config, request: O) -> Result<O::Rep
     with_client(config, async |client| Ok(client.call(request).await?))
 }
 
+/// The same for a change, with its reason for the audit list.
+pub(super) fn change<O: Operation>(
+    config: &Config,
+    note: &Note,
+    request: O,
+) -> Result<O::Reply, Failure> {
+    with_client_noted(config, note, async |client| Ok(client.call(request).await?))
+}
+
 /// Opens the way to the store, does `work` over it, and closes it.
 pub(super) fn with_client<T>(
     config: &Config,
     work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    with_client_noted(config, &Note::default(), work)
+}
+
+/// The same for work that makes changes, with their reason for the audit list.
+pub(super) fn with_client_noted<T>(
+    config: &Config,
+    note: &Note,
+    work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let settings = config.store();
     owner::assume(&settings.path)?;
     block_on(async {
-        let client = StoreClient::open(&settings, Clock::system()).await?;
+        let client = StoreClient::open(&settings, Clock::system()).await?.by(by(note));
         if let StoreClient::Local(store, _) = &client {
             store.admin.set_router(config.router());
         }
@@ -58,6 +78,16 @@ pub(super) fn with_client<T>(
         client.close().await;
         done
     })?
+}
+
+/// What this process says of itself in the audit list: under sudo the name of the person.
+pub(super) fn by(note: &Note) -> By {
+    let mut by = By { reason: note.note.clone(), ..By::default() };
+    by.name = std::env::var("SUDO_USER").ok();
+    if by.check().is_err() {
+        by.name = None;
+    }
+    by
 }
 
 /// Events, page after page, up to the filter's limit.
@@ -72,6 +102,15 @@ pub(super) async fn events(
 /// Jobs, page after page, up to the filter's limit.
 pub(super) async fn jobs(client: &StoreClient, filter: JobFilter) -> Result<Vec<JobRow>, Failure> {
     let page = |limit, before| JobFilter { limit, before, ..filter.clone() };
+    pages(client, filter.limit, page).await
+}
+
+/// Rows of the audit list, page after page, up to the filter's limit.
+pub(super) async fn audit(
+    client: &StoreClient,
+    filter: AuditFilter,
+) -> Result<Vec<AuditRow>, Failure> {
+    let page = |limit, before| AuditFilter { limit, before, ..filter.clone() };
     pages(client, filter.limit, page).await
 }
 
@@ -123,8 +162,9 @@ pub(super) fn need_taken(handler: &Handler, source: &Name) -> Result<(), Failure
 /// The running receiver of the configured store. `serve` follows the command that starts one.
 pub(super) async fn receiver(config: &Config, serve: &str) -> Result<Client, Failure> {
     let socket = socket_path(&config.store().path);
-    Client::connect(&socket).await.map_err(|error| {
+    let connected = Client::connect(&socket).await.map_err(|error| {
         let message = format!("no receiver answers at {}: {error}", socket.display());
         Exit::Unavailable.failure(message).help(format!("start it: hooklatch serve{serve}"))
-    })
+    });
+    Ok(connected?.by(by(&Note::default())))
 }

@@ -29,6 +29,6 @@ pub use shell::{DEFAULT_CONFIG, config_option, shell_word};
 pub use text::BadText;
 pub use time::Timestamp;
 pub use words::{
-    DeadReason, DropReason, GroupRule, HeldReason, NoticeType, OnRedelivery, OnUnknown, Outcome,
-    ReplayGuard, Shape, State, UnknownWord,
+    AuditVerb, DeadReason, DropReason, GroupRule, HeldReason, NoticeType, OnRedelivery, OnUnknown,
+    Outcome, ReplayGuard, Shape, State, UnknownWord, Via,
 };

@@ -200,6 +200,32 @@ words! {
 }
 
 words! {
+    /// What the audit list says was done.
+    AuditVerb {
+        /// Put jobs back, or made the one that an event lacked.
+        Replay = "replay",
+        /// Made the jobs that stored events lacked for a handler.
+        MakeMissing = "make-missing",
+        Resolve = "resolve",
+        Drop = "drop",
+        Cancel = "cancel",
+        Pause = "pause",
+        Resume = "resume",
+        QuarantineAccept = "quarantine-accept",
+        QuarantineDrop = "quarantine-drop",
+        Reload = "reload",
+    }
+}
+
+words! {
+    /// The program by which a caller asks for a change.
+    Via {
+        Command = "command",
+        Dashboard = "dashboard",
+    }
+}
+
+words! {
     /// The event types of the internal source: what the receiver reports about itself.
     NoticeType {
         /// A job became a dead letter.

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use rustix::process::geteuid;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -40,6 +41,7 @@ use engine::subscriptions::Subscriptions;
 use engine::writer::Writer;
 use engine::{copy, open, path, restore as restoring};
 use quarantine::handle::QuarantineHandle;
+use tables::audit::Caller;
 
 pub use border::*;
 
@@ -126,7 +128,8 @@ impl Store {
         };
         let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup: Arc::default() };
         let (own, router) = (intake.clone(), Arc::default());
-        let admin = Admin { engine: engine.clone(), intake: own, router };
+        let caller = Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() });
+        let admin = Admin { engine: engine.clone(), intake: own, router, caller };
         Ok(Store { intake, jobs, admin, engine, closed })
     }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use hooklatch::admin::{Effect, ROUTES};
-use hooklatch::model::{Outcome, State};
+use hooklatch::model::{AuditVerb, Outcome, State, Via};
 
 use crate::support::made;
 
@@ -248,6 +248,8 @@ fn json_type(types: &BTreeMap<String, Declared>, kind: &str) -> String {
         "SocketAddr" => "address and port".to_owned(),
         "State" => words(State::ALL.iter().map(|word| word.as_str())),
         "Outcome" => words(Outcome::ALL.iter().map(|word| word.as_str())),
+        "AuditVerb" => words(AuditVerb::ALL.iter().map(|word| word.as_str())),
+        "Via" => words(Via::ALL.iter().map(|word| word.as_str())),
         _ => match types.get(name) {
             // A number in a tuple struct.
             Some(Declared { members, inner: None, .. }) if members.is_empty() => {
@@ -269,7 +271,7 @@ fn names(kind: &str) -> impl Iterator<Item = &str> {
 }
 
 fn reachable(types: &BTreeMap<String, Declared>) -> BTreeSet<String> {
-    let parts = ["FollowedEvents", "BackupLine", "Manifest", "ApiProblem"];
+    let parts = ["FollowedEvents", "BackupLine", "Manifest", "ApiProblem", "By"];
     let mut waiting: Vec<String> = parts.map(str::to_owned).into();
     let replies = ROUTES.iter().filter_map(|route| route.reply);
     let replies = replies.flat_map(|reply| reply().split(['<', '>'])).map(short);

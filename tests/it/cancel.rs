@@ -74,6 +74,10 @@ fn a_cancelled_command_is_ended_with_its_children_and_its_job_is_held() {
     let asked = format!("job {third} is asked to end; it runs attempt 1\n");
     assert_eq!(text(&said.stdout), asked);
     site.all_jobs(3, "held");
+    let rows = site.json(&["audit", "--verb", "cancel"]);
+    let results = rows.as_array().unwrap().iter().map(|row| row["result"].as_str().unwrap());
+    assert_eq!(results.collect::<Vec<_>>(), ["done", "asked"].repeat(3));
+    assert_eq!(rows[0]["subject"], json!({ "job": third, "attempt": 1 }));
 
     // Like any held job, it can be replayed, resolved or dropped.
     let (code, said) = fails(&site, &["cancel", &first]);

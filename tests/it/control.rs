@@ -18,11 +18,13 @@ use hooklatch::clock::Clock;
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::limits::{self, Limits};
 use hooklatch::model::{
-    Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName, State,
+    Headers, Incarnation, JobId, Name, OnRedelivery, Runner, RunnerName, State, Via,
 };
 use hooklatch::provider::Scheme;
 use hooklatch::runner::message::Stream;
-use hooklatch::store::{Accept, EventFilter, JobFilter, NewJob, QuarantineFilter, Settings, Store};
+use hooklatch::store::{
+    Accept, AuditFilter, By, EventFilter, JobFilter, NewJob, QuarantineFilter, Settings, Store,
+};
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
 
@@ -254,6 +256,90 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     assert!(!allowed.contains("200 OK"), "{allowed}");
 }
 
+/// The rows of the audit list, as a client of the reading socket gets them.
+async fn audit(settings: &Settings, query: &str) -> Vec<Value> {
+    let line = format!("GET /v1/audit{query}");
+    let (status, page) = ask(&reading_socket_path(&settings.path), &line, "").await;
+    assert_eq!(status, 200, "{page}");
+    page["rows"].as_array().unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_a_change_is_in_the_audit_list_running_or_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let listener = serve(&settings, &store);
+    // Every text fits in a header.
+    let name = "Ann \u{202e}\r\n\0\"é".to_owned();
+    let reason = "\u{1}".repeat(limits::BY_REASON_BYTES);
+    let by = By { name: Some(name.clone()), via: Via::Dashboard, reason: Some(reason.clone()) };
+    let pause = || PauseHandler { handler: "ship".parse().unwrap() };
+    let remote = client(&settings).await.unwrap().by(by.clone());
+    assert!(remote.call(pause()).await.unwrap().changed);
+    assert!(!remote.call(pause()).await.unwrap().changed);
+    let job: JobId = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b".parse().unwrap();
+    remote.call(DropJob { job, attempt: None }).await.unwrap_err();
+    let rows = audit(&settings, "").await;
+    let uid = rustix::process::geteuid().as_raw();
+    let expected = serde_json::json!({
+        "at": rows[0]["at"], "verb": "pause", "subject": { "handler": "ship" }, "count": 1,
+        "result": "done", "reason": reason, "uid": uid, "name": name, "via": "dashboard",
+    });
+    assert_eq!(rows, [expected], "one change, and two requests that changed nothing");
+
+    // Without the header, as other programs ask.
+    let socket = socket_path(&settings.path);
+    assert_eq!(ask(&socket, "POST /v1/handlers/ship/resume", "").await.0, 200);
+    let rows = audit(&settings, "?verb=resume").await;
+    assert_eq!(
+        (rows.len(), &rows[0]["name"], &rows[0]["via"]),
+        (1, &Value::Null, &"command".into())
+    );
+    assert_eq!(audit(&settings, "?limit=1").await, rows);
+
+    listener.stop().await;
+    store.close().await;
+    drop(store);
+    let local = client(&settings).await.unwrap().by(by);
+    assert!(local.call(pause()).await.unwrap().changed);
+    let rows = local.call(AuditFilter::default()).await.unwrap().rows;
+    assert_eq!((rows.len(), rows[0].uid, rows[0].name.as_deref()), (3, uid, Some(name.as_str())));
+    assert_eq!((rows[0].via, rows[0].reason.as_deref()), (Via::Dashboard, Some(reason.as_str())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_header_that_does_not_say_who_asks_is_refused_before_anything_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let base64 = |text: &str| data_encoding::BASE64.encode(text.as_bytes());
+    let header = |value: String| format!("Hooklatch-By: {value}\r\n");
+    let long =
+        |key: &str, bytes| header(base64(&format!("{{\"{key}\":\"{}\"}}", "x".repeat(bytes))));
+    for (headers, detail) in [
+        (header(base64("{\"role\":\"root\"}")), "unknown field `role`"),
+        (header(base64("{\"via\":\"cron\"}")), "must be one of command, dashboard"),
+        (header(base64("{")), "EOF"),
+        (header("{}".to_owned()), "invalid"),
+        (header(base64("{}")).repeat(2), "twice"),
+        (long("name", limits::BY_NAME_BYTES + 1), "the name has 101 bytes; it must have 1 to 100"),
+        (long("name", 0), "the name has 0 bytes"),
+        (long("reason", limits::BY_REASON_BYTES + 1), "the reason has 501 bytes"),
+        (long("reason", limits::BY_HEADER_BYTES), "more than 8192 bytes"),
+    ] {
+        let request = format!(
+            "POST /v1/handlers/ship/pause HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"
+        );
+        let answer = send(socket_path(&settings.path), request).await;
+        assert!(answer.contains(" 400 ") && answer.contains("malformed"), "{answer}");
+        assert!(answer.contains(detail), "{answer}");
+    }
+    assert!(audit(&settings, "").await.is_empty());
+    assert!(store.admin.paused().await.unwrap().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_reading_socket_refuses_every_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -397,16 +483,19 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
         }
     }
 
-    let (kind, said) = failure(remote.call(CancelJob { job: command }).await);
+    let (kind, said) = failure(remote.call(CancelJob { job: command, attempt: None }).await);
     assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
     let (kind, said) = failure(remote.call(read()).await);
     assert_eq!((kind, said.contains("runner")), (FailureKind::Unavailable, true), "{said}");
-    let (kind, said) = failure(remote.call(CancelJob { job: forward }).await);
+    let (kind, said) = failure(remote.call(CancelJob { job: forward, attempt: None }).await);
     assert_eq!((kind, said.contains("forward")), (FailureKind::WrongState, true), "{said}");
-    let (kind, said) = failure(remote.call(DropJob { job: forward }).await);
+    let (kind, said) = failure(remote.call(DropJob { job: forward, attempt: None }).await);
     assert_eq!((kind, said.contains("running")), (FailureKind::WrongState, true), "{said}");
     let job: JobId = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b".parse().unwrap();
-    assert_eq!(failure(remote.call(CancelJob { job }).await).0, FailureKind::NotFound);
+    assert_eq!(
+        failure(remote.call(CancelJob { job, attempt: None }).await).0,
+        FailureKind::NotFound
+    );
     assert_eq!(failure(remote.call(ShowJob { job }).await).0, FailureKind::NotFound);
     let row = remote.call(ShowJob { job: command }).await.unwrap();
     assert_eq!((row.job, row.attempt, row.event_id.as_str()), (command, 1, "e1"));
@@ -417,9 +506,10 @@ async fn what_only_a_runner_can_do_fails_without_one_and_says_why() {
     store.close().await;
     drop(store);
     let local = client(&settings).await.unwrap();
-    for (kind, said) in
-        [failure(local.call(CancelJob { job: command }).await), failure(local.call(read()).await)]
-    {
+    for (kind, said) in [
+        failure(local.call(CancelJob { job: command, attempt: None }).await),
+        failure(local.call(read()).await),
+    ] {
         assert_eq!(
             (kind, said.contains("no receiver")),
             (FailureKind::Unavailable, true),

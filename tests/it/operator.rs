@@ -43,6 +43,86 @@ pub(crate) fn id(job: &Value) -> &str {
 }
 
 #[test]
+fn every_changing_command_is_in_the_audit_list_with_its_reason() {
+    let site = site();
+    let receiver = site.start();
+    for event in ["evt_1", "evt_2", "evt_3"] {
+        receiver.stripe(&stripe_event(event, "silent.end", ""), 0);
+    }
+    let jobs = site.all_jobs(3, "held");
+    let [first, second, third] = ["evt_1", "evt_2", "evt_3"].map(|event| id(of(&jobs, event)));
+    let run = |args: &[&str]| {
+        let args = [args, &["--note", "said \u{1b}[31mred"]].concat();
+        let output = site.command(&args).env("SUDO_USER", "ann").output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    for (args, code) in [
+        (&["pause", "silent"][..], 0),
+        (&["pause", "silent"], 0),
+        (&["replay", "--job", first], 0),
+        (
+            &["replay", "--state", "held", "--handler", "silent", "--reason", "cancelled", "--yes"],
+            0,
+        ),
+        (&["replay", "evt_2", "--handler", "note", "--regardless"], 0),
+        (&["replay", "--handler", "note", "--since", "1h"], 0),
+        (&["resolve", second, "--failed"], 0),
+        (&["resolve", second, "--failed"], 65),
+        (&["drop", third], 0),
+        (&["drop", "--state", "dead", "--yes"], 0),
+        (&["quarantine", "drop", "--all", "--yes"], 0),
+        (&["quarantine", "accept", "--yes"], 0),
+        (&["reload"], 0),
+        (&["resume", "silent"], 0),
+    ] {
+        let ended = run(args);
+        assert_eq!(ended.0, Some(code), "{args:?} {}", ended.1);
+    }
+    let rows = site.json(&["audit"]);
+    let rows = rows.as_array().unwrap();
+    let said = |row: &Value| format!("{} {}", row["verb"], row["result"]).replace('"', "");
+    let expected = [
+        "resume done",
+        "reload done",
+        "reload asked",
+        "drop done",
+        "drop done",
+        "resolve done",
+        "replay done",
+        "replay done",
+        "pause done",
+    ];
+    assert_eq!(rows.iter().map(said).collect::<Vec<_>>(), expected);
+    for row in rows {
+        assert_eq!(
+            (&row["name"], &row["via"], &row["count"]),
+            (&json!("ann"), &json!("command"), &json!(1))
+        );
+        assert_eq!((&row["reason"], row["uid"].is_u64()), (&json!("said \u{1b}[31mred"), true));
+    }
+    assert_eq!(rows[8]["subject"], json!({ "handler": "silent" }));
+    assert_eq!(rows[7]["subject"], json!({ "job": first, "attempt": 1 }));
+    assert_eq!(rows[4]["subject"], json!({ "job": third, "attempt": 1 }));
+    assert_eq!(rows[3]["subject"], json!({ "state": "dead", "jobs": [[second, 1]] }));
+
+    let output = site.command(&["audit", "--since", "1h"]).env("COLUMNS", "80").output().unwrap();
+    let table = text(&output.stdout);
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    assert!(table.contains("ann (user ") && !table.contains('\u{1b}'), "{table}");
+    assert_eq!(
+        site.json(&["audit", "--verb", "reload", "--limit", "1"]).as_array().unwrap().len(),
+        1
+    );
+    let (code, said) = run(&["pause", "silent", "--note", ""]);
+    assert_eq!((code, said.contains("--note")), (Some(2), true), "{said}");
+
+    // A stopped store is changed by the command itself.
+    assert_eq!(receiver.stop(), Some(0));
+    assert_eq!(run(&["pause", "silent"]).0, Some(0));
+    assert_eq!(site.json(&["audit", "--limit", "1"])[0]["name"], "ann");
+}
+
+#[test]
 fn a_held_job_is_resolved_or_dropped() {
     let site = site();
     let receiver = site.start();

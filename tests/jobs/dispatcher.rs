@@ -554,7 +554,7 @@ async fn after_a_runners_death_its_commands_end_before_anything_runs_again() {
     assert_eq!((bench.lines("ran").len(), bench.lines("beside").len()), (1, 0));
 
     // The operator puts the held one back: the store wakes the dispatcher.
-    bench.store.admin.replay(Replay::Job(held[0].job), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(held[0].job, None), false).await.unwrap();
     bench.until_all("careful", State::Succeeded).await;
     assert_eq!(bench.outcomes("held").await, [unknown, succeeded]);
     handle.stop(MINUTE, pending()).await;

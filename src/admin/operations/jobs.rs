@@ -7,9 +7,9 @@ use super::super::operation::operation;
 use super::super::receiver::mark_broken;
 use super::receiver::NO_RUNNER;
 use crate::limits;
-use crate::model::{JobId, State};
+use crate::model::{AuditVerb, JobId, State};
 use crate::runner::message::{Key, Stream};
-use crate::store::{self, JobFilter, JobRow, OutputExcerpt, Page};
+use crate::store::{self, AuditSubject, JobFilter, JobRow, OutputExcerpt, Page};
 
 operation! {
     /// Jobs, newest first.
@@ -41,12 +41,17 @@ operation! {
         /// Under a new key; the old one is recorded.
         #[serde(default)]
         new_key: bool,
+        /// The last attempt that the operator saw: if it is another now, the job is left alone.
+        attempt: Option<u32>,
         /// Also if its condition does not hold or cannot be decided, or a newer event of its group has run or will run.
         #[serde(default)]
         regardless: bool,
     } -> store::Replayed,
-    |ReplayJob { job, new_key, regardless }, context| {
-        let what = if new_key { store::Replay::NewKey(job) } else { store::Replay::Job(job) };
+    |ReplayJob { job, new_key, attempt, regardless }, context| {
+        let what = match new_key {
+            true => store::Replay::NewKey(job, attempt),
+            false => store::Replay::Job(job, attempt),
+        };
         Ok(context.store.replay(what, regardless).await?)
     }
 }
@@ -75,8 +80,14 @@ pub struct ChangedJob {
 operation! {
     /// Take a job out, unless it runs or has succeeded.
     Post "/v1/jobs/{job}/drop" Changes;
-    DropJob { job: JobId } -> DroppedJob,
-    |DropJob { job }, context| Ok(DroppedJob { was: context.store.drop_job(job).await? })
+    DropJob {
+        job: JobId,
+        /// The last attempt that the operator saw: if it is another now, the job is left alone.
+        attempt: Option<u32>,
+    } -> DroppedJob,
+    |DropJob { job, attempt }, context| {
+        Ok(DroppedJob { was: context.store.drop_job(job, attempt).await? })
+    }
 }
 
 /// A job that was dropped.
@@ -89,18 +100,27 @@ pub struct DroppedJob {
 operation! {
     /// Ask the running command of a job to end. The answer does not wait for its end.
     Post "/v1/jobs/{job}/cancel" Changes;
-    CancelJob { job: JobId } -> CancelledAttempt,
-    |CancelJob { job }, context| {
-        let running = context.store.running_attempt(job, "cancelled").await?;
+    CancelJob {
+        job: JobId,
+        /// The attempt that the operator saw: if another one runs now, it is left alone.
+        attempt: Option<u32>,
+    } -> CancelledAttempt,
+    |CancelJob { job, attempt }, context| {
+        let running = context.store.running_attempt(job, attempt, "cancelled").await?;
         if running.runner.is_none() {
             // What the request has caused cannot be taken back, and is not known.
             let message = format!("job {job} runs a forward, which cannot be called back");
             return Err(Failure::new(FailureKind::WrongState, message));
         }
         let attempt = running.attempt;
-        let links = &context.receiver(NO_RUNNER)?.links;
-        links.cancel(Key { job, attempt }).map_err(Failure::unavailable)?;
-        Ok(CancelledAttempt { attempt })
+        let links = context.receiver(NO_RUNNER)?.links.clone();
+        let subject =
+            AuditSubject { job: Some(job), attempt: Some(attempt), ..AuditSubject::default() };
+        let cancel = async move {
+            links.cancel(Key { job, attempt }).map_err(Failure::unavailable)?;
+            Ok::<_, Failure>((CancelledAttempt { attempt }, 1))
+        };
+        context.store.surround(AuditVerb::Cancel, subject, 1, cancel).await
     }
 }
 

@@ -10,8 +10,8 @@ use super::super::listener_info::{SignDelivery, Signed};
 use super::super::operation::{Context, operation};
 use super::super::receiver::{ReceiverState, Status, look};
 use super::super::reload::{self, Reloaded};
-use crate::model::Name;
-use crate::store::SecretUse;
+use crate::model::{AuditVerb, Name};
+use crate::store::{AuditFilter, AuditRow, AuditSubject, Page, SecretUse};
 
 /// Why a stopped store's runners cannot be asked.
 pub(super) const NO_RUNNER: &str = "no receiver runs, and only a receiver can reach its runner";
@@ -99,12 +99,21 @@ pub struct SecretList {
 }
 
 operation! {
+    /// The changes that operators have made, newest first.
+    Get "/v1/audit" Reads;
+    for AuditFilter => Page<AuditRow>,
+    |filter, context| Ok(context.store.audit(filter).await?)
+}
+
+operation! {
     /// Read the configuration again.
     Post "/v1/reload" Changes;
     Reload {} -> Reloaded,
     |Reload {}, context| {
         let why = "no receiver runs: it reads the configuration when it starts";
-        reload::ask(&context.receiver(why)?.reloads).await
+        let reloads = context.receiver(why)?.reloads.clone();
+        let reload = async move { reload::ask(&reloads).await.map(|reloaded| (reloaded, 1)) };
+        context.store.surround(AuditVerb::Reload, AuditSubject::default(), 1, reload).await
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn run(args: &cli::DropKept) -> Result<Exit, Failure> {
     }
     let mut dropped = 0;
     if matching > 0 && !args.dry_run {
-        dropped = store::ask_of(&config, DropQuarantine { filter })?.dropped;
+        dropped = store::change(&config, &args.note, DropQuarantine { filter })?.dropped;
     }
     let text = match args.dry_run {
         true => format!("{all} would be forgotten"),

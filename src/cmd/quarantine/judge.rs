@@ -53,7 +53,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
     }
     let config = store::load(options)?;
     let meant = if args.yes {
-        open(&config, async |client| Found::meant(client, &args.verify.which).await)?
+        open(&config, &args.note, async |client| Found::meant(client, &args.verify.which).await)?
     } else {
         confirm::need_terminal()?;
         let found = verified(&config, &args.verify)?;
@@ -66,7 +66,9 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
         found
     };
     let mut found = Found { looked_at: 0, sources: BTreeMap::new(), ..meant };
-    let accepted = open(&config, async |client| go(client, true, options.json(), &mut found).await);
+    let accepted = open(&config, &args.note, async |client| {
+        go(client, true, options.json(), &mut found).await
+    });
     accepted.map_err(|failure| {
         let settled = deliveries(found.sum(|one| one.accepted + one.duplicates));
         failure.help(format!("{settled} were accepted before; the same command goes on"))
@@ -76,7 +78,7 @@ pub(super) fn accept(args: &cli::AcceptAgain) -> Result<Exit, Failure> {
 
 /// What would be accepted now.
 fn verified(config: &Config, args: &cli::VerifyAgain) -> Result<Found, Failure> {
-    open(config, async |client| {
+    open(config, &cli::Note::default(), async |client| {
         let mut found = Found::meant(client, &args.which).await?;
         go(client, false, args.options.json(), &mut found).await?;
         Ok(found)
@@ -90,12 +92,13 @@ fn question(found: &Found) -> String {
     format!("accept {} ({which})", deliveries(found.sum(|one| one.good)))
 }
 
-/// Like [`store::with_client`], and gives a stopped store today's judge.
+/// Like [`store::with_client_noted`], and gives a stopped store today's judge.
 fn open<T>(
     config: &Config,
+    note: &cli::Note,
     work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    store::with_client(config, async |client| {
+    store::with_client_noted(config, note, async |client| {
         if let StoreClient::Local(_, context) = client {
             context.store.set_judge(judge(config)?);
         }

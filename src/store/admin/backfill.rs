@@ -7,9 +7,9 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
-use crate::model::{HeldReason, Name, Timestamp};
+use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
 use crate::pattern::Pattern;
-use crate::store::border::Error;
+use crate::store::border::{AuditSubject, Error};
 use crate::store::tables::codec;
 use crate::store::tables::group::newer_than;
 use crate::store::tables::job::insert_job;
@@ -98,11 +98,18 @@ impl Admin {
             let now = self.engine.clock.now();
             return self
                 .engine
-                .read(move |conn| make_missing(conn, &ask, place, &decided, now))
+                .read(move |conn| Ok(make_missing(conn, &ask, place, &decided, now)?.0))
                 .await;
         }
         self.engine.ready()?;
-        self.engine.change(move |tx, now| Ok(make_missing(tx, &ask, place, &decided, now)?)).await
+        self.change(AuditVerb::MakeMissing, move |tx, now| {
+            let (made, jobs) = make_missing(tx, &ask, place, &decided, now)?;
+            let (handler, since) = (Some(ask.handler.clone()), Some(ask.since));
+            let subject = AuditSubject { handler, since, jobs, ..AuditSubject::default() };
+            let count = made.made;
+            Ok((made, subject, count))
+        })
+        .await
     }
 
     /// The place before the first event since then. Rows are in the order of arrival but for
@@ -132,7 +139,7 @@ impl Admin {
     }
 }
 
-/// Makes the missing jobs of the next events, or only counts them. What accepting the event would have held, for
+/// Makes the missing jobs of the next events, or only counts them; returns those made, before their first attempt. What accepting the event would have held, for
 /// the replay guard or a reused id, is made held.
 fn make_missing(
     conn: &Connection,
@@ -140,9 +147,10 @@ fn make_missing(
     place: BackfillCursor,
     decided: &Decided,
     now: Timestamp,
-) -> rusqlite::Result<BackfillResult> {
+) -> rusqlite::Result<(BackfillResult, Vec<(JobId, u32)>)> {
     let (events, next) = ask.next(conn, place)?;
     let mut made = BackfillResult { next, ..BackfillResult::default() };
+    let mut jobs = Vec::new();
     for event in events {
         if event.present {
             made.present += 1;
@@ -158,7 +166,7 @@ fn make_missing(
                 continue;
             }
             if !ask.dry_run {
-                insert_job(conn, event.row, &job, event.held, now)?;
+                jobs.push((insert_job(conn, event.row, &job, event.held, now)?, 0));
             }
             made.made += 1;
             made.held += u64::from(event.held.is_some() || job.undecided.is_some());
@@ -166,7 +174,7 @@ fn make_missing(
             made.unwanted += 1;
         }
     }
-    Ok(made)
+    Ok((made, jobs))
 }
 
 /// An event looked at.

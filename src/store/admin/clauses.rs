@@ -4,8 +4,8 @@ use rusqlite::types::{ToSql, Value};
 use rusqlite::{Connection, OptionalExtension, Params};
 
 use crate::limits::PAGE_LOOK_ROWS;
-use crate::model::{Name, State, Timestamp};
-use crate::store::border::{EventFilter, JobFilter};
+use crate::model::{AuditVerb, Name, State, Timestamp};
+use crate::store::border::{AuditFilter, EventFilter, JobFilter};
 
 /// What a listing walks over.
 #[derive(Default)]
@@ -93,6 +93,12 @@ impl Clauses {
         self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());
         Ok(())
+    }
+
+    /// What a listing of the audit list asks for.
+    pub(super) fn audit(&mut self, filter: &AuditFilter) {
+        self.equals("a.verb", filter.verb.map(AuditVerb::as_str));
+        self.from("a.at", filter.since);
     }
 
     /// Only of this source. The index of unique ids leads to a source's events in another order than that of

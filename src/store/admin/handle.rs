@@ -7,9 +7,10 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::routing::Router;
-use crate::store::border::Refused;
+use crate::store::border::{By, Refused};
 use crate::store::engine::handle::Engine;
 use crate::store::intake::handle::Intake;
+use crate::store::tables::audit::Caller;
 use crate::store::tables::notice::NoticeSubscribers;
 
 /// For `admin`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
@@ -20,12 +21,20 @@ pub struct Admin {
     pub(crate) intake: Intake,
     /// By which a job is decided again before it is put back.
     pub(crate) router: Arc<ArcSwap<Router>>,
+    /// The user whose changes it makes.
+    pub(crate) caller: Arc<Caller>,
 }
 
 impl Admin {
     /// The store's random identity.
     pub fn id(&self) -> Uuid {
         self.engine.id
+    }
+
+    /// The same handle, whose changes are in the audit list as those of this user. Without it they are this process's.
+    #[must_use]
+    pub fn by(&self, uid: u32, by: By) -> Admin {
+        Admin { caller: Arc::new(Caller { uid, by }), ..self.clone() }
     }
 
     /// Fails with the reason while accepts are refused.

@@ -8,7 +8,7 @@
 use rusqlite::{Connection, Row, params};
 
 use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{Error, Group, NewJob};
+use crate::store::border::{AuditSubject, Error, Group, NewJob};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::key_of;
 use crate::store::tables::codec;
@@ -32,6 +32,21 @@ impl FoundJob {
     /// Its event and handler, if it has to be decided before it is put back.
     pub(super) fn open(self) -> Option<(i64, Name)> {
         self.undecided.then_some((self.event, self.handler))
+    }
+
+    /// Refuses a job whose last attempt is not the one that the operator saw, where that is said.
+    pub(super) fn is_as(&self, seen: Option<u32>) -> Result<(), Error> {
+        let &FoundJob { job, attempt, .. } = self;
+        match seen.filter(|seen| *seen != attempt) {
+            Some(seen) => Err(Error::NewerAttempt { job, seen, attempt }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the audit list says of it.
+    pub(super) fn subject(&self) -> AuditSubject {
+        let (job, attempt) = (Some(self.job), Some(self.attempt));
+        AuditSubject { job, attempt, ..AuditSubject::default() }
     }
 
     /// Refuses a move that this job does not allow.

@@ -41,7 +41,7 @@ impl Admin {
     }
 
     /// Most rows of a page. A page of 0 rows would look at 50,000 and return none.
-    fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
+    pub(super) fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
         match self.engine.list_limit(asked) {
             0 => Err(Error::NoRows { most: self.engine.list_limit(None) }),
             limit => Ok(limit),
@@ -116,14 +116,14 @@ pub(crate) fn find_by_id<T>(
 
 /// A table whose rows are in the order of arrival, but for corrections of the clock.
 pub(crate) struct Arrivals {
-    select: &'static str,
-    row: &'static str,
+    pub(super) select: &'static str,
+    pub(super) row: &'static str,
     /// By the primary key: its first and its last row.
     pub(crate) ends: &'static str,
     /// By the primary key: the latest time in rows `?1` to `?2`.
     pub(crate) latest: &'static str,
     /// By the primary key: the time of the first row from `?1` on.
-    time: &'static str,
+    pub(super) time: &'static str,
 }
 
 pub(crate) const EVENTS: Arrivals = Arrivals {
@@ -157,7 +157,7 @@ impl Arrivals {
 
     /// Lists a page of them. No index has the times, so with `since` the walk ends behind a page whose rows are
     /// all older.
-    fn page<T>(
+    pub(super) fn page<T>(
         &self,
         conn: &Connection,
         clauses: &Clauses,

@@ -1,5 +1,6 @@
 //! Admin: the verbs of [`Admin`](handle::Admin), one file each.
 
+pub(crate) mod audit;
 pub(crate) mod backfill;
 pub(crate) mod backup;
 pub(crate) mod clauses;

@@ -6,8 +6,8 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::BATCH_JOBS;
-use crate::model::{EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{Error, NewJob};
+use crate::model::{AuditVerb, EventId, JobId, Name, State, Timestamp};
+use crate::store::border::{AuditSubject, Error, NewJob};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, key_of};
 use crate::store::tables::group::newer_than;
@@ -21,10 +21,10 @@ use super::selection::Verb;
 /// What to put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
-    /// One job, from held, dead or succeeded.
-    Job(JobId),
+    /// One job, from held, dead or succeeded. With an attempt it is left alone if another is its last.
+    Job(JobId, Option<u32>),
     /// The same under a new key; the old one is recorded.
-    NewKey(JobId),
+    NewKey(JobId, Option<u32>),
     /// The held and dead jobs of one event.
     Event {
         /// The source, needed where several have an event of this id.
@@ -86,25 +86,25 @@ impl Admin {
         if !regardless {
             let asked = what.clone();
             let open = move |conn: &Connection| match asked.find(conn)? {
-                Found::Jobs(jobs) => Ok(jobs.into_iter().filter_map(FoundJob::open).collect()),
+                Found::Jobs(jobs, _) => Ok(jobs.into_iter().filter_map(FoundJob::open).collect()),
                 Found::Missing(event, handler) => Ok(vec![(event.row, handler)]),
             };
             decided = Some(self.decide(self.engine.look_up(open).await?).await?);
         }
-        self.engine.change(move |tx, now| what.run(tx, decided.as_ref(), now)).await
+        self.change(AuditVerb::Replay, move |tx, now| what.run(tx, decided.as_ref(), now)).await
     }
 
-    /// DROP: ready, waiting, held or dead to dropped. Returns the state it was in; an error has
-    /// changed nothing.
-    pub async fn drop_job(&self, job: JobId) -> Result<State, Error> {
-        self.engine
-            .change(move |tx, now| {
-                let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
-                found.check(tx, Move::Drop)?;
-                found.go(tx, Move::Drop, now)?;
-                Ok(found.state)
-            })
-            .await
+    /// DROP: ready, waiting, held or dead to dropped. With `seen` the job is left alone if another attempt is its last.
+    /// Returns the state it was in; an error has changed nothing.
+    pub async fn drop_job(&self, job: JobId, seen: Option<u32>) -> Result<State, Error> {
+        self.change(AuditVerb::Drop, move |tx, now| {
+            let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
+            found.is_as(seen)?;
+            found.check(tx, Move::Drop)?;
+            found.go(tx, Move::Drop, now)?;
+            Ok((found.state, found.subject(), 1))
+        })
+        .await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. A job that has changed since it was chosen stays as it
@@ -125,14 +125,18 @@ impl Admin {
             };
             decided = Some(self.decide(self.engine.read(open).await?).await?);
         }
-        self.engine.change(move |tx, now| move_batch(tx, &batch, decided.as_ref(), now)).await
+        let verb = match batch.verb {
+            Verb::Replay => AuditVerb::Replay,
+            Verb::Drop => AuditVerb::Drop,
+        };
+        self.change(verb, move |tx, now| move_batch(tx, &batch, decided.as_ref(), now)).await
     }
 }
 
 /// What a replay is about.
 enum Found {
-    /// The jobs to put back.
-    Jobs(Vec<FoundJob>),
+    /// The jobs to put back, and the source where an event was asked for.
+    Jobs(Vec<FoundJob>, Option<Name>),
     /// The event that has no job of this handler.
     Missing(FoundEvent, Name),
 }
@@ -142,9 +146,10 @@ impl Replay {
     /// where the event has none.
     fn find(&self, conn: &Connection) -> Result<Found, VerbError> {
         let (source, event, handler) = match self {
-            Replay::Job(job) | Replay::NewKey(job) => {
+            Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
                 let found = FoundJob::find(conn, *job)?.ok_or(Error::NoJob(*job))?;
-                return Ok(Found::Jobs(vec![found]));
+                found.is_as(*seen)?;
+                return Ok(Found::Jobs(vec![found], None));
             }
             Replay::Event { source, event, handler } => (source.as_ref(), event, handler.as_ref()),
         };
@@ -158,7 +163,7 @@ impl Replay {
             Some(_) => {}
             None => jobs.retain(|job| matches!(job.state, State::Held | State::Dead)),
         }
-        Ok(Found::Jobs(jobs))
+        Ok(Found::Jobs(jobs, Some(event.source)))
     }
 
     fn run(
@@ -166,26 +171,45 @@ impl Replay {
         tx: &Connection,
         decided: Option<&Decided>,
         now: Timestamp,
-    ) -> Result<Replayed, VerbError> {
+    ) -> Result<(Replayed, AuditSubject, u64), VerbError> {
+        let mut subject = AuditSubject::default();
+        if let Replay::Event { event, handler, .. } = self {
+            (subject.event, subject.handler) = (Some(event.clone()), handler.clone());
+        }
         let jobs = match self.find(tx)? {
-            Found::Jobs(jobs) => jobs,
-            Found::Missing(event, handler) => return make(tx, &event, &handler, decided, now),
+            Found::Jobs(jobs, source) => {
+                subject.source = source;
+                jobs
+            }
+            Found::Missing(event, handler) => {
+                let made = make(tx, &event, &handler, decided, now)?;
+                subject.source = Some(event.source);
+                subject.jobs = made.jobs.iter().map(|job| (*job, 0)).collect();
+                return Ok((made, subject, 1));
+            }
         };
         let verb = Move::Replay(decided);
         // A refusal does not roll back, so all are checked before the first is moved.
         for job in &jobs {
             job.check(tx, verb)?;
         }
-        let mut replayed = Replayed::default();
+        let (mut replayed, count) = (Replayed::default(), jobs.len() as u64);
         for job in jobs {
-            let new_key = matches!(self, Replay::NewKey(_));
-            let key = if new_key { job.replace_key(tx, now)? } else { job.job };
+            let mut key = job.job;
+            match self {
+                Replay::Event { .. } => subject.jobs.push((key, job.attempt)),
+                Replay::Job(..) => subject = job.subject(),
+                Replay::NewKey(..) => {
+                    key = job.replace_key(tx, now)?;
+                    subject = AuditSubject { new_key: Some(key), ..job.subject() };
+                }
+            }
             match job.go(tx, verb, now)? {
                 State::Dropped => replayed.dropped.push(key),
                 _ => replayed.jobs.push(key),
             }
         }
-        Ok(replayed)
+        Ok((replayed, subject, count))
     }
 }
 
@@ -194,8 +218,9 @@ fn move_batch(
     batch: &JobBatch,
     decided: Option<&Decided>,
     now: Timestamp,
-) -> Result<BatchResult, VerbError> {
+) -> Result<(BatchResult, AuditSubject, u64), VerbError> {
     let mut moved = BatchResult::default();
+    let mut subject = AuditSubject { state: Some(batch.state), ..AuditSubject::default() };
     let verb = match batch.verb {
         Verb::Replay => Move::Replay(decided),
         Verb::Drop => Move::Drop,
@@ -213,6 +238,7 @@ fn move_batch(
         match found.check(tx, verb) {
             Ok(()) => {
                 let state = found.go(tx, verb, now)?;
+                subject.jobs.push((*job, *attempt));
                 if batch.verb == Verb::Replay && state == State::Dropped {
                     moved.unwanted += 1;
                 } else {
@@ -228,7 +254,8 @@ fn move_batch(
             Err(error) => return Err(error),
         }
     }
-    Ok(moved)
+    let count = subject.jobs.len() as u64;
+    Ok((moved, subject, count))
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-use crate::model::Name;
-use crate::store::border::{Error, PausedRow};
+use crate::model::{AuditVerb, Name, Timestamp};
+use crate::store::border::{AuditSubject, Error, PausedRow};
 use crate::store::engine::queue::{Priority, WriteRequest};
+use crate::store::tables::audit::DONE;
 use crate::store::tables::paused::{names, paused};
 
 use super::handle::Admin;
@@ -19,21 +20,18 @@ impl Admin {
     /// PAUSE: nothing of `handler` is claimed until it is resumed, restarts included; a running attempt goes
     /// on. `false` where it was paused already.
     pub async fn pause(&self, handler: &Name) -> Result<bool, Error> {
-        let (handler, clock) = (handler.clone(), self.engine.clock.clone());
-        self.change_paused(move |tx| {
-            // The first pause's time stays.
-            tx.prepare_cached(
-                "INSERT INTO paused (handler, since) VALUES (?1, ?2) ON CONFLICT (handler) DO NOTHING",
-            )?
-            .execute(params![handler.as_str(), clock.now().0])
+        // The first pause's time stays.
+        let sql =
+            "INSERT INTO paused (handler, since) VALUES (?1, ?2) ON CONFLICT (handler) DO NOTHING";
+        self.change_paused(AuditVerb::Pause, handler.clone(), move |tx, handler, now| {
+            tx.prepare_cached(sql)?.execute(params![handler.as_str(), now.0])
         })
         .await
     }
 
     /// RESUME: `handler`'s jobs are claimed again. `false` where it was not paused.
     pub async fn resume(&self, handler: &Name) -> Result<bool, Error> {
-        let handler = handler.clone();
-        self.change_paused(move |tx| {
+        self.change_paused(AuditVerb::Resume, handler.clone(), |tx, handler, _| {
             // One row or none.
             tx.prepare_cached("DELETE FROM paused WHERE handler = ?1")?.execute([handler.as_str()])
         })
@@ -41,12 +39,26 @@ impl Admin {
     }
 
     /// Whether `change` changed a row.
-    async fn change_paused<F>(&self, mut change: F) -> Result<bool, Error>
+    async fn change_paused<F>(
+        &self,
+        verb: AuditVerb,
+        handler: Name,
+        mut change: F,
+    ) -> Result<bool, Error>
     where
-        F: FnMut(&Connection) -> rusqlite::Result<usize> + Send + 'static,
+        F: FnMut(&Connection, &Name, Timestamp) -> rusqlite::Result<usize> + Send + 'static,
     {
         let memory = Arc::clone(&self.engine.paused);
-        let run = move |tx: &Connection| Ok((change(tx)?, names(tx)?));
+        let (caller, clock) = (Arc::clone(&self.caller), self.engine.clock.clone());
+        let run = move |tx: &Connection| {
+            let now = clock.now();
+            let changed = change(tx, &handler, now)?;
+            if changed > 0 {
+                let subject = AuditSubject { handler: Some(handler.clone()), ..Default::default() };
+                caller.write(tx, now, (verb, &subject, 1), DONE)?;
+            }
+            Ok((changed, names(tx)?))
+        };
         let (item, answer) = WriteRequest::new(Priority::Verb, run, move |(_, handlers)| {
             memory.set(handlers.clone())
         });

@@ -1,7 +1,9 @@
 //! Lists the quarantine, and deletes from it.
 
-use crate::store::border::{Error, Quarantine, QuarantineFilter, QuarantinedRow};
+use crate::model::AuditVerb;
+use crate::store::border::{AuditSubject, Error, Quarantine, QuarantineFilter, QuarantinedRow};
 use crate::store::mutex::lock;
+use crate::store::quarantine::keeper::QuarantineKeeper;
 
 use super::handle::Admin;
 
@@ -27,14 +29,24 @@ impl Admin {
 
     /// Deletes what `filter` selects; returns how many.
     pub async fn drop_quarantined(&self, filter: QuarantineFilter) -> Result<u64, Error> {
-        self.intake
-            .quarantine
-            .ask(move |keeper| {
-                let Some(folder) = keeper.folder() else { return 0 };
-                let selected: Vec<i64> = folder.select(&filter).collect();
-                selected.into_iter().filter_map(|id| folder.remove(id)).count() as u64
-            })
-            .await
+        let subject = subject(&filter);
+        let select = move |keeper: &mut QuarantineKeeper| -> Vec<i64> {
+            keeper.folder().map(|folder| folder.select(&filter).collect()).unwrap_or_default()
+        };
+        let selected = self.intake.quarantine.ask(select).await?;
+        if selected.is_empty() {
+            return Ok(0);
+        }
+        let (intake, count) = (self.intake.clone(), selected.len() as u64);
+        let remove = move |keeper: &mut QuarantineKeeper| {
+            let Some(folder) = keeper.folder() else { return 0 };
+            selected.into_iter().filter_map(|id| folder.remove(id)).count() as u64
+        };
+        self.surround(AuditVerb::QuarantineDrop, subject, count, async move {
+            let removed = intake.quarantine.ask(remove).await?;
+            Ok((removed, removed))
+        })
+        .await
     }
 
     /// The newest of each source, with the number of those that can be judged again.
@@ -46,5 +58,16 @@ impl Admin {
                 keeper.folder().map(|folder| folder.newest()).unwrap_or_default()
             })
             .await
+    }
+}
+
+/// What the audit list says of these.
+pub(super) fn subject(filter: &QuarantineFilter) -> AuditSubject {
+    AuditSubject {
+        source: filter.source.clone(),
+        refused_for: filter.reason.clone(),
+        since: filter.since,
+        upto: filter.upto,
+        ..AuditSubject::default()
     }
 }

@@ -5,8 +5,8 @@
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Answer, DeadReason, JobId, State, Timestamp};
-use crate::store::border::Error;
+use crate::model::{Answer, AuditVerb, DeadReason, JobId, State, Timestamp};
+use crate::store::border::{AuditSubject, Error};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
 use crate::store::tables::codec::change_one;
@@ -40,9 +40,13 @@ impl Admin {
             }
             Resolution::Succeeded | Resolution::Failed => None,
         };
-        self.engine
-            .change(move |tx, now| resolve(tx, (job, attempt), &how, answer.as_ref(), now))
-            .await
+        self.change(AuditVerb::Resolve, move |tx, now| {
+            let state = resolve(tx, (job, attempt), &how, answer.as_ref(), now)?;
+            let (job, attempt) = (Some(job), Some(attempt));
+            let subject = AuditSubject { job, attempt, state: Some(state), ..Default::default() };
+            Ok((state, subject, 1))
+        })
+        .await
     }
 }
 
@@ -58,9 +62,7 @@ fn resolve(
     if state != State::Held {
         return Err(Error::WrongState { job, state, verb: "resolved" }.into());
     }
-    if attempt != seen {
-        return Err(Error::NewerAttempt { job, seen, attempt }.into());
-    }
+    found.is_as(Some(seen))?;
     match (how, answer, key_of(tx, event)?) {
         (Resolution::Succeeded, _, KeyOf::Unanswered) => {
             return Err(Error::AnswerNeeded { job }.into());

@@ -4,15 +4,22 @@
 //! there is one, the replay guard's word, jobs by the configuration in force. It is forgotten here after
 //! the commit: a crash between the two makes it a duplicate the next time.
 
-use crate::model::Name;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use crate::model::{AuditVerb, Name};
 use crate::store::border::{
-    Accepted, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier, ReverifyResult,
+    Accepted, AuditSubject, Error, QuarantineFilter, QuarantinedDelivery, Refused, Reverifier,
+    ReverifyResult,
 };
 use crate::store::mutex::lock;
 use crate::store::quarantine::folder::QuarantineFolder;
 use crate::store::quarantine::keeper::QuarantineKeeper;
+use crate::store::tables::audit::{DONE, count_one};
 
 use super::handle::Admin;
+use super::quarantine::subject;
 
 /// Most deliveries of one [`Step`], and most bytes of their bodies but for the first: an answer in far
 /// less than [`ADMIN_WAIT`](crate::limits::ADMIN_WAIT).
@@ -72,6 +79,7 @@ impl Admin {
         let Some(judge) = lock(&self.intake.quarantine.judge).clone() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
         };
+        let subject = AuditSubject { after: Some(after), ..subject(&filter) };
         let mut step = self
             .intake
             .quarantine
@@ -83,7 +91,7 @@ impl Admin {
             .await?;
         let refused = step.error.take();
         let mut judged = ReverifyResult { next: step.next, refused, ..ReverifyResult::default() };
-        let mut settled = Vec::new();
+        let (mut settled, mut row) = (Vec::new(), None);
         // On a thread that may be kept busy: it is hashing of some megabytes.
         let judge_all = move || {
             let one = |kept: QuarantinedDelivery| (kept.id, judge(kept));
@@ -113,8 +121,17 @@ impl Admin {
             // One after the other: the order of arrival is the order of their rows.
             let events: Vec<_> = new.iter().map(|one| one.delivery.event_id().clone()).collect();
             let known = new.first().map(|one| (one.source.clone(), one.received_at));
-            let accepted = match self.intake.accept_all(new, self.engine.clock.now()).await {
-                Ok(accepted) => accepted,
+            let (caller, subject, now) =
+                (Arc::clone(&self.caller), subject.clone(), self.engine.clock.now());
+            let note = move |tx: &Connection| match row {
+                Some(row) => count_one(tx, row).map(|()| row),
+                None => caller.write(tx, now, (AuditVerb::QuarantineAccept, &subject, 1), DONE),
+            };
+            let accepted = match self.intake.accept_with(new, now, note).await {
+                Ok((accepted, noted)) => {
+                    row = Some(noted);
+                    accepted
+                }
                 Err(why) => {
                     judged.refused = Some(why.to_string());
                     judged.next = None;

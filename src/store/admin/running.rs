@@ -17,11 +17,12 @@ impl Admin {
         found.ok_or(Error::NoJob(job))
     }
 
-    /// The running attempt of a job; a job that does not run is in the wrong state for `verb`, a
-    /// participle.
+    /// The running attempt of a job, which must be `seen` where that is given; a job that does not run is in the wrong
+    /// state for `verb`, a participle.
     pub async fn running_attempt(
         &self,
         job: JobId,
+        seen: Option<u32>,
         verb: &'static str,
     ) -> Result<RunningAttempt, Error> {
         self.engine
@@ -31,9 +32,15 @@ impl Admin {
                     .query_row([job.as_bytes()], running_attempt)
                     .optional()?;
                 if let Some(running) = running {
-                    return Ok(running);
+                    let attempt = running.attempt;
+                    return match seen.filter(|seen| *seen != attempt) {
+                        Some(seen) => Err(Error::NewerAttempt { job, seen, attempt }.into()),
+                        None => Ok(running),
+                    };
                 }
-                let state = FoundJob::find(conn, job)?.ok_or(Error::NoJob(job))?.state;
+                let found = FoundJob::find(conn, job)?.ok_or(Error::NoJob(job))?;
+                found.is_as(seen)?;
+                let state = found.state;
                 Err(Error::WrongState { job, state, verb }.into())
             })
             .await

@@ -52,9 +52,9 @@ pub enum Error {
         /// The verb, as a participle.
         verb: &'static str,
     },
-    /// The job has made another attempt since the operator looked at it.
+    /// The job's last attempt is not the one that the operator saw.
     #[error(
-        "job {job} was looked at after attempt {seen} and has made attempt {attempt} since; look at that one (`hooklatch show {job}`), then ask again"
+        "the job has changed: {job} was looked at after attempt {seen}, and its last attempt is now {attempt}; look at that one (`hooklatch show {job}`), then ask again"
     )]
     NewerAttempt {
         job: JobId,

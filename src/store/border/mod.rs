@@ -1,6 +1,7 @@
 //! The domain types that cross the border of a handle, and its errors. No row number and no connection is among them.
 
 mod accept;
+mod audit;
 mod claim;
 mod completion;
 mod error;
@@ -11,6 +12,7 @@ mod settings;
 
 pub use crate::routing::{Delay, Group, NewJob};
 pub use accept::*;
+pub use audit::*;
 pub use claim::*;
 pub use completion::*;
 pub use error::*;

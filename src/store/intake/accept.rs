@@ -105,6 +105,20 @@ impl Intake {
         new: Vec<Accept>,
         now: Timestamp,
     ) -> Result<Vec<Accepted>, Refused> {
+        Ok(self.accept_with(new, now, |_: &Connection| Ok(())).await?.0)
+    }
+
+    /// The same, and `also` in that transaction.
+    pub(crate) async fn accept_with<T, F>(
+        &self,
+        new: Vec<Accept>,
+        now: Timestamp,
+        mut also: F,
+    ) -> Result<(Vec<Accepted>, T), Refused>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
         self.engine.ready()?;
         let (mut all, mut bytes) = (Vec::with_capacity(new.len()), 0);
         for prepared in new.into_iter().map(self.prepared(now)) {
@@ -113,7 +127,9 @@ impl Intake {
             all.push((prepared, stored));
         }
         let store = move |tx: &Connection| {
-            all.iter().map(|(prepared, stored)| prepared.store(tx, stored)).collect()
+            let store = |(prepared, stored): &(Prepared, StoredPayload)| prepared.store(tx, stored);
+            let accepted = all.iter().map(store).collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok((accepted, also(tx)?))
         };
         let accepted = self.engine.submit(Priority::Accept { bytes }, store).await?;
         is_committed();

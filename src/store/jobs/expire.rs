@@ -13,7 +13,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 use crate::store::border::Error;
 use crate::store::engine::queue::Priority;
-use crate::store::tables::{answer, codec};
+use crate::store::tables::{answer, audit, codec};
 
 use super::handle::Jobs;
 
@@ -26,7 +26,7 @@ const BUDGET: Duration = Duration::from_millis(10);
 pub struct Cutoffs {
     /// Payloads of events that arrived before then, and whose jobs had all ended by then.
     pub payloads: Timestamp,
-    /// Whole events that arrived before then.
+    /// Whole events that arrived before then, and rows of the audit list.
     pub ids: Timestamp,
     /// Dead jobs that ended before then no longer keep what they belong to.
     pub dead: Timestamp,
@@ -83,6 +83,8 @@ impl Jobs {
             self.walk(0, move |tx, after| expire_payloads(tx, before, after)).await?;
         let (events, of_events) =
             self.walk(0, move |tx, after| expire_events(tx, before, after)).await?;
+        let old = move |tx: &Connection| audit::expire(tx, before.ids);
+        while self.engine.submit(Priority::Verb, old).await? == BATCH_JOBS {}
         self.engine.submit(Priority::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
         let bytes = of_payloads + of_events + self.give_back().await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::limits::{Limits, QUARANTINE_BODY_BYTES};
-use crate::model::{Headers, OnRedelivery, State};
+use crate::model::{AuditVerb, Headers, OnRedelivery, State};
 use crate::provider::Scheme;
 use crate::store::tests::{Bench, DAY, HOUR, START, bench, bench_with, failed, limits, name};
 use crate::store::*;
@@ -423,6 +423,10 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
         (300, 1, 1)
     );
     assert_eq!(kept(&bench).await.matching, 2);
+    // A row for each step that accepts: their deliveries may be in many transactions.
+    let audit = rows(&bench).await;
+    assert_eq!((audit.len(), audit.iter().map(|row| row.count).sum()), (3, 301));
+    assert!(audit.iter().all(|row| row.verb == AuditVerb::QuarantineAccept));
     let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
     assert_eq!(events.len(), 300);
     assert!(events.iter().all(|event| event.received_at == START));
@@ -431,6 +435,42 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
     assert_eq!(job.since, bench.clock.now(), "its time begins now");
     assert_eq!(bench.job(job.facts.job).await.state, State::Running);
     assert_eq!(judged(&bench, true).await.good, 0);
+}
+
+async fn rows(bench: &Bench) -> Vec<AuditRow> {
+    bench.store.admin.audit(AuditFilter::default()).await.unwrap().rows
+}
+
+#[tokio::test]
+async fn nothing_is_accepted_or_deleted_without_its_row() {
+    let mut bench = bench_with(roomy());
+    bench.store.intake.quarantine(signed("right", "guid-1", "{}"));
+    bench.store.intake.quarantine(failed("b", "192.0.2.1", "{}"));
+    assert_eq!(kept(&bench).await.matching, 2);
+    let all = QuarantineFilter::default;
+    let refuse =
+        "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END;";
+    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    bench.store.admin.set_judge(judge("right"));
+    let judged = bench.store.admin.reverify(all(), 0, true).await.unwrap();
+    assert!(judged.refused.is_some());
+    assert!(bench.store.admin.events(EventFilter::default()).await.unwrap().rows.is_empty());
+    assert!(bench.store.admin.drop_quarantined(all()).await.is_err());
+    assert_eq!((kept(&bench).await.matching, rows(&bench).await.len()), (2, 0));
+
+    bench.with_file(|conn| conn.execute_batch("DROP TRIGGER refuse").unwrap()).await;
+    bench.store.admin.set_judge(judge("right"));
+    let only = QuarantineFilter { source: Some(name("b")), ..all() };
+    assert_eq!(bench.store.admin.reverify(only.clone(), 0, true).await.unwrap().refused, None);
+    let missing = QuarantineFilter { source: Some(name("c")), ..all() };
+    assert_eq!(bench.store.admin.drop_quarantined(missing).await, Ok(0));
+    assert_eq!(rows(&bench).await.len(), 0, "nothing was accepted, and nothing deleted");
+    assert_eq!(bench.store.admin.drop_quarantined(only).await, Ok(1));
+    let audit = rows(&bench).await;
+    let said: Vec<_> = audit.iter().map(|row| (row.verb, row.count, row.result.as_str())).collect();
+    let verb = AuditVerb::QuarantineDrop;
+    assert_eq!(said, [(verb, 1, "done"), (verb, 1, "asked")]);
+    assert!(audit.iter().all(|row| row.subject.source == Some(name("b"))));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tables: what several verbs read and write in a transaction that a verb has begun.
 
 pub(crate) mod answer;
+pub(crate) mod audit;
 pub(crate) mod codec;
 pub(crate) mod group;
 pub(crate) mod job;

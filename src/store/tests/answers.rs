@@ -191,7 +191,7 @@ async fn nothing_runs_again_while_nobody_knows_how_it_ended() {
         );
     }
     let job = begun(ask(&bench, "k3").await);
-    bench.store.admin.drop_job(job).await.unwrap();
+    bench.store.admin.drop_job(job, None).await.unwrap();
     assert_eq!(look(&bench, "k3"), Some(known(job, KeyState::Dropped)));
     assert_eq!(ask(&bench, "k3").await, known(job, KeyState::Dropped));
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
@@ -382,7 +382,7 @@ async fn an_error_is_forgotten_after_a_while_and_the_same_job_runs_again() {
     expire_keys(&bench, bench.clock.now()).await;
     assert_eq!(look(&bench, "k"), Some(answered));
     assert!(
-        bench.store.admin.replay(Replay::Job(job), false).await.is_err(),
+        bench.store.admin.replay(Replay::Job(job, None), false).await.is_err(),
         "its caller has an answer"
     );
     bench.clock.advance(SECOND);
@@ -433,7 +433,7 @@ async fn what_was_asked_is_not_run_again_once_its_key_is_given_up() {
     assert_eq!(expire_keys(&bench, bench.clock.now()).await, 1);
     let job = claimed.facts.job;
     assert_eq!(
-        bench.store.admin.replay(Replay::Job(job), false).await,
+        bench.store.admin.replay(Replay::Job(job, None), false).await,
         Err(Error::Answered { job })
     );
     assert_eq!(bench.job(job).await.state, State::Dead);
@@ -496,8 +496,8 @@ async fn nothing_puts_back_what_has_answered() {
     let job = claimed.facts.job;
     let answered = Err(Error::Answered { job });
     for what in [
-        Replay::Job(job),
-        Replay::NewKey(job),
+        Replay::Job(job, None),
+        Replay::NewKey(job, None),
         Replay::Event { source: None, event: id("k"), handler: None },
         Replay::Event { source: None, event: id("k"), handler: Some(name("h")) },
     ] {
@@ -538,7 +538,7 @@ async fn nothing_puts_back_what_has_answered() {
     // It may be dropped, and its caller is told the same.
     let select = JobSelection { verb: Verb::Drop, ..select };
     assert_eq!(bench.store.admin.select(select).await.unwrap().jobs.len(), 1);
-    bench.store.admin.drop_job(job).await.unwrap();
+    bench.store.admin.drop_job(job, None).await.unwrap();
     assert_eq!(ask(&bench, "k").await, known(job, KeyState::Answered(answer(422, "no"))));
 }
 
@@ -548,7 +548,12 @@ async fn the_operator_puts_back_what_has_no_answer() {
     for (key, end) in [("dead", FAILED), ("held", UNKNOWN)] {
         let job = ended(&bench, key, end).await;
         assert_eq!(
-            bench.store.admin.replay(Replay::NewKey(job), false).await.map(|done| done.jobs.len()),
+            bench
+                .store
+                .admin
+                .replay(Replay::NewKey(job, None), false)
+                .await
+                .map(|done| done.jobs.len()),
             Ok(1)
         );
         let claimed = bench.claim_one().await;

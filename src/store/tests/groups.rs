@@ -154,7 +154,7 @@ async fn a_retry_and_a_held_job_keep_their_place_over_a_restart() {
         assert_eq!(bench.state("e1").await.0, State::Held);
         assert!(bench.starts().await.is_empty(), "it is held");
         let job = bench.of_event("e1").await.job;
-        bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
+        bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap();
         assert_eq!(bench.starts().await, ["e1"]);
         bench.end(Outcome::Unknown, HELD).await;
         bench.resolve(job, Resolution::Succeeded).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_dead_job_blocks_its_group_or_is_stepped_over() {
             assert_eq!(bench.starts().await, ["e2"]);
             // Put back it goes on before the later ones, behind the one that runs.
             let job = bench.of_event("e1").await.job;
-            bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
+            bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap();
             assert!(bench.starts().await.is_empty());
             bench.succeed().await;
             assert_eq!(bench.starts().await, ["e1"]);
@@ -189,14 +189,14 @@ async fn a_dead_job_blocks_its_group_or_is_stepped_over() {
         bench.restart().await;
         assert!(bench.starts().await.is_empty());
         let job = bench.of_event("e1").await.job;
-        bench.store.admin.drop_job(job).await.unwrap();
+        bench.store.admin.drop_job(job, None).await.unwrap();
         bench.whole().await;
         assert_eq!(bench.starts().await, ["e2"]);
         bench.end(Outcome::Failed, DEAD).await;
         // A person decides, and not the time.
         bench.expire_all().await;
         assert!(bench.starts().await.is_empty());
-        bench.store.admin.drop_job(bench.of_event("e2").await.job).await.unwrap();
+        bench.store.admin.drop_job(bench.of_event("e2").await.job, None).await.unwrap();
         assert_eq!(bench.starts().await, ["e3"]);
     }
 }
@@ -208,7 +208,7 @@ async fn what_is_behind_is_dropped_and_held_in_its_place() {
         bench.event(event, "k", GroupRule::Block).await;
     }
     let job = bench.of_event("e2").await.job;
-    bench.store.admin.drop_job(job).await.unwrap();
+    bench.store.admin.drop_job(job, None).await.unwrap();
     bench.whole().await;
     // Its handler is gone, and comes back.
     assert_eq!(bench.store.jobs.hold_orphans(vec![name("other")]).await.unwrap(), 3);
@@ -216,7 +216,7 @@ async fn what_is_behind_is_dropped_and_held_in_its_place() {
     assert!(bench.starts().await.is_empty());
     for event in ["e4", "e3"] {
         let job = bench.of_event(event).await.job;
-        bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
+        bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap();
         bench.whole().await;
     }
     assert!(bench.starts().await.is_empty(), "e1 is held");
@@ -309,10 +309,10 @@ async fn a_retry_that_waits_is_superseded_and_a_held_one_lets_the_latest_go_on()
     // The older one is not run after the newer one, unless the operator says so.
     let job = bench.of_event("e2").await.job;
     let newer = bench.of_event("e3").await.job;
-    let refused = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
+    let refused = bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap_err();
     assert_eq!(refused, Error::Superseded { job, newer: Newer::Job(newer) });
     assert!(refused.to_string().contains("--regardless"), "{refused}");
-    assert_eq!(bench.store.admin.replay(Replay::Job(job), true).await.unwrap().jobs, [job]);
+    assert_eq!(bench.store.admin.replay(Replay::Job(job, None), true).await.unwrap().jobs, [job]);
     assert!(bench.starts().await.is_empty(), "e3 runs");
     bench.succeed().await;
     assert_eq!(bench.starts().await, ["e2"]);
@@ -354,7 +354,7 @@ async fn retention_does_not_forget_that_a_newer_event_has_run() {
     bench.succeed().await;
     bench.expire_all().await;
     let job = bench.of_event("e1").await.job;
-    let refused = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
+    let refused = bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap_err();
     assert_eq!(refused, Error::Superseded { job, newer: Newer::Removed });
 }
 
@@ -390,8 +390,8 @@ async fn a_duplicate_a_held_delivery_and_a_replay_supersede_nothing() {
     // Put back, an older one supersedes nothing that waits.
     bench.end(Outcome::Failed, Next::Wait { due_at: START.after(HOUR) }).await;
     let older = bench.of_event("g3").await.job;
-    assert!(bench.store.admin.replay(Replay::Job(older), false).await.is_err());
-    bench.store.admin.replay(Replay::Job(older), true).await.unwrap();
+    assert!(bench.store.admin.replay(Replay::Job(older, None), false).await.is_err());
+    bench.store.admin.replay(Replay::Job(older, None), true).await.unwrap();
     assert_eq!(bench.state("g4").await.0, State::Waiting);
 }
 
@@ -413,7 +413,7 @@ async fn what_may_be_forged_holds_no_group_and_what_could_not_be_decided_does() 
         bench.take(github("g4", "push", "[4]"), job).await;
         bench.take(github("g5", "push", "[5]"), grouped("k", rule)).await;
         assert!(bench.starts().await.is_empty());
-        bench.store.admin.drop_job(bench.of_event("g4").await.job).await.unwrap();
+        bench.store.admin.drop_job(bench.of_event("g4").await.job, None).await.unwrap();
         assert_eq!(bench.starts().await, ["g5"]);
     }
 }
@@ -450,7 +450,12 @@ async fn a_delay_waits_and_each_newer_event_starts_it_anew_up_to_a_bound() {
     bench.clock.advance(30 * SECOND);
     assert_eq!(bench.starts().await, ["e6"]);
     bench.end(Outcome::Failed, DEAD).await;
-    bench.store.admin.replay(Replay::Job(bench.of_event("e6").await.job), false).await.unwrap();
+    bench
+        .store
+        .admin
+        .replay(Replay::Job(bench.of_event("e6").await.job, None), false)
+        .await
+        .unwrap();
     assert_eq!(bench.starts().await, ["e6"]);
 }
 
@@ -485,7 +490,7 @@ async fn a_restored_group_is_held_in_its_order() {
             bench
                 .store
                 .admin
-                .replay(Replay::Job(bench.of_event(event).await.job), false)
+                .replay(Replay::Job(bench.of_event(event).await.job, None), false)
                 .await
                 .unwrap();
             assert!(bench.starts().await.is_empty(), "e1 is held");
@@ -741,7 +746,7 @@ async fn a_group_behind_a_held_or_dead_job_is_counted() {
     let found = blocked().await;
     assert_eq!((found.len(), found[0].groups), (1, 2), "none is behind c1: {found:?}");
     assert_eq!(bench.store.admin.gauges().await.unwrap().jobs.blocked[0].groups, 2);
-    bench.store.admin.drop_job(claimed[0].facts.job).await.unwrap();
-    bench.store.admin.drop_job(claimed[1].facts.job).await.unwrap();
+    bench.store.admin.drop_job(claimed[0].facts.job, None).await.unwrap();
+    bench.store.admin.drop_job(claimed[1].facts.job, None).await.unwrap();
     assert!(blocked().await.is_empty());
 }

@@ -51,7 +51,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     bench.accept("github", from("has-one", "push"), &["late"]).await;
     bench.accept("github", from("dropped", "push"), &["late"]).await;
     let shown = bench.store.admin.show(None, id("dropped")).await.unwrap();
-    bench.store.admin.drop_job(shown[0].jobs[0].job.job).await.unwrap();
+    bench.store.admin.drop_job(shown[0].jobs[0].job.job, None).await.unwrap();
     bench
         .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 2").unwrap())
         .await;

@@ -3,6 +3,7 @@
 
 mod accept;
 mod answers;
+mod audit;
 mod copy;
 mod folders;
 mod gauges;

@@ -175,7 +175,7 @@ async fn a_job_of_an_internal_event_tells_nothing() {
         let alert = bench.store.jobs.claim(&name("alert"), 1, None).await.unwrap().jobs;
         if let Some(alert) = alert.first() {
             bench.complete(alert, outcome, next).await;
-            bench.store.admin.replay(Replay::Job(alert.facts.job), false).await.unwrap();
+            bench.store.admin.replay(Replay::Job(alert.facts.job, None), false).await.unwrap();
         }
     }
     // Nor where its handler is gone, and its jobs are held with all the others.

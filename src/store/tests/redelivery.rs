@@ -103,7 +103,7 @@ async fn what_a_backup_brought_back_waits_for_a_person() {
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
     // What a person lets go on is put back like any other once it is dead again.
     bench.clock.advance(HOUR);
-    bench.store.admin.replay(Replay::Job(claimed.facts.job), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(claimed.facts.job, None), false).await.unwrap();
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Ready), 1, false));

@@ -21,8 +21,13 @@ async fn a_replayed_job_keeps_its_key_and_its_numbers_and_counts_anew() {
         let claimed = bench.running(&format!("e-{outcome}")).await;
         bench.complete(&claimed, outcome, next).await;
         bench.clock.advance(HOUR);
-        let put_back =
-            bench.store.admin.replay(Replay::Job(claimed.facts.job), false).await.unwrap().jobs;
+        let put_back = bench
+            .store
+            .admin
+            .replay(Replay::Job(claimed.facts.job, None), false)
+            .await
+            .unwrap()
+            .jobs;
         assert_eq!(put_back, [claimed.facts.job]);
         let job = bench.job(claimed.facts.job).await;
         assert_eq!((job.state, job.reason, job.settled_at), (State::Ready, None, None));
@@ -31,8 +36,12 @@ async fn a_replayed_job_keeps_its_key_and_its_numbers_and_counts_anew() {
         assert_eq!((again.facts.attempt, again.facts.replays, again.counted), (2, 1, 0));
         assert_eq!(again.since, bench.clock.now());
         // Ready and running jobs are left alone.
-        let error =
-            bench.store.admin.replay(Replay::Job(claimed.facts.job), false).await.unwrap_err();
+        let error = bench
+            .store
+            .admin
+            .replay(Replay::Job(claimed.facts.job, None), false)
+            .await
+            .unwrap_err();
         let state = State::Running;
         let job = claimed.facts.job;
         assert_eq!(error, Error::WrongState { job, state, verb: "replayed" });
@@ -46,7 +55,7 @@ async fn ten_replays_at_once_put_a_job_back_once() {
     let replays: Vec<_> = (0..10)
         .map(|_| {
             let store = bench.store.clone();
-            tokio::spawn(async move { store.admin.replay(Replay::Job(job), false).await })
+            tokio::spawn(async move { store.admin.replay(Replay::Job(job, None), false).await })
         })
         .collect();
     let mut done = 0;
@@ -86,7 +95,7 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
     let error = bench.store.admin.replay(event(None, "e", None), false).await.unwrap_err();
     assert_eq!(error.to_string(), "no such event: e");
     let job = crate::random::job_id(START);
-    let error = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap_err();
     assert_eq!(error.to_string(), Error::NoJob(job).to_string());
 
     bench.accept("a", github("e", "push", "1"), &["h"]).await;
@@ -109,7 +118,10 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
     assert!(matches!(error, Error::Variants { bodies: 2, .. }), "{error}");
     let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
     let held = bench.store.admin.jobs(filter).await.unwrap().rows.remove(0).job;
-    assert_eq!(bench.store.admin.replay(Replay::Job(held), false).await.unwrap().jobs, [held]);
+    assert_eq!(
+        bench.store.admin.replay(Replay::Job(held, None), false).await.unwrap().jobs,
+        [held]
+    );
     let bodies: Vec<_> = bench
         .store
         .jobs
@@ -128,7 +140,7 @@ async fn nothing_runs_again_without_its_payload() {
     let mut bench = bench();
     let job = held(&bench, "e").await;
     bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
-    for what in [Replay::Job(job), event(None, "e", None), event(None, "e", Some("new"))] {
+    for what in [Replay::Job(job, None), event(None, "e", None), event(None, "e", Some("new"))] {
         let error = bench.store.admin.replay(what, false).await.unwrap_err();
         assert!(matches!(error, Error::PayloadGone { .. }), "{error}");
     }

@@ -102,7 +102,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
     let late = completion(&running, Outcome::Succeeded, Next::Succeeded, bench.clock.now());
     assert!(!store.jobs.complete(late).await.unwrap());
     // A person lets it go on, and numbers are not given back.
-    store.admin.replay(Replay::Job(running.facts.job), false).await.unwrap();
+    store.admin.replay(Replay::Job(running.facts.job, None), false).await.unwrap();
     assert_eq!(store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs[0].facts.attempt, 2);
     // What came in the gap is new: the README says so.
     let delivery = stripe("later", "a.b", "{}");

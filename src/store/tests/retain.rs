@@ -98,7 +98,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
                     let filter =
                         JobFilter { handler: Some(handler.clone()), ..JobFilter::default() };
                     let job = bench.store.admin.jobs(filter).await.unwrap().rows[0].job;
-                    bench.store.admin.drop_job(job).await.unwrap();
+                    bench.store.admin.drop_job(job, None).await.unwrap();
                     continue;
                 }
                 "running" => {
@@ -170,7 +170,7 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
     let job =
         async |event| bench.store.admin.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
     bench.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
-    bench.store.admin.replay(Replay::Job(job("replayed").await), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job("replayed").await, None), false).await.unwrap();
     bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
 
     let settled = bench.clock.now();
@@ -190,8 +190,13 @@ async fn a_removed_job_is_never_made_again() {
     let bench = bench();
     let claimed = bench.running("done").await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
-    let job =
-        bench.store.admin.replay(Replay::NewKey(claimed.facts.job), false).await.unwrap().jobs[0];
+    let job = bench
+        .store
+        .admin
+        .replay(Replay::NewKey(claimed.facts.job, None), false)
+        .await
+        .unwrap()
+        .jobs[0];
     let again = bench.claim_one().await;
     bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
     bench.clock.advance(DAY);
@@ -231,7 +236,7 @@ async fn a_removed_job_is_never_made_again() {
     );
     // A late result finds nothing to change, under either key.
     for key in [claimed.facts.job, job] {
-        let error = bench.store.admin.replay(Replay::Job(key), false).await.unwrap_err();
+        let error = bench.store.admin.replay(Replay::Job(key, None), false).await.unwrap_err();
         assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
@@ -314,7 +319,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     assert_eq!((stdout.head.len(), stdout.total), (0, 4), "what was printed goes, how much stays");
     let job = claimed.facts.job;
     assert_eq!(bench.job(job).await.state, State::Dead);
-    let again = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
+    let again = bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap_err();
     assert!(matches!(again, Error::PayloadGone { .. }), "{again}");
     assert_eq!(before(now, now, now).await.unwrap().events, 1);
 }

@@ -37,6 +37,13 @@ async fn the_schema_lists_the_words_of_the_model() {
             assert_eq!(between(&attempt, "outcome TEXT CHECK (", ")"), outcomes);
             let types: Vec<_> = NoticeType::ALL.iter().map(|word| format!("'{word}'")).collect();
             assert_eq!(between(&notice, "CHECK (type IN (", ")"), types.join(", "));
+            let audit = table(conn, "audit");
+            let verbs = any_of("verb =", AuditVerb::ALL);
+            assert_eq!(between(&audit, "verb TEXT NOT NULL CHECK (", ")"), verbs);
+            assert_eq!(
+                between(&audit, "via TEXT NOT NULL CHECK (", ")"),
+                any_of("via =", Via::ALL)
+            );
             let reasons = |state, end| between(&job, &format!("WHEN '{state}' THEN "), end);
             let (held, dead) = (reasons(State::Held, " WHEN"), reasons(State::Dead, " WHEN"));
             assert_eq!(held, any_of("reason IS", HeldReason::ALL));

@@ -34,11 +34,11 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     assert_eq!(selected(&bench, Verb::Drop, dead()).await.0, [kept.0, replayed.0, again.0, gone.0]);
 
     // Meanwhile one is put back, and one is put back, runs and dies again.
-    bench.store.admin.replay(Replay::Job(again.0), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(again.0, None), false).await.unwrap();
     let claimed = bench.claim_one().await;
     assert_eq!(claimed.facts.job, again.0);
     bench.complete(&claimed, Outcome::Rejected, DEAD).await;
-    bench.store.admin.replay(Replay::Job(replayed.0), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(replayed.0, None), false).await.unwrap();
     let expire =
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
     bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
@@ -130,11 +130,12 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     let bench = bench();
     let (old, _) = stopped(&bench, "e", DEAD).await;
-    let new = bench.store.admin.replay(Replay::NewKey(old), false).await.unwrap().jobs.remove(0);
+    let new =
+        bench.store.admin.replay(Replay::NewKey(old, None), false).await.unwrap().jobs.remove(0);
     assert_ne!(new, old);
-    let error = bench.store.admin.replay(Replay::NewKey(old), false).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(old, None), false).await.unwrap_err();
     assert!(matches!(error, Error::NoJob(_)), "{error}");
-    let error = bench.store.admin.replay(Replay::NewKey(new), false).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::NewKey(new, None), false).await.unwrap_err();
     assert!(matches!(error, Error::WrongState { state: State::Ready, .. }), "{error}");
     let again = bench.claim_one().await;
     assert_eq!((again.facts.job, again.facts.attempt, again.facts.replays), (new, 2, 1));

@@ -59,7 +59,7 @@ async fn status_has_the_oldest_ready_job_and_metrics_the_one_that_is_claimed_nex
     bench.complete(&dead, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     bench.accept("stripe", stripe("waits", "a.b", "{}"), &["h"]).await;
     bench.clock.advance(HOUR);
-    bench.store.admin.replay(Replay::Job(dead.facts.job), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(dead.facts.job, None), false).await.unwrap();
     let ready = |since| [Backlog { handler: name("h"), jobs: 2, since }];
     assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().ready, ready(START));
     let gauges = bench.store.admin.gauges().await.unwrap();

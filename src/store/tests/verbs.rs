@@ -18,7 +18,7 @@ async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
             bench.complete(&claimed, outcome, next).await;
         }
         if state == State::Dropped {
-            bench.store.admin.drop_job(job).await.unwrap();
+            bench.store.admin.drop_job(job, None).await.unwrap();
         }
         jobs.push((state, job));
     }
@@ -66,7 +66,7 @@ async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
     let bench = bench();
     for (state, job) in in_every_state(&bench).await {
         bench.clock.advance(HOUR);
-        let dropped = bench.store.admin.drop_job(job).await;
+        let dropped = bench.store.admin.drop_job(job, None).await;
         let after = bench.job(job).await;
         if matches!(state, State::Running | State::Succeeded | State::Dropped) {
             assert_eq!(dropped, Err(Error::WrongState { job, state, verb: "dropped" }));
@@ -94,7 +94,7 @@ async fn of_contradicting_verbs_at_once_one_wins() {
     let (well, badly, dropped) = tokio::join!(
         bench.store.admin.resolve(job, 1, Resolution::Succeeded),
         bench.store.admin.resolve(job, 1, Resolution::Failed),
-        bench.store.admin.drop_job(job),
+        bench.store.admin.drop_job(job, None),
     );
     // The first was asked first; a dead letter may be dropped, but there is none.
     assert_eq!(well, Ok(State::Succeeded));
@@ -111,7 +111,7 @@ async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
     let held = Next::Held(HeldReason::UnknownOutcome);
     bench.complete(&first, Outcome::Unknown, held).await;
     // While the operator looks at it, another one puts it back, and it is held once more.
-    bench.store.admin.replay(Replay::Job(job), false).await.unwrap();
+    bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap();
     let second = bench.claim_one().await;
     bench.complete(&second, Outcome::Unknown, held).await;
     let error = Error::NewerAttempt { job, seen: 1, attempt: 2 };
@@ -135,10 +135,10 @@ async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
     assert!(!bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
     assert_eq!(bench.job(job).await.reason.as_deref(), Some("resolved as failed"));
     // The operator's own word is not the last one either: a replay puts it back.
-    assert_eq!(bench.store.admin.replay(Replay::Job(job), false).await.unwrap().jobs, [job]);
-    bench.store.admin.drop_job(job).await.unwrap();
+    assert_eq!(bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap().jobs, [job]);
+    bench.store.admin.drop_job(job, None).await.unwrap();
     let state = State::Dropped;
-    let error = bench.store.admin.replay(Replay::Job(job), false).await.unwrap_err();
+    let error = bench.store.admin.replay(Replay::Job(job, None), false).await.unwrap_err();
     assert_eq!(error, Error::WrongState { job, state, verb: "replayed" });
 }
 
@@ -152,7 +152,7 @@ async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
     assert_eq!(expire().await, 0, "held");
     bench.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
-    bench.store.admin.drop_job(claimed.facts.job).await.unwrap();
+    bench.store.admin.drop_job(claimed.facts.job, None).await.unwrap();
     assert_eq!(expire().await, 0, "just dropped");
     bench.clock.advance(HOUR);
     assert_eq!(expire().await, 1);
@@ -164,7 +164,7 @@ async fn a_job_that_is_not_there_says_so() {
     let job = crate::random::job_id(START);
     let error = Error::NoJob(job);
     assert_eq!(bench.resolve(job, Resolution::Failed).await, Err(error));
-    let error = bench.store.admin.drop_job(job).await.unwrap_err();
+    let error = bench.store.admin.drop_job(job, None).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("no such job: {job}, or retention has removed it with its event's payload")

@@ -185,11 +185,11 @@ impl World<'_> {
         let (model, now) = (&mut self.memory.model, self.clock.now());
         let rows: Vec<u64> = model.jobs.keys().copied().collect();
         let (what, expected) = if rows.is_empty() || self.random.one_in(20) {
-            (Replay::Job(hooklatch::random::job_id(now)), Err(No::NotFound))
+            (Replay::Job(hooklatch::random::job_id(now), None), Err(No::NotFound))
         } else if self.random.one_in(2) {
             let row = *self.random.pick(&rows);
             let job = model.jobs[&row].id.unwrap();
-            (Replay::Job(job), model.replay_job(row, regardless, now.0))
+            (Replay::Job(job, None), model.replay_job(row, regardless, now.0))
         } else {
             // Sometimes a job whose payload was deleted.
             let any = self.any_delivery();
@@ -250,7 +250,7 @@ impl World<'_> {
         let job = self.memory.model.jobs[&row].id.unwrap();
         let expected = self.memory.model.drop_job(row, self.now());
         self.note(format!("drop {job}, which must come to {expected:?}"));
-        let answer = self.store.admin.drop_job(job).await;
+        let answer = self.store.admin.drop_job(job, None).await;
         assert_eq!(
             answer.map_err(|error| reason(&error).unwrap_or_else(|| panic!("{error}"))),
             expected
