@@ -37,7 +37,7 @@ pub(super) fn run(args: &cli::Audit) -> Result<Exit, Failure> {
     output::rows(&options.format, &rows, row, *wide, "nothing was changed")
 }
 
-fn who(row: &AuditRow) -> String {
+pub(super) fn who(row: &AuditRow) -> String {
     match &row.name {
         Some(name) => format!("{name} (user {})", row.uid),
         None => format!("user {}", row.uid),
@@ -45,7 +45,7 @@ fn who(row: &AuditRow) -> String {
 }
 
 /// The narrowest thing that names it.
-fn subject(subject: &AuditSubject, short: &Short) -> String {
+pub(super) fn subject(subject: &AuditSubject, short: &Short) -> String {
     let AuditSubject { job, event, handler, source, state, refused_for, jobs, .. } = subject;
     let job = job.map(|job| format!("job {}", short.of(job)));
     let event = event.as_ref().map(|event| format!("event {}", short.of(event)));
@@ -57,7 +57,7 @@ fn subject(subject: &AuditSubject, short: &Short) -> String {
 }
 
 /// The result where it is not simply done, and the reason.
-fn said(row: &AuditRow) -> String {
+pub(super) fn said(row: &AuditRow) -> String {
     let result = Some(&row.result).filter(|result| *result != "done").cloned();
     let parts: Vec<String> = result.into_iter().chain(row.reason.clone()).collect();
     parts.join("; ")

@@ -149,6 +149,7 @@ const PAGES: &[&str] = &[
     "/handlers",
     "/sources",
     "/quarantine",
+    "/audit",
     "/more",
 ];
 
@@ -270,6 +271,10 @@ fn jobs_are_settled_one_by_one_and_together() {
     assert_eq!(did.len(), 1);
     let answer = dashboard.change(&did[0], "note=looked+it+up");
     assert!(answer.header("location").unwrap().starts_with("/event?source=stripe&id=evt_lost#"));
+    let said = site.json(&["audit"]);
+    assert_eq!((&said[0]["verb"], &said[0]["via"]), (&"resolve".into(), &"dashboard".into()));
+    assert_eq!(said[0]["reason"], "looked it up");
+    assert!(dashboard.get("/audit").body.contains("looked it up"));
     // An old page's form finds another job than it showed.
     let stale = format!("{}&attempt=7", did[0].split("&attempt").next().unwrap());
     assert_eq!(dashboard.get(&stale).status, 409);

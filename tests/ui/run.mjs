@@ -11,7 +11,7 @@ import { Stage } from "./stage.mjs";
 
 const [binary, pictures] = process.argv.slice(2);
 const AXE = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const PAGES = ["/", "/inbox", "/events", "/handlers", "/sources", "/quarantine", "/more"];
+const PAGES = ["/", "/inbox", "/events", "/handlers", "/sources", "/quarantine", "/audit", "/more"];
 const CROSS = `"><img src=x onerror=alert(1)><script>alert(2)</script>\u202e\u0007'`;
 
 const stage = await Stage.make(binary);

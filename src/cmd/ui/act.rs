@@ -20,7 +20,7 @@ use super::work::Work;
 
 /// Does what the form says. Returns the page that shows the result.
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
-    let operator = app.operator()?;
+    let operator = app.operator(asked.get("note"))?;
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
     let ["change", what] = path[..] else {
         return Err(Exit::NotFound.failure("there is no such change"));
@@ -85,21 +85,17 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
 async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
     let (job, attempt): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
     let row = operator.ask(ShowJob { job }).await?;
-    if row.attempt != attempt {
-        let message =
-            format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
-        return Err(Exit::WrongState.failure(message).help("open its event again"));
-    }
+    let seen = Some(attempt);
     match what {
         "replay-job" => {
             let new_key = asked.get("new_key").is_some();
-            operator.ask(ReplayJob { job, new_key, regardless: false }).await?;
+            operator.ask(ReplayJob { job, new_key, attempt: seen, regardless: false }).await?;
         }
         "drop-job" => {
-            operator.ask(DropJob { job }).await?;
+            operator.ask(DropJob { job, attempt: seen }).await?;
         }
         "cancel" => {
-            operator.ask(CancelJob { job }).await?;
+            operator.ask(CancelJob { job, attempt: seen }).await?;
         }
         _ => {
             let how = if what == "failed" { Resolution::Failed } else { Resolution::Succeeded };

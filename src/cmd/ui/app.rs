@@ -8,8 +8,11 @@ use tokio::time::timeout;
 
 use crate::admin::{Client, Operation};
 use crate::cli;
+use crate::cmd::store;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
+use crate::model::Via;
+use crate::store::By;
 
 use super::login::Login;
 use super::work::Works;
@@ -38,15 +41,19 @@ impl Role {
 
 /// The proof that a change may be made: only [`App::operator`] makes one.
 #[derive(Clone)]
-pub(super) struct Operator(Arc<App>);
+pub(super) struct Operator {
+    app: Arc<App>,
+    /// What the audit list says of the change.
+    by: By,
+}
 
 impl Operator {
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
-        self.0.ask(request).await
+        self.app.ask_as(&self.by, request).await
     }
 
     pub(super) fn works(&self) -> &Works {
-        &self.0.works
+        &self.app.works
     }
 }
 
@@ -87,9 +94,12 @@ impl App {
         Ok(format!("http://{}/in?t={token}", self.login.hosts[0]))
     }
 
-    pub(super) fn operator(self: &Arc<Self>) -> Result<Operator, Failure> {
+    /// Fails for those who may only look. The reason is what the visitor has typed.
+    pub(super) fn operator(self: &Arc<Self>, reason: Option<&str>) -> Result<Operator, Failure> {
+        let note = cli::Note { note: reason.map(str::to_owned) };
+        let by = By { via: Via::Dashboard, ..store::by(&note) };
         match self.role {
-            Role::Operate => Ok(Operator(Arc::clone(self))),
+            Role::Operate => Ok(Operator { app: Arc::clone(self), by }),
             Role::View => Err(Exit::WrongState
                 .failure("this dashboard is for looking only")
                 .help("start it without --view")),
@@ -98,13 +108,17 @@ impl App {
 
     /// Carries out a request of the admin API.
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+        self.ask_as(&By::default(), request).await
+    }
+
+    async fn ask_as<O: Operation>(&self, by: &By, request: O) -> Result<O::Reply, Failure> {
         let asked = async {
             let client = Client::connect(&self.socket).await.map_err(|error| {
                 let message = format!("no receiver answers at {}: {error}", self.socket.display());
                 let serve = format!("start it: hooklatch serve{}", self.suffix);
                 Exit::Unavailable.failure(message).help(serve)
             })?;
-            Ok(client.call(&request).await?)
+            Ok(client.by(by.clone()).call(&request).await?)
         };
         timeout(ANSWER, asked).await.unwrap_or_else(|_| {
             let seconds = ANSWER.as_secs();

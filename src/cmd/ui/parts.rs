@@ -142,6 +142,7 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("/handlers", "handlers", "Handlers"),
     ("/sources", "sources", "Sources"),
     ("/quarantine", "quarantine", "Quarantine"),
+    ("/audit", "audit", "Audit"),
 ];
 
 /// Places of the tab bar on a phone; the last has links to the others.

@@ -1,5 +1,6 @@
 //! The pages: which address shows what. Each file of this folder is one screen.
 
+mod audit;
 pub(super) mod change;
 pub(super) mod event;
 mod events;
@@ -70,6 +71,7 @@ async fn content(view: &mut View<'_>, cookie: &str) -> Result<Content, Failure> 
         ["handlers"] => handlers::show(view).await?.into(),
         ["sources"] => sources::show(view).await?.into(),
         ["quarantine"] => quarantine::show(view).await?.into(),
+        ["audit"] => audit::show(view).await?.into(),
         ["work", number] => works::show(view, number).await?.into(),
         ["change", what] => change::show(view, cookie, what).await?.into(),
         ["more"] => {
