@@ -254,6 +254,7 @@ fn invite(site: &Site, receiver: &Receiver) -> Result<(), Failure> {
     output::line(format_args!("\n{HEADING}It keeps serving. In another terminal:{HEADING:#}\n"))?;
     output::line(format_args!("  {COMMAND}export HOOKLATCH_CONFIG={config}{COMMAND:#}"))?;
     for line in [
+        "ui",
         "events",
         "jobs",
         "show evt_1DemoInvoice",

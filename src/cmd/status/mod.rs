@@ -29,7 +29,10 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     let site = Site { sources, store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());
     output::either(&args.format, &screen, || {
-        let facts = facts(&screen);
+        let mut facts = facts(&screen);
+        if screen.receiver.is_some() {
+            facts.push(("pages", PLAIN, vec![format!("hooklatch ui{suffix}")]));
+        }
         facts.iter().try_for_each(|(about, style, lines)| output::facts(about, *style, lines))
     })?;
     Ok(match screen.verdict {

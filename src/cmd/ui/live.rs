@@ -49,6 +49,10 @@ struct Followed {
 
 /// Server-sent events (HTML living standard, section 9.2), each with the whole page `of`.
 pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpResponse, Failure> {
+    let page = Request::parse(of, b"");
+    if page.is_change() {
+        return Err(Exit::Usage.failure("a form is not followed"));
+    }
     let before = OPEN.fetch_add(1, Ordering::Relaxed);
     let place = Place;
     if before >= STREAMS {
@@ -57,7 +61,7 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
     let followed = Followed {
         app: Arc::clone(app),
         cookie: cookie.to_owned(),
-        page: Request { is_live: true, ..Request::parse(of, b"") },
+        page,
         last: None,
         said_at: Instant::now(),
         _place: place,
@@ -100,6 +104,7 @@ impl Followed {
 
 fn event(name: &str, html: &[u8]) -> Bytes {
     let html = String::from_utf8_lossy(html);
-    let lines: String = html.split('\n').map(|line| format!("data: {line}\n")).collect();
+    // Each of the two ends a line.
+    let lines: String = html.split(['\n', '\r']).map(|line| format!("data: {line}\n")).collect();
     format!("event: {name}\n{lines}\n").into()
 }

@@ -53,6 +53,11 @@ pub(super) fn said(at: Timestamp) -> String {
     clock(at, Clock::system().now())
 }
 
+/// The minute of the day: a page that nothing has changed stays the same for so long.
+fn minute(at: Timestamp) -> String {
+    clock(at, at).chars().take(5).collect()
+}
+
 fn clock(at: Timestamp, now: Timestamp) -> String {
     let zone = TimeZone::system();
     let zoned = |time: Timestamp| {
@@ -163,8 +168,6 @@ pub(super) struct Frame {
     pub(super) title: String,
     /// The address whose changes the page follows; none for a form.
     pub(super) live: Option<String>,
-    /// Without it a page that nothing has changed stays byte for byte the same.
-    pub(super) clock: bool,
     pub(super) theme: Option<&'static str>,
 }
 
@@ -232,7 +235,7 @@ impl Frame {
     pub(super) fn following(&self) -> Markup {
         html! {
             @if self.live.is_some() {
-                span.live { span.dot {} span #following role="status" { "As of" } " " @if self.clock { (time(self.now, self.now)) } }
+                span.live { span.dot {} span #following role="status" { "As of" } " " span.num.clock { (minute(self.now)) } }
             }
         }
     }

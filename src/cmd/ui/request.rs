@@ -13,8 +13,6 @@ pub(super) struct Request {
     pub(super) parameters: Vec<(String, String)>,
     /// Path and query as they came.
     pub(super) target: String,
-    /// The page is made again for one who follows it.
-    pub(super) is_live: bool,
     /// `light` or `dark`, where this browser has chosen.
     pub(super) theme: Option<&'static str>,
 }
@@ -33,7 +31,6 @@ impl Request {
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
             target: target.to_owned(),
-            is_live: false,
             theme: None,
         }
     }

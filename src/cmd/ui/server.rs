@@ -119,6 +119,9 @@ async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpRespo
     let Some(cookie) = cookie.filter(|cookie| app.login.knows(cookie)) else {
         return Ok(page(StatusCode::FORBIDDEN, bare("Not logged in", NOT_IN)));
     };
+    if is_get && is_embedded(request.headers()) {
+        return Ok(plain(StatusCode::FORBIDDEN, "another site may link here, and embed nothing"));
+    }
     app.asked();
     if is_get {
         let theme = session(request.headers(), "hooklatch_theme");
@@ -188,6 +191,13 @@ async fn submit(app: &Arc<App>, cookie: &str, asked: &Request) -> Result<HttpRes
         }
     };
     Ok(see(&to).finish())
+}
+
+/// Whether a page of another origin asks for something other than to be left for this dashboard (Fetch Metadata).
+fn is_embedded(headers: &HeaderMap) -> bool {
+    let is = |name: &str, value: &str| headers.get(name).is_some_and(|given| given == value);
+    let from_elsewhere = is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site");
+    from_elsewhere && !(is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document"))
 }
 
 /// Whether a page of this dashboard sent the request. Another port of this machine is not the same origin.

@@ -67,7 +67,6 @@ pub(super) async fn view<'a>(app: &'a Arc<App>, asked: &'a Request) -> Result<Vi
         place: "",
         title: String::new(),
         live,
-        clock: !asked.is_live,
         theme: asked.theme,
     };
     Ok(View { app, asked, screen, config, frame })

@@ -27,7 +27,7 @@ const busy = (part) => {
 
 const say = (word) => {
   const status = $("#following");
-  const clock = status?.parentElement.querySelector("time");
+  const clock = status?.parentElement.querySelector(".clock");
   if (clock) clock.textContent = new Date().toTimeString().slice(0, 8);
   if (status && status.textContent !== word) status.textContent = word;
 };
