@@ -9,6 +9,7 @@
     reason = "a test may fail loudly, and prints its findings"
 )]
 
+mod bypass;
 mod conditions;
 mod corpus;
 mod handshakes;
