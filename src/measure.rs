@@ -46,6 +46,15 @@ pub struct Distribution {
     pub sum: f64,
 }
 
+impl Distribution {
+    /// The smallest bound under which so many of 100 values are; none where that is the infinite one, or without values.
+    pub fn bound_of(&self, percent: u64) -> Option<f64> {
+        let (_, all) = *self.buckets.last().filter(|(_, all)| *all > 0)?;
+        let (bound, _) = *self.buckets.iter().find(|(_, under)| under * 100 >= all * percent)?;
+        bound.is_finite().then_some(bound)
+    }
+}
+
 impl Histogram {
     /// An empty histogram. The bounds are inclusive upper bounds in rising order.
     pub fn new(bounds: &'static [f64]) -> Self {
@@ -78,6 +87,18 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_of_the_values_is_under_a_bound() {
+        let histogram = Histogram::new(&[0.5, 1.0]);
+        assert_eq!(histogram.get().bound_of(50), None);
+        [0.1, 0.2, 0.3, 0.9, 7.0].iter().for_each(|value| histogram.observe(*value));
+        let distribution = histogram.get();
+        assert_eq!(
+            [60, 61, 95].map(|percent| distribution.bound_of(percent)),
+            [Some(0.5), Some(1.0), None]
+        );
+    }
 
     #[test]
     fn a_bucket_includes_its_bound_and_the_last_bucket_all_values() {

@@ -1,10 +1,13 @@
 //! The statistics of one handler's attempts.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::measure::{Histogram, Tally};
 use crate::model::{Broken, Outcome, State};
+
+use super::seen::HandlerSeen;
 
 /// Buckets of an attempt's seconds: from a local endpoint's answer to a long command.
 const SECONDS: &[f64] =
@@ -12,6 +15,12 @@ const SECONDS: &[f64] =
 
 /// The final states, and held, that an attempt can leave its job in.
 const SETTLED: [State; 3] = [State::Succeeded, State::Held, State::Dead];
+
+/// The words that were counted, with their counts.
+pub(super) fn counts(tally: &Tally) -> BTreeMap<String, u64> {
+    let counted = tally.get().filter(|(_, count)| *count > 0);
+    counted.map(|(word, count)| (word.to_owned(), count)).collect()
+}
 
 #[derive(Debug)]
 pub struct HandlerTraffic {
@@ -43,6 +52,18 @@ impl HandlerTraffic {
         self.settled.one(state.as_str());
         if let Some(took) = took {
             self.seconds.observe(took.as_secs_f64());
+        }
+    }
+
+    /// What `status` shows; its conditions are counted elsewhere.
+    pub(super) fn seen(&self) -> HandlerSeen {
+        let seconds = self.seconds.get();
+        let within = |percent| seconds.bound_of(percent).map(|bound| (bound * 1_000.0) as u64);
+        HandlerSeen {
+            outcomes: counts(&self.outcomes),
+            half_within: within(50),
+            most_within: within(95),
+            ..HandlerSeen::default()
         }
     }
 

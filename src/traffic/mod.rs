@@ -22,10 +22,11 @@ use crate::routing::Decision;
 
 pub use burst::RefusalCount;
 pub use handler::HandlerTraffic;
-pub use seen::{Seen, SourceSeen, UnknownPath};
+pub use seen::{HandlerSeen, Seen, SourceSeen, UnknownPath};
 pub use source::{CountedSource, Keyed, Refusal, Refused, SourceTraffic};
 
 use burst::Bursts;
+use handler::counts;
 
 /// The reasons of refused requests to no source.
 pub(crate) const UNKNOWN_PATH: &str = "unknown_path";
@@ -114,7 +115,17 @@ impl Traffic {
             sources: sources.into_iter().map(seen).collect(),
             unknown_paths,
             broken: self.broken(),
+            handlers: self.handlers_seen(),
         }
+    }
+
+    fn handlers_seen(&self) -> BTreeMap<Name, HandlerSeen> {
+        let decisions = self.decisions();
+        let seen = |(name, traffic): (Name, Arc<HandlerTraffic>)| {
+            let decided = decisions.get(&name).map(|tally| counts(tally)).unwrap_or_default();
+            (name, HandlerSeen { decided, ..traffic.seen() })
+        };
+        self.handlers().into_iter().map(seen).collect()
     }
 
     /// The handlers that cannot run, by name.

@@ -16,6 +16,23 @@ pub struct Seen {
     /// Handlers that cannot run, by name. A receiver of an earlier version omits them.
     #[serde(default)]
     pub broken: Vec<Broken>,
+    /// Every configured handler.
+    #[serde(default)]
+    pub handlers: BTreeMap<Name, HandlerSeen>,
+}
+
+/// What a handler's attempts came to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HandlerSeen {
+    /// Attempts by outcome; outcomes that none had are left out.
+    pub outcomes: BTreeMap<String, u64>,
+    /// Half of the attempts took at most so long, in milliseconds and rounded up to one of a few bounds. None without an
+    /// attempt, or where it is over an hour.
+    pub half_within: Option<u64>,
+    /// The same of 95 in 100.
+    pub most_within: Option<u64>,
+    /// Events by what its condition decided: `true`, `false`, `undecided`.
+    pub decided: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

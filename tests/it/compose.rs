@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hooklatch::cli::Cli;
 
+use crate::support::install;
+
 fn compose() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/compose")
 }
@@ -86,7 +88,7 @@ fn receiver_and_runner_work_as_two_users_that_share_only_the_socket() {
     );
     fs::write(at("hooklatch.toml"), config).unwrap();
     let program = folder.path().join("hooklatch");
-    fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).unwrap();
+    install(fs::File::open(env!("CARGO_BIN_EXE_hooklatch")).unwrap(), &program);
     let start = |user: u32, args: &[&str]| {
         let mut command = Command::new("setpriv");
         command.args([&format!("--reuid={user}"), "--regid=10001", "--clear-groups", "--"]);

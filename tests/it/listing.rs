@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::operator::{fails, id, of, text};
-use crate::support::{PATIENCE, Site, stripe_event};
+use crate::support::{PATIENCE, Site, install, stripe_event};
 
 /// The commands of `silent` are killed by a signal; those of `reject` and `all` reject the event.
 const HANDLERS: &str = r#"
@@ -380,8 +380,7 @@ fn root_leaves_no_file_of_root_next_to_another_users_store() {
     assert!(owned.unwrap().success());
     // Another user cannot read the folder of the built program.
     let program = folder.join("hooklatch");
-    fs::copy(env!("CARGO_BIN_EXE_hooklatch"), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    install(fs::File::open(env!("CARGO_BIN_EXE_hooklatch")).unwrap(), &program);
     chown(&program, Some(OTHER), Some(OTHER)).unwrap();
     let config = site.config();
     let run = |args: &[&str]| {
@@ -549,18 +548,32 @@ impl OnTerminal {
     }
 }
 
-/// Waits until a process catches SIGINT.
-fn until_it_catches(pid: rustix::process::Pid) {
-    let caught = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
-        u64::from_str_radix(mask, 16).unwrap() & (1 << (2 - 1)) != 0
+/// A set of signals in the status of a process.
+fn signals(pid: rustix::process::Pid, set: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix(set)).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap()
+}
+
+/// Sends SIGINT to a process once it catches that, and waits until it has noted the signal: none is pending, and all its
+/// threads sleep again.
+fn interrupt(pid: rustix::process::Pid) {
+    use rustix::process::{Signal, kill_process};
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     };
-    let end = Instant::now() + PATIENCE;
-    while !caught() {
-        assert!(Instant::now() < end, "it does not catch SIGINT");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("it does not catch SIGINT", &|| signals(pid, "SigCgt:") & (1 << (2 - 1)) != 0);
+    kill_process(pid, Signal::INT).unwrap();
+    let sleeps = |thread: fs::DirEntry| {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:\tS"))
+    };
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(Result::unwrap);
+    until("it is still at it", &|| signals(pid, "ShdPnd:") == 0 && threads().all(sleeps));
 }
 
 #[test]
@@ -587,8 +600,7 @@ fn a_bulk_command_asks_first_and_can_be_interrupted_and_repeated() {
     asked.shows("[y/N] ");
     kill_process(itself, Signal::STOP).unwrap();
     asked.types("y\n");
-    until_it_catches(asked.pid());
-    kill_process(asked.pid(), Signal::INT).unwrap();
+    interrupt(asked.pid());
     kill_process(itself, Signal::CONT).unwrap();
     asked.shows("ended by SIGINT");
     asked.shows("200 of 201 jobs were dropped and stay so; the same command goes on");

@@ -1,13 +1,12 @@
 //! Runs what README shows: its configuration, its script and its commands; checks the links of documents.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use clap::Parser;
 use hooklatch::cli::Cli;
 
-use crate::support::Site;
+use crate::support::{Site, install};
 
 fn page(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -86,8 +85,7 @@ fn readmes_first_webhook_works_as_written() {
     let script = blocks("sh").into_iter().find(|block| block.starts_with("#!/bin/sh")).unwrap();
     let handler = blocks("toml").into_iter().find(|block| block.contains("./deploy.sh")).unwrap();
     fs::write(site.path("conf.d/deploy.toml"), handler).unwrap();
-    fs::write(site.path("deploy.sh"), script).unwrap();
-    fs::set_permissions(site.path("deploy.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    install(script.as_bytes(), &site.path("deploy.sh"));
     run("hooklatch config check");
     let _receiver = site.start();
     for send in ["", " --duplicate", " --forge"] {

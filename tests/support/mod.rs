@@ -88,8 +88,7 @@ impl Site {
     /// Writes an executable shell script, in which `$SITE` is the site's folder.
     pub(crate) fn script(&self, name: &str, body: &str) {
         let site = self.folder.path().display();
-        fs::write(self.path(name), format!("#!/bin/sh\nSITE='{site}'\n{body}\n")).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        install(format!("#!/bin/sh\nSITE='{site}'\n{body}\n").as_bytes(), &self.path(name));
     }
 
     /// The lines that handlers appended to a file; empty if the file does not exist yet.
@@ -325,6 +324,16 @@ pub(crate) fn stripe_header(body: &str, age: i64) -> String {
 /// The body of a Stripe event; `extra` is appended to its members.
 pub(crate) fn stripe_event(id: &str, event_type: &str, extra: &str) -> String {
     format!(r#"{{"id":"{id}","object":"event","type":"{event_type}","data":{{}}{extra}}}"#)
+}
+
+/// Makes a file that can be executed. A process of its own writes it: a descriptor of this one would be inherited by what
+/// another test starts just then, and while that has not executed its program, this one is "busy".
+pub(crate) fn install(mut content: impl Read, to: &Path) {
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(to).stdin(Stdio::piped());
+    let mut install = install.spawn().unwrap();
+    std::io::copy(&mut content, &mut install.stdin.take().unwrap()).unwrap();
+    assert!(install.wait().unwrap().success());
 }
 
 pub(crate) fn hmac(secret: &str, bytes: &[u8]) -> Vec<u8> {

@@ -3,6 +3,7 @@
 //! Must stay true: only facts that strangers cannot cause change the verdict, because otherwise anyone who can
 //! post to a path could wake the operator. Every verdict but "well" has a sentence and a command.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,7 +15,7 @@ use crate::notify::BROKEN_AFTER;
 use crate::store::{
     Backlog, BlockedGroups, Disk, PausedRow, RestoredRow, SourceActivity, StoppedJobs,
 };
-use crate::traffic::UnknownPath;
+use crate::traffic::{HandlerSeen, UnknownPath};
 
 use crate::cmd::output::count;
 
@@ -56,6 +57,8 @@ pub(crate) struct Screen {
     pub(crate) paused: Vec<PausedRow>,
     /// Handlers that cannot run. Empty if the store is stopped, because then they are not known.
     pub(crate) broken: Vec<Broken>,
+    /// The attempts of each handler since the receiver's start.
+    pub(crate) handlers: BTreeMap<Name, HandlerSeen>,
     /// Restored backups; events that arrived in their gaps are not known here.
     pub(crate) restores: Vec<RestoredRow>,
     pub(crate) sources: Vec<SourceLine>,
@@ -191,6 +194,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         blocked: store.blocked,
         paused: store.paused,
         broken: traffic.broken,
+        handlers: traffic.handlers,
         restores: store.restores,
         sources,
         unknown_paths: traffic.unknown_paths,

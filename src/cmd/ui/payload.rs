@@ -287,6 +287,7 @@ fn unquoted(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn lines(text: &str) -> Vec<String> {

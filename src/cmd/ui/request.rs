@@ -92,6 +92,7 @@ pub(super) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

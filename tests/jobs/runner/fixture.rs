@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,6 +20,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, kill_process, pidfd_open};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
+
+use crate::support::install;
 
 /// Longest wait for anything: only a fault reaches it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -153,15 +154,14 @@ impl Site {
     /// A program of the site's own, so that a test can replace it.
     pub(super) fn own_program(&self) -> PathBuf {
         let program = self.path("program");
-        fs::copy(PROGRAM, &program).unwrap();
+        install(fs::File::open(PROGRAM).unwrap(), &program);
         program
     }
 
     /// Replaces the site's own program by renaming: a running program's file cannot be written to.
     pub(super) fn replace_program(&self, script: &str) {
         let aside = self.path("script");
-        fs::write(&aside, script).unwrap();
-        fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).unwrap();
+        install(script.as_bytes(), &aside);
         fs::rename(aside, self.path("program")).unwrap();
     }
 

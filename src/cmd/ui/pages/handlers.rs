@@ -1,11 +1,13 @@
 //! Handlers, worst first: what each wants and runs, whether it can, and what waits.
 
+use std::time::Duration;
+
 use maud::{Markup, html};
 
-use crate::cmd::output::thousands;
+use crate::cmd::output::{span, thousands};
 use crate::config::{Action, Handler};
 use crate::exit::Failure;
-use crate::model::{Broken, Name, State, Timestamp};
+use crate::model::{Broken, Name, Outcome, State, Timestamp};
 use crate::store::Backlog;
 
 use super::super::parts::{age, banner, change, shown, state};
@@ -44,7 +46,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                 }))
             }
             section.card aria-label="Handlers" { table.handlers {
-                thead { tr { th { "Handler" } th.opt { "State" } th.opt { "When" } th { "Needs you" } th.r { span.hide { "Action" } } } }
+                thead { tr { th { "Handler" } th.opt { "State" } th.opt { "Attempts" } th.opt { "When" } th { "Needs you" } th.r { span.hide { "Action" } } } }
                 tbody { @for row in &rows { (line(view, row)) } }
             } }
         }
@@ -103,10 +105,12 @@ fn line(view: &View<'_>, row: &Row<'_>) -> Markup {
                 }
                 @if let Some(since) = paused { span.sub2 { "paused " (age(*since, screen.now)) } }
             }
+            td.opt.num { (attempts(view, name)) }
             td.opt { @if let Some(condition) = own.and_then(Handler::condition) {
                 @for table in &condition.tables {
                     span.sub2 { @for (nth, line) in table.iter().enumerate() { @if nth > 0 { " and " } code { (shown(&line.to_string())) } } }
                 }
+                (decided(view, name))
             } @else { span.faint { "every event" } } }
             td { span.jobs { @for stuck in screen.stuck.iter().filter(|stuck| stuck.handler == **name) {
                 a href=(link("/inbox", [("state", stuck.state.as_str()), ("handler", name.as_str()), ("reason", &stuck.reason)])) {
@@ -118,6 +122,34 @@ fn line(view: &View<'_>, row: &Row<'_>) -> Markup {
                 @else { (change(&link("/change/pause", query), "quiet", "pause", "Pause…")) }
             }
         }
+    }
+}
+
+/// What its attempts came to since the receiver's start.
+fn attempts(view: &View<'_>, name: &Name) -> Markup {
+    let Some(seen) = view.screen.handlers.get(name).filter(|seen| !seen.outcomes.is_empty()) else {
+        return html! { span.faint { "none yet" } };
+    };
+    let succeeded = Outcome::Succeeded.as_str();
+    let all: u64 = seen.outcomes.values().sum();
+    let others = seen.outcomes.iter().filter(|(outcome, _)| *outcome != succeeded);
+    let within = |millis: Option<u64>| match millis {
+        None => "over an hour".to_owned(),
+        Some(millis @ ..1_000) => format!("{millis} ms"),
+        Some(millis) => span(Duration::from_millis(millis)),
+    };
+    html! {
+        (thousands(seen.outcomes.get(succeeded).copied().unwrap_or(0))) " of " (thousands(all)) " succeeded"
+        @for (outcome, number) in others { span.sub2 { (thousands(*number)) " " (outcome) } }
+        span.sub2 { "half within " (within(seen.half_within)) ", 95 % within " (within(seen.most_within)) }
+    }
+}
+
+/// How often its condition held since the receiver's start.
+fn decided(view: &View<'_>, name: &Name) -> Markup {
+    let decided = view.screen.handlers.get(name).map(|seen| &seen.decided);
+    html! {
+        @for (decision, number) in decided.into_iter().flatten() { span.sub2 { (decision) ": " (thousands(*number)) } }
     }
 }
 
