@@ -95,15 +95,7 @@ async fn go(
         let Some(jobs) = batches.next() else { return Ok(None) };
         let &Bulk { verb, state, regardless, .. } = bulk;
         let batch = JobBatch { verb, state, regardless, jobs: jobs.to_vec() };
-        let more = client.call(batch).await?;
-        for (handler, count) in more.done {
-            *moved.done.entry(handler).or_default() += count;
-        }
-        moved.changed += more.changed;
-        moved.payload_gone += more.payload_gone;
-        moved.unwanted += more.unwanted;
-        moved.undecided += more.undecided;
-        moved.superseded += more.superseded;
+        moved.add(client.call(batch).await?);
         Ok(Some(jobs.len() as u64))
     })
     .await

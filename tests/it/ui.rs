@@ -330,7 +330,7 @@ fn hostile_texts_are_texts() {
     crate::support::post(receiver.address, "/<script>alert(4)</script>", "", b"x");
     let dashboard = Dashboard::start(&site, &[]).enter();
     let target = "/event?source=stripe&id=evt_x&find=%3Cscript%3E";
-    let found = "/events?id=%22%3E%3Cscript%3Ealert(5)%3C%2Fscript%3E";
+    let found = "/find?id=%22%3E%3Cscript%3Ealert(5)%3C%2Fscript%3E";
     let typed = "/events?type=%22%3E%3Cscript%3E";
     for page in
         PAGES.iter().filter(|page| !page.contains("evt_lost")).chain(&[target, found, typed])

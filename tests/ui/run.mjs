@@ -64,7 +64,7 @@ const checks = {
     await page.to("/events");
     const event = await page.$eval("a.row", (row) => row.getAttribute("href"));
     await page.to("/inbox");
-    const group = await page.$eval(".group a.btn", (link) => link.getAttribute("href"));
+    const group = await page.$eval(".list a.btn", (link) => link.getAttribute("href"));
     await page.to(group);
     const change = await page.$eval("a[data-dialog]", (link) => link.getAttribute("href"));
     const hostile = "/event?source=shop&id=evt_hostile";

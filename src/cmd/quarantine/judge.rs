@@ -133,7 +133,7 @@ async fn go(
         };
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {
-            add(found.sources.entry(source).or_default(), more);
+            found.sources.entry(source).or_default().add(more);
         }
         if let Some(why) = judged.refused {
             let message = format!("the store accepts nothing now: {why}");
@@ -143,18 +143,6 @@ async fn go(
         Ok(Some(judged.looked_at))
     })
     .await
-}
-
-fn add(sum: &mut ReverifyCounts, more: ReverifyCounts) {
-    let ReverifyCounts { good, accepted, held, duplicates, bad, bodiless } = more;
-    sum.good += good;
-    sum.accepted += accepted;
-    sum.held += held;
-    sum.duplicates += duplicates;
-    sum.bodiless += bodiless;
-    for (reason, deliveries) in bad {
-        *sum.bad.entry(reason).or_default() += deliveries;
-    }
 }
 
 fn report(found: &Found, accepted: bool, options: &cli::Options) -> Result<Exit, Failure> {

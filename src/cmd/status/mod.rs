@@ -43,7 +43,7 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
 }
 
 /// A label, its style, and the lines after it.
-type Fact = (&'static str, Style, Vec<String>);
+pub(super) type Fact = (&'static str, Style, Vec<String>);
 
 const PLAIN: Style = Style::new();
 const GOOD: Style = AnsiColor::Green.on_default().bold();
@@ -51,7 +51,7 @@ const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// The screen for people.
-fn facts(screen: &Screen) -> Vec<Fact> {
+pub(super) fn facts(screen: &Screen) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut say = |about, style, lines| facts.push((about, style, lines));
     let (verdict, style) = match screen.verdict {

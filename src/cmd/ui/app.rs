@@ -42,7 +42,7 @@ impl Role {
 /// The proof that a change may be made: only [`App::operator`] makes one.
 #[derive(Clone)]
 pub(super) struct Operator {
-    app: Arc<App>,
+    pub(super) app: Arc<App>,
     /// What the audit list says of the change.
     by: By,
 }
@@ -50,10 +50,6 @@ pub(super) struct Operator {
 impl Operator {
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
         self.app.ask_as(&self.by, request).await
-    }
-
-    pub(super) fn works(&self) -> &Works {
-        &self.app.works
     }
 }
 

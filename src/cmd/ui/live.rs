@@ -14,8 +14,8 @@ use tokio::time::sleep;
 
 use crate::exit::{Exit, Failure};
 
-use super::answer::render;
 use super::app::App;
+use super::pages;
 use super::request::Request;
 
 /// Between two looks: soon enough for a person who reads along.
@@ -83,7 +83,7 @@ impl Followed {
                 return "event: gone\ndata: this session has ended\n\n".into();
             }
             self.app.asked();
-            let answer = render(&self.app, &self.cookie, &self.page).await;
+            let answer = pages::page(&self.app, &self.cookie, &self.page).await;
             let is_good = answer.status().is_success();
             let html = to_bytes(answer.into_body()).await.unwrap_or_default();
             let mut hasher = DefaultHasher::new();

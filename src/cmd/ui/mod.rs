@@ -4,7 +4,6 @@
 //! only, every page but the login needs a session, and what a handler, a provider or a payload says is text.
 
 mod act;
-mod answer;
 mod app;
 mod assets;
 mod live;

@@ -18,14 +18,13 @@ use tokio::time::timeout;
 use crate::exit::{Exit, Failure};
 
 use super::act;
-use super::answer::{failed, page, render, see};
 use super::app::App;
 use super::assets;
 use super::live;
 use super::login::{Entered, Form};
-use super::pages;
-use super::parts::bare;
+use super::pages::{self, answer as html, failed, see};
 use super::request::Request;
+use super::view::bare;
 
 /// Far more than one person's browsers open.
 const CONNECTIONS: usize = 32;
@@ -117,7 +116,7 @@ async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpRespo
         return enter(app, headers, &Request::parse(&target, b""));
     }
     let Some(cookie) = cookie.filter(|cookie| app.login.knows(cookie)) else {
-        return Ok(page(StatusCode::FORBIDDEN, bare("Not logged in", NOT_IN)));
+        return Ok(html(StatusCode::FORBIDDEN, bare("Not logged in", NOT_IN, None)));
     };
     if is_get && is_embedded(request.headers()) {
         return Ok(plain(StatusCode::FORBIDDEN, "another site may link here, and embed nothing"));
@@ -130,7 +129,7 @@ async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpRespo
         return match asked.path.first().map(String::as_str) {
             Some("live") => live::stream(app, &cookie, asked.get("of").unwrap_or("/")),
             Some("raw") => pages::event::raw(app, &asked).await,
-            _ => Ok(render(app, &cookie, &asked).await),
+            _ => Ok(pages::page(app, &cookie, &asked).await),
         };
     }
     if !is_own(headers, &host) {
@@ -160,7 +159,7 @@ fn enter(app: &App, headers: &HeaderMap, asked: &Request) -> Result<HttpResponse
             see("/").insert_header((header::SET_COOKIE, cookie)).finish()
         }
         Entered::Refused => {
-            page(StatusCode::FORBIDDEN, bare("This link does not work any more", NOT_IN))
+            html(StatusCode::FORBIDDEN, bare("This link does not work any more", NOT_IN, None))
         }
         Entered::Later => {
             plain(StatusCode::TOO_MANY_REQUESTS, "ten wrong links came; wait a minute")

@@ -1,81 +1,195 @@
-//! What every screen is made of: the state of things, the configuration, and the frame around it.
+//! What every page is made of: the state of things, the configuration, and the frame around the page.
 
 use std::sync::Arc;
 
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
 use crate::admin::GetStatus;
 use crate::clock::Clock;
+use crate::cmd::output::thousands;
 use crate::cmd::status::{Screen, Site, Verdict, screen};
 use crate::config::Config;
 use crate::exit::Failure;
 
 use super::app::App;
-use super::parts::{self, Frame, time, zone};
+use super::assets::{ICON, SCRIPT, STYLE};
+use super::parts::{icon, minute, shown, time, zone};
 use super::request::Request;
 
-/// What a screen is made of.
+/// An entry of the navigation: where to, glyph, word.
+const PLACES: &[(&str, &str, &str)] = &[
+    ("/", "overview", "Overview"),
+    ("/inbox", "inbox", "Inbox"),
+    ("/events", "events", "Events"),
+    ("/handlers", "handlers", "Handlers"),
+    ("/sources", "sources", "Sources"),
+    ("/quarantine", "quarantine", "Quarantine"),
+    ("/audit", "audit", "Audit"),
+];
+
+/// Places of the tab bar on a phone; the page behind the last tab links to the others.
+const TABS: usize = 4;
+
+/// What a page is made of.
 pub(super) struct View<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) asked: &'a Request,
     pub(super) screen: Screen,
     pub(super) config: Arc<Config>,
-    pub(super) frame: Frame,
+    /// The page follows what happens.
+    pub(super) is_live: bool,
+    /// Where the visitor is in the navigation.
+    place: &'static str,
+    title: String,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    /// Asks for what every page shows.
+    pub(super) async fn new(app: &'a Arc<App>, asked: &'a Request) -> Result<Self, Failure> {
+        let config = app.config()?;
+        let own = config.sources.iter();
+        let sources: Vec<_> = own.map(|own| (own.name.clone(), own.path.value.clone())).collect();
+        let names = sources.iter().map(|(name, _)| name.clone()).collect();
+        let status = app.ask(GetStatus { sources: names }).await?;
+        let store = config.store().path;
+        let site = Site { sources, store: &store, suffix: &app.suffix };
+        let screen = screen(status, &site, Clock::system().now());
+        let is_live = !asked.is_change();
+        Ok(View { app, asked, screen, config, is_live, place: "", title: String::new() })
+    }
+
     /// Says where in the navigation this is, and what it is called.
     pub(super) fn at(&mut self, place: &'static str, title: impl Into<String>) {
-        self.frame.place = place;
-        self.frame.title = title.into();
+        (self.place, self.title) = (place, title.into());
+    }
+
+    /// Deliveries in quarantine.
+    pub(super) fn kept(&self) -> u64 {
+        self.screen.sources.iter().map(|line| line.quarantined).sum()
+    }
+
+    fn entry(&self, (to, glyph, word): (&str, &str, &str)) -> Markup {
+        let (number, class) = match to {
+            "/inbox" => (self.stuck(), "count warn"),
+            "/sources" => {
+                let refusing = |line: &&_| crate::cmd::status::SourceLine::refusing(line).is_some();
+                (self.screen.sources.iter().filter(refusing).count() as u64, "count bad")
+            }
+            "/quarantine" => (self.kept(), "count"),
+            _ => (0, ""),
+        };
+        html! {
+            a href=(to) aria-current=[(to == self.place).then_some("page")] {
+                (icon(glyph)) (word)
+                @if number > 0 { span class=(class) { (thousands(number)) } }
+            }
+        }
+    }
+
+    fn stuck(&self) -> u64 {
+        self.screen.stuck.iter().map(|stuck| stuck.jobs).sum()
+    }
+
+    /// A whole page. Its title begins with what waits for a person.
+    pub(super) fn page(&self, main: &Markup) -> String {
+        let is_bad = self.screen.verdict == Verdict::NotServing;
+        let title = match self.stuck() {
+            0 => self.title.clone(),
+            jobs => format!("({jobs}) {}", self.title),
+        };
+        let body = html! {
+            a.skip href="#main" { "Skip to content" }
+            div.frame {
+                header.side data-part="side" {
+                    (brand())
+                    nav aria-label="Main" { @for place in PLACES { (self.entry(*place)) } }
+                    div.foot {
+                        strong { span.dot.bad[is_bad] {} (if is_bad { "Not serving" } else { "Serving" }) }
+                        @if let Some(receiver) = &self.screen.receiver {
+                            div { "since " (time(receiver.started_at, self.screen.now)) " · " (shown(&receiver.version)) }
+                        }
+                        div { "role: " (self.app.role.as_str()) " · times in " (zone()) }
+                    }
+                }
+                main #main tabindex="-1" {
+                    div #gone role="alert" {}
+                    (main)
+                }
+            }
+            nav.tabbar aria-label="Sections" data-part="tabs" {
+                @for place in &PLACES[..TABS] { (self.entry(*place)) }
+                (self.entry(("/more", "more", "More")))
+            }
+        };
+        whole(&title, self.is_live.then_some(&self.asked.target), self.asked.theme, &body)
+    }
+
+    /// The head of a page: its title and what stands beside it.
+    pub(super) fn head(&self, beside: impl Render) -> Markup {
+        html! {
+            div.head data-part="head" {
+                h1 { (self.title) }
+                span.grow {}
+                (beside)
+                @if self.is_live {
+                    span.live { span.dot {} span #following role="status" { "As of" } " " span.num.clock { (minute(self.screen.now)) } }
+                }
+                form.search role="search" action="/find" {
+                    (icon("search"))
+                    input #q type="search" name="id" aria-label="Find an event or a job by its id" placeholder="Find an event by its id";
+                    kbd aria-hidden="true" { "/" }
+                }
+            }
+        }
     }
 }
 
-/// What a screen answers.
-pub(super) enum Content {
-    Main(Markup),
-    To(String),
-}
-
-impl From<Markup> for Content {
-    fn from(main: Markup) -> Self {
-        Content::Main(main)
+/// The places that a phone's tab bar has no room for.
+pub(super) fn more() -> Markup {
+    html! {
+        nav.card aria-label="More" { ul.more {
+            @for (to, glyph, word) in &PLACES[TABS..] { li { a href=(to) { (icon(glyph)) (word) } } }
+        } }
     }
 }
 
-/// Asks for what every page shows.
-pub(super) async fn view<'a>(app: &'a Arc<App>, asked: &'a Request) -> Result<View<'a>, Failure> {
-    let config = app.config()?;
-    let sources: Vec<_> =
-        config.sources.iter().map(|own| (own.name.clone(), own.path.value.clone())).collect();
-    let names = sources.iter().map(|(name, _)| name.clone()).collect();
-    let status = app.ask(GetStatus { sources: names }).await?;
-    let store = config.store().path;
-    let site = Site { sources, store: &store, suffix: &app.suffix };
-    let screen = screen(status, &site, Clock::system().now());
-    let live = (!asked.is_change()).then(|| asked.target.clone());
-    let frame = Frame {
-        inbox: screen.stuck.iter().map(|stuck| stuck.jobs).sum(),
-        refusing: screen.sources.iter().filter(|line| line.refusing().is_some()).count() as u64,
-        kept: screen.sources.iter().map(|line| line.quarantined).sum(),
-        verdict: match screen.verdict {
-            Verdict::NotServing => Err("Not serving"),
-            _ => Ok("Serving"),
-        },
-        facts: facts(&screen, app),
-        now: screen.now,
-        place: "",
-        title: String::new(),
-        live,
-        theme: asked.theme,
+fn brand() -> Markup {
+    html! {
+        a.brand href="/" {
+            svg viewBox="0 0 24 24" aria-hidden="true" {
+                rect width="24" height="24" rx="6.5" fill="currentColor" {}
+                path d="M8 5.5v7.2a4 4 0 0 0 8 0v-2.2M12.9 10.5h6.2" fill="none" stroke-width="2.1" stroke-linecap="round" {}
+            }
+            "Hooklatch"
+        }
+    }
+}
+
+/// A page without the frame: for a browser without a session, or while no receiver answers. It tries `again` until
+/// there is one.
+pub(super) fn bare(title: &str, content: impl Render, again: Option<&String>) -> String {
+    let body = html! { main.bare #main { (brand()) h1 { (title) } p { (content) } div #gone role="alert" {} } };
+    whole(title, again, None, &body)
+}
+
+fn whole(title: &str, live: Option<&String>, theme: Option<&str>, body: &Markup) -> String {
+    // Without a script the page is loaded again.
+    let refresh = "<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>";
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" data-theme=[theme] {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Hooklatch" }
+                link rel="icon" href=(ICON.path);
+                link rel="stylesheet" href=(STYLE.path);
+                script type="module" src=(SCRIPT.path) {}
+                @if live.is_some() { (PreEscaped(refresh)) }
+            }
+            body data-live=[live] { (body) }
+        }
     };
-    Ok(View { app, asked, screen, config, frame })
-}
-
-fn facts(screen: &Screen, app: &App) -> Vec<Markup> {
-    let serving = screen.receiver.as_ref().map(|receiver| {
-        html! { "since " (time(receiver.started_at, screen.now)) " · " (parts::shown(&receiver.version)) }
-    });
-    let role = html! { "role: " (app.role.as_str()) " · times in " (zone()) };
-    serving.into_iter().chain([role]).collect()
+    page.into_string()
 }

@@ -75,6 +75,19 @@ pub struct BatchResult {
     pub superseded: u64,
 }
 
+impl BatchResult {
+    pub fn add(&mut self, more: BatchResult) {
+        for (handler, jobs) in more.done {
+            *self.done.entry(handler).or_default() += jobs;
+        }
+        self.changed += more.changed;
+        self.payload_gone += more.payload_gone;
+        self.unwanted += more.unwanted;
+        self.undecided += more.undecided;
+        self.superseded += more.superseded;
+    }
+}
+
 impl Admin {
     /// REPLAY: held, dead or succeeded to ready. Returns the jobs put back, which may be none where
     /// an event has no held or dead job. All or nothing: an error has changed nothing. A job that is held because its

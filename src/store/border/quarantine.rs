@@ -155,5 +155,18 @@ pub struct ReverifyCounts {
     pub bodiless: u64,
 }
 
+impl ReverifyCounts {
+    pub fn add(&mut self, more: ReverifyCounts) {
+        self.good += more.good;
+        self.accepted += more.accepted;
+        self.held += more.held;
+        self.duplicates += more.duplicates;
+        self.bodiless += more.bodiless;
+        for (reason, deliveries) in more.bad {
+            *self.bad.entry(reason).or_default() += deliveries;
+        }
+    }
+}
+
 /// What a [`Reverifier`] says of a source that the configuration has not got.
 pub const NO_SUCH_SOURCE: &str = "no_such_source";

@@ -140,7 +140,7 @@ document.addEventListener("click", async (event) => {
     copy.dataset.copied = "";
   }
   const all = event.target.closest("[data-all]");
-  if (all) $$(`input[name=job]`, all.closest("form")).forEach((box) => (box.checked = all.checked));
+  if (all) $$("input[name=job]").forEach((box) => (box.checked = all.checked));
 });
 document.addEventListener("submit", (event) => {
   if (event.target.matches("form.change")) $$("button", event.target).forEach((button) => setTimeout(() => (button.disabled = true)));

@@ -9,33 +9,22 @@ use crate::exit::Failure;
 use crate::model::AuditVerb;
 use crate::store::AuditFilter;
 
-use super::super::parts::{empty, icon, many, shell, shown, time};
+use super::super::parts::{choice, empty, icon, shell, shown, time};
 use super::super::view::View;
-use super::events::cursor;
-
-/// Changes on a page.
-const ROWS: usize = 50;
+use super::events::{ROWS, before, pager};
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/audit", "Audit");
     let verb: Option<AuditVerb> = view.asked.read("verb")?;
-    let before = cursor(view)?;
-    let filter = AuditFilter { verb, since: None, limit: Some(ROWS), before };
+    let filter = AuditFilter { verb, since: None, limit: Some(ROWS), before: before(view)? };
     let page = view.app.ask(filter).await?;
-    let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
-    let view = &*view;
+    let verbs = AuditVerb::ALL.iter().map(|verb| verb.as_str());
     Ok(html! {
-        (view.frame.head(&html! {}))
+        (view.head(""))
         div.stack {
             section.card aria-label="Changes" {
                 form.filters action="/audit" aria-label="Filter" {
-                    label.hide for="fv" { "Change" }
-                    select #fv name="verb" {
-                        option value="" { "Every change" }
-                        @for known in AuditVerb::ALL {
-                            option value=(known) selected[verb == Some(*known)] { (known) }
-                        }
-                    }
+                    (choice("verb", "Every change", view.asked.get("verb"), verbs))
                     button.btn.small { (icon("search")) "Filter" }
                 }
                 div data-part="changes" {
@@ -44,17 +33,14 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                         thead { tr { th { "Time" } th { "Who" } th { "Change" } th.opt { "Of" } th.r.opt { "How many" } th { "Reason" } } }
                         tbody { @for row in &page.rows { tr {
                             td.num { (time(row.at, view.screen.now)) }
-                            td { (shown(&who(row))) span.sub { "by " (row.via) } }
+                            td { (shown(&who(row))) " by " (row.via) }
                             td { (row.verb) }
                             td.opt { (shown(&subject(&row.subject, &Short::default()))) }
                             td.r.num.opt { (thousands(row.count)) }
                             td.clip { (shown(&said(row))) }
                         } } }
                     } } }
-                    div.pager {
-                        span { (many(page.rows.len() as u64, "change")) " shown, newest first" }
-                        @if let Some(next) = &next { span.end { a.btn.small href=(view.asked.with("before", Some(next))) { "Older" } } }
-                    }
+                    (pager(view, &page, "change"))
                 }
             }
             (shell(&[view.app.command("audit"), view.app.command("audit --json")]))

@@ -1,377 +1,249 @@
 //! What a change will do, before it is done: the facts, a reason, and the buttons.
 
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 
 use crate::admin::{ShowJob, VerifyQuarantine};
 use crate::cmd::output::thousands;
 use crate::exit::{Exit, Failure};
 use crate::model::{HeldReason, JobId, Name, State};
-use crate::store::{JobFilter, JobRow, JobSelection, QuarantineFilter, ReverifyCounts, Verb};
+use crate::store::{JobFilter, JobSelection, QuarantineFilter, ReverifyCounts, Verb};
 
-use super::super::act::kept;
-use super::super::app::Role;
+use super::super::act::{kept, no_such_change};
 use super::super::parts::{event_link, icon, many, shown};
 use super::super::view::View;
 use super::super::work::WORK_JOBS;
 
-/// A change as a page shows it.
-struct Change {
-    title: String,
-    /// Glyph and sentence of each fact.
-    facts: Vec<(&'static str, Markup)>,
-    /// What stands in hidden fields.
-    fields: Vec<(&'static str, String)>,
-    /// The word of the button.
-    word: String,
-    is_danger: bool,
-    /// A field or button of this change alone.
-    extra: Markup,
-    /// Where "Back" leads to.
-    back: String,
+/// A change as a page shows it: title, word on the button, facts and fields, where "Back" leads to.
+struct Change(String, String, Markup, String);
+
+fn ask(title: impl ToString, word: impl ToString, body: Markup, back: impl ToString) -> Change {
+    Change(title.to_string(), word.to_string(), body, back.to_string())
 }
 
 pub(super) async fn show(view: &mut View<'_>, cookie: &str, what: &str) -> Result<Markup, Failure> {
-    if view.app.role == Role::View {
-        let message = "this dashboard is for looking only";
-        return Err(Exit::WrongState.failure(message).help("start hooklatch ui without --view"));
-    }
-    let change = match what {
+    view.app.operator(None)?;
+    let Change(title, word, body, back) = match what {
         "replay-job" | "drop-job" | "cancel" | "succeeded" | "failed" => of_job(view, what).await?,
         "replay-event" => of_event(view)?,
         "replay" => of_many(view, Verb::Replay).await?,
         "drop" => of_many(view, Verb::Drop).await?,
         "rest" => of_rest(view)?,
-        "pause" | "resume" => of_handler(view, what)?,
-        "reload" => reload(),
+        "pause" | "resume" | "reload" => of_handler(view, what)?,
         "accept" | "forget" => of_quarantine(view, what).await?,
-        _ => return Err(Exit::NotFound.failure("there is no such change")),
+        _ => return Err(no_such_change()),
     };
-    view.at("", change.title.clone());
+    view.at("", title.clone());
     let form = view.app.login.new_form(cookie)?;
-    let class = if change.is_danger { "btn danger" } else { "btn primary" };
+    let is_danger = ["drop-job", "cancel", "failed", "drop", "forget"].contains(&what);
     Ok(html! {
-        form.change.card.panel method="post" action=(format!("/change/{what}")) aria-labelledby="change" {
-            header { h1 #change { (change.title) } }
+        form.change.card.panel method="post" action={"/change/" (what)} aria-labelledby="change" {
+            header { h1 #change { (title) } }
             div.pad {
-                ul { @for (glyph, fact) in &change.facts { li { (icon(glyph)) span { (fact) } } } }
-                input type="hidden" name="form" value=(form);
-                @for (name, value) in &change.fields { input type="hidden" name=(name) value=(value); }
-                (change.extra)
+                (hidden("form", form)) (body)
                 label.field { "Reason, for the audit list" input type="text" name="note" maxlength="200" autocomplete="off"; }
             }
             footer {
-                button class=(class) autofocus[!change.is_danger] { (change.word) }
-                a.btn.quiet.cancel href=(change.back) autofocus[change.is_danger] { "Back" }
+                button.btn.danger[is_danger].primary[!is_danger] autofocus[!is_danger] { (word) }
+                a.btn.quiet.cancel href=(back) autofocus[is_danger] { "Back" }
             }
         }
     })
+}
+
+fn hidden(name: &str, value: impl ToString) -> Markup {
+    html! { input type="hidden" name=(name) value=(value.to_string()); }
+}
+
+/// A sentence that begins in bold.
+fn fact(glyph: &str, strong: impl Render, rest: impl Render) -> Markup {
+    html! { p.fact { (icon(glyph)) span { b { (strong) } " " (rest) } } }
+}
+
+/// What a replay means for the handler.
+fn again() -> Markup {
+    html! {
+        (fact("key", "The same key", "as before, so the handler can tell what it has done already."))
+        (fact("waiting", "All attempts", "are left to it again; their numbers go on."))
+    }
 }
 
 async fn of_job(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let (job, attempt): (JobId, u32) = (view.asked.need("job")?, view.asked.need("attempt")?);
     let row = view.app.ask(ShowJob { job }).await?;
     if row.attempt != attempt {
-        let message =
-            format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
-        return Err(Exit::WrongState.failure(message).help("open its event again"));
+        let now = format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
+        return Err(Exit::WrongState.failure(now).help("open its event again"));
     }
-    let JobRow { handler, event_type, .. } = &row;
-    let of = html! { b { (handler) } " for " (shown(event_type)) ", after attempt " (attempt) "." };
-    let again = vec![
-        ("replay", html! { b { "Runs again" } ": " (of) }),
-        (
-            "key",
-            html! { b { "The same key" } " as before, so the handler can tell what it has done already." },
-        ),
-        ("wait", html! { "It gets " b { "all its attempts" } " again; their numbers go on." }),
-    ];
-    let (title, word, is_danger, mut facts) = match what {
-        "replay-job" => ("Run this job again", "Run it again", false, again),
-        "drop-job" => (
-            "Drop this job",
-            "Drop it",
-            true,
-            vec![
-                ("dropped", html! { b { "Never runs again" } ": " (of) }),
-                ("note", html! { "A dropped job cannot be replayed." }),
-            ],
-        ),
-        "cancel" => (
-            "Cancel this attempt",
-            "Cancel it",
-            true,
-            vec![
-                (
-                    "x",
-                    html! { "Its command gets " b { "SIGTERM" } ", and after the handler's grace SIGKILL: " (of) },
-                ),
-                ("held", html! { "Unless it ends with status 0, the job is then held for you." }),
-            ],
-        ),
-        "succeeded" => (
-            "It did its work",
-            "It did its work",
-            false,
-            vec![(
-                "ok",
-                html! { "The job counts as " b { "succeeded" } ", and nothing runs: " (of) },
-            )],
-        ),
-        _ => (
-            "It did not do its work",
-            "It did not",
-            true,
-            vec![(
-                "dead",
-                html! { "The job becomes a " b { "dead letter" } ", resolved as failed, and nothing runs: " (of) },
-            )],
-        ),
+    let of = html! { b { (row.handler) } " for " (shown(&row.event_type)) ", after attempt " (attempt) "." };
+    let is_suspected = row.reason.as_deref() == Some(HeldReason::SuspectedReplay.as_str());
+    let (title, word) = match what {
+        "replay-job" => ("Run this job again", "Run it again"),
+        "drop-job" => ("Drop this job", "Drop it"),
+        "cancel" => ("Cancel this attempt", "Cancel it"),
+        "succeeded" => ("It did its work", "It did its work"),
+        _ => ("It did not do its work", "It did not"),
     };
-    if what == "replay-job" && row.reason.as_deref() == Some(HeldReason::SuspectedReplay.as_str()) {
-        facts.push((
-            "twin",
-            html! { "The same signed body came before: run it only if this one is genuine." },
-        ));
-    }
-    if what == "replay-job" && row.state == State::Succeeded {
-        facts.push((
-            "held",
-            html! { b { "It has succeeded before" } ": its work may be done twice." },
-        ));
-    }
-    let extra = match what {
-        "replay-job" => html! {
+    let body = html! { (hidden("job", job)) (hidden("attempt", attempt)) @match what {
+        "replay-job" => {
+            (fact("replay", "Runs again:", of)) (again())
+            @if is_suspected { (fact("twin", "The same signed body came before:", "run it only if this one is genuine.")) }
+            @if row.state == State::Succeeded { (fact("held", "It has succeeded before:", "its work may be done twice.")) }
             label.field { input type="checkbox" name="new_key" value="1"; " Under a new key: a handler that checks keys does the work again" }
-        },
-        _ => html! {},
-    };
-    Ok(Change {
-        title: title.to_owned(),
-        facts,
-        fields: vec![("job", job.to_string()), ("attempt", attempt.to_string())],
-        word: word.to_owned(),
-        is_danger,
-        extra,
-        back: event_link(&row.source, row.event_id.as_str()),
-    })
+        }
+        "drop-job" => {
+            (fact("dropped", "Never runs again:", of))
+            (fact("note", "No way back:", "a dropped job cannot be replayed."))
+        }
+        "cancel" => {
+            (fact("x", "Its command gets SIGTERM,", html! { "and after the handler's grace SIGKILL: " (of) }))
+            (fact("held", "Unless it ends with status 0,", "the job is then held for you."))
+        }
+        "succeeded" => { (fact("succeeded", "The job counts as succeeded,", html! { "and nothing runs: " (of) })) }
+        _ => { (fact("dead", "The job becomes a dead letter,", html! { "resolved as failed, and nothing runs: " (of) })) }
+    } };
+    Ok(ask(title, word, body, event_link(&row.source, row.event_id.as_str())))
 }
 
 fn of_event(view: &View<'_>) -> Result<Change, Failure> {
     let (source, id): (Name, String) = (view.asked.need("source")?, view.asked.need("id")?);
-    let back = event_link(&source, &id);
-    let mut fields = vec![("source", source.to_string()), ("id", id)];
     let handler: Option<Name> = view.asked.read("handler")?;
-    let (title, fact) = match &handler {
-        Some(handler) => (
-            "Make the missing job".to_owned(),
-            html! { b { (handler) } " gets a job for this event, and runs." },
-        ),
-        None => (
-            "Replay this event".to_owned(),
-            html! { "Its " b { "held and dead jobs" } " run again, under their old keys. What has succeeded stays." },
-        ),
+    let title = if handler.is_some() { "Make the missing job" } else { "Replay this event" };
+    let body = html! {
+        (hidden("source", &source)) (hidden("id", &id))
+        @match handler {
+            Some(handler) => { (hidden("handler", &handler)) (fact("plus", handler.as_str(), "gets a job for this event, and runs.")) }
+            None => { (fact("replay", "Its held and dead jobs", "run again, under their old keys. What has succeeded stays.")) }
+        }
     };
-    fields.extend(handler.map(|handler| ("handler", handler.to_string())));
-    let facts = vec![("replay", fact)];
-    let word = if title.starts_with("Make") { "Make it" } else { "Replay" }.to_owned();
-    Ok(Change { title, facts, fields, word, is_danger: false, extra: html! {}, back })
+    Ok(ask(title, title, body, event_link(&source, &id)))
 }
 
 async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     let state: State = view.asked.need("state")?;
     let handler: Option<Name> = view.asked.read("handler")?;
-    let mut suspected = 0;
-    let mut answered = 0;
+    let (mut suspected, mut answered) = (0, 0);
     let mut jobs: Vec<(JobId, u32)> = Vec::new();
-    let wrong = || Exit::Usage.failure("a job is written as its id, a dot and its attempt");
     for chosen in view.asked.all("job") {
-        let (job, attempt) = chosen.split_once('.').ok_or_else(wrong)?;
-        jobs.push((job.parse().map_err(|_| wrong())?, attempt.parse().map_err(|_| wrong())?));
+        let read =
+            chosen.split_once('.').and_then(|(job, n)| Some((job.parse().ok()?, n.parse().ok()?)));
+        let wrong = || Exit::Usage.failure("a job is written as its id, a dot and its attempt");
+        jobs.push(read.ok_or_else(wrong)?);
     }
-    if jobs.is_empty() {
-        let filter = JobFilter {
-            state: Some(state),
-            handler: handler.clone(),
-            reason: Some(view.asked.need("reason")?),
-            ..JobFilter::default()
-        };
-        let mut after = None;
-        loop {
-            let page = view.app.ask(JobSelection { filter: filter.clone(), after, verb }).await?;
-            jobs.extend(page.jobs.iter().map(|chosen| (chosen.job, chosen.attempt)));
-            suspected += page.suspected;
-            answered += page.answered;
-            after = page.next;
-            if after.is_none() || jobs.len() >= WORK_JOBS {
-                break;
-            }
-        }
-        jobs.truncate(WORK_JOBS);
-    } else {
-        // Chosen newest first.
-        jobs.reverse();
+    // Chosen newest first.
+    jobs.reverse();
+    let is_all = jobs.is_empty();
+    let reason = if is_all { Some(view.asked.need("reason")?) } else { None };
+    let filter =
+        JobFilter { state: Some(state), handler: handler.clone(), reason, ..JobFilter::default() };
+    let mut next = is_all.then_some(None);
+    while let Some(after) = next.filter(|_| jobs.len() < WORK_JOBS) {
+        let page = view.app.ask(JobSelection { filter: filter.clone(), after, verb }).await?;
+        jobs.extend(page.jobs.iter().map(|chosen| (chosen.job, chosen.attempt)));
+        suspected += page.suspected;
+        answered += page.answered;
+        next = page.next.map(Some);
     }
+    jobs.truncate(WORK_JOBS);
     let count = jobs.len() as u64;
     if count == 0 {
         return Err(Exit::WrongState.failure("no job is left that this could be done with"));
     }
-    let slots =
-        handler.as_ref().and_then(|name| view.config.handler(name)).map(|own| own.concurrency);
-    let number = view.app.works.propose(verb, state, jobs);
-    let only_one = view.asked.get("one").is_some();
-    let mut facts = vec![match verb {
-        Verb::Replay => (
-            "replay",
-            html! {
-                b { (many(count, "job")) @if count == 1 { " runs" } @else { " run" } " again" } ", oldest first"
-                @if let Some(slots) = slots { ", " (slots) " at a time" } "."
-            },
-        ),
-        Verb::Drop => (
-            "dropped",
-            html! { b { (many(count, "job")) " never run again" } ". A dropped job cannot be replayed." },
-        ),
-    }];
-    if verb == Verb::Replay {
-        facts.push(("key", html! { b { "The same keys" } " as before, so the handler can tell what it has done already." }));
-        facts.push((
-            "wait",
-            html! { "Each gets " b { "all its attempts" } " again; their numbers go on." },
-        ));
-    }
-    for (left, why) in [(suspected, "may be forged"), (answered, "have answered their callers")] {
-        if left > 0 {
-            facts.push(("twin", html! { b { (thousands(left)) " left out" } ": they " (why) "." }));
+    let own = handler.as_ref().and_then(|name| view.config.handler(name));
+    let only_one = verb == Verb::Replay && view.asked.get("one").is_some();
+    let body = html! {
+        (hidden("work", view.app.works.propose(verb, state, jobs)))
+        @if only_one { (hidden("only", 1)) }
+        @match verb {
+            Verb::Replay => {
+                (fact("replay", many(count, "job"), html! { "run again, oldest first" @if let Some(own) = own { ", " (own.concurrency) " at a time" } "." }))
+                (again())
+            }
+            Verb::Drop => { (fact("dropped", many(count, "job"), "never run again. A dropped job cannot be replayed.")) }
         }
-    }
-    facts.push(("note", html! { "A job that has changed by then is passed over." }));
-    let mut fields = vec![("work", number.to_string())];
-    let all = match verb {
-        Verb::Replay => format!("Replay {}", many(count, "job")),
-        Verb::Drop => format!("Drop {}", many(count, "job")),
+        @if suspected > 0 { (fact("twin", thousands(suspected), "left out: they may be forged.")) }
+        @if answered > 0 { (fact("twin", thousands(answered), "left out: they have answered their callers.")) }
+        (fact("note", "Left alone", "is a job that has changed by then."))
+        @if verb == Verb::Drop && count > 1 { label.field {
+            "Type " b { (count) } " to drop them"
+            input type="text" required pattern={"\\s*" (count) "\\s*"} inputmode="numeric" autocomplete="off" name="number";
+        } }
     };
-    let word = match only_one {
-        true => {
-            fields.push(("only", "1".to_owned()));
-            "Replay one first, then decide".to_owned()
-        }
-        false => all.clone(),
-    };
-    let extra = match verb {
-        Verb::Drop if count > 1 => html! {
-            label.field { "Type " b { (count) } " to drop them" input type="text" required pattern=(format!("\\s*{count}\\s*")) inputmode="numeric" autocomplete="off" name="number"; }
-        },
-        _ => html! {},
-    };
-    let is_danger = verb == Verb::Drop;
-    Ok(Change { title: all, facts, fields, word, is_danger, extra, back: "/inbox".to_owned() })
+    let verb = if verb == Verb::Drop { "Drop" } else { "Replay" };
+    let title = format!("{verb} {}", many(count, "job"));
+    let word = if only_one { "Replay one first, then decide" } else { &title };
+    Ok(ask(&title, word, body, "/inbox"))
 }
 
 /// The jobs of a work of which one has run.
 fn of_rest(view: &View<'_>) -> Result<Change, Failure> {
     let number: u64 = view.asked.need("work")?;
     let work = view.app.works.get(number)?;
-    let left = (work.jobs.len() - work.moved) as u64;
-    Ok(Change {
-        title: format!("Replay the other {}", many(left, "job")),
-        facts: vec![("replay", html! { b { (many(left, "job")) " run again" } ", oldest first." })],
-        fields: vec![("work", number.to_string())],
-        word: format!("Replay {}", many(left, "job")),
-        is_danger: false,
-        extra: html! {},
-        back: format!("/work/{number}"),
-    })
+    let left = many((work.jobs.len() - work.moved) as u64, "job");
+    let body =
+        html! { (hidden("work", number)) (fact("replay", &left, "run again, oldest first.")) };
+    let title = format!("Replay the other {left}");
+    Ok(ask(&title, &title, body, format!("/work/{number}")))
 }
 
 fn of_handler(view: &View<'_>, what: &str) -> Result<Change, Failure> {
-    let handler: Name = view.asked.need("handler")?;
-    let (title, word, facts) = match what {
-        "pause" => (
-            format!("Pause {handler}"),
-            "Pause",
-            vec![
-                (
-                    "pause",
-                    html! { "Its jobs " b { "wait" } ", also over restarts. Events are accepted as before." },
-                ),
-                ("run", html! { "What runs already goes on." }),
-            ],
-        ),
-        _ => (
-            format!("Resume {handler}"),
-            "Resume",
-            vec![("play", html! { "Its waiting jobs " b { "run" } "." })],
-        ),
+    let handler: Option<Name> = view.asked.read("handler")?;
+    let body = html! {
+        @if let Some(handler) = &handler { (hidden("handler", handler)) }
+        @match what {
+            "pause" => {
+                (fact("pause", "Its jobs wait,", "also over restarts. Events are accepted as before."))
+                (fact("running", "An attempt under way", "goes on."))
+            }
+            "resume" => { (fact("play", "Its jobs run,", "those that wait first.")) }
+            _ => {
+                (fact("replay", "The receiver and its runners", "read their files again. No request is dropped, and what runs goes on."))
+                (fact("note", "Nothing changes", "if the configuration has a mistake."))
+            }
+        }
     };
-    let fields = vec![("handler", handler.to_string())];
-    let (word, extra, back) = (word.to_owned(), html! {}, "/handlers".to_owned());
-    Ok(Change { title, facts, fields, word, is_danger: false, extra, back })
-}
-
-fn reload() -> Change {
-    Change {
-        title: "Reload the configuration".to_owned(),
-        facts: vec![
-            (
-                "replay",
-                html! { "The receiver and its runners read their files again. No request is dropped, and what runs goes on." },
-            ),
-            ("note", html! { "A configuration with a mistake changes nothing." }),
-        ],
-        fields: Vec::new(),
-        word: "Reload".to_owned(),
-        is_danger: false,
-        extra: html! {},
-        back: "/handlers".to_owned(),
-    }
+    let word = match what {
+        "pause" => "Pause",
+        "resume" => "Resume",
+        _ => "Reload the configuration",
+    };
+    let whose = handler.map(|handler| format!(" {handler}")).unwrap_or_default();
+    Ok(ask(format!("{word}{whose}"), word, body, "/handlers"))
 }
 
 async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {
-    let filter = QuarantineFilter { limit: Some(1), ..kept(view.asked)? };
+    let mut filter = kept(view.asked)?;
+    filter.limit = Some(1);
     let listed = view.app.ask(filter.clone()).await?;
-    let upto = listed.deliveries.first().map(|newest| newest.id);
-    let filter = QuarantineFilter { upto, limit: None, ..filter };
-    let source = filter.source.as_ref().map(|source| ("source", source.to_string()));
-    let fields = source.into_iter().chain(upto.map(|upto| ("upto", upto.to_string()))).collect();
-    let back = "/quarantine".to_owned();
-    let extra = html! {};
-    if what == "forget" {
-        let matching = listed.matching;
-        let facts = vec![(
-            "dropped",
-            html! { b { (thousands(matching)) } " failed deliveries are deleted, and cannot be accepted any more." },
-        )];
-        let (title, word) =
-            ("Forget what failed".to_owned(), format!("Forget {}", thousands(matching)));
-        return Ok(Change { title, facts, fields, word, is_danger: true, extra, back });
-    }
-    let mut counts = ReverifyCounts::default();
-    let mut after = Some(0);
-    while let Some(from) = after {
-        let part = view.app.ask(VerifyQuarantine { filter: filter.clone(), after: from }).await?;
-        for more in part.sources.values() {
-            counts.good += more.good;
-            counts.duplicates += more.duplicates;
-            counts.bodiless += more.bodiless;
-            for (reason, number) in &more.bad {
-                *counts.bad.entry(reason.clone()).or_default() += number;
-            }
+    // None that comes later.
+    filter.upto = listed.deliveries.first().map(|newest| newest.id);
+    filter.limit = None;
+    let counts = if what == "accept" { verified(view, &filter).await? } else { <_>::default() };
+    let bad = counts.bad.values().sum::<u64>() + counts.bodiless;
+    let body = html! {
+        @if let Some(source) = &filter.source { (hidden("source", source)) }
+        @if let Some(upto) = filter.upto { (hidden("upto", upto)) }
+        @if what == "forget" { (fact("dropped", thousands(listed.matching), "failed deliveries are deleted, and cannot be accepted any more.")) }
+        @else {
+            (fact("shield", thousands(counts.good), "verify now, each judged at the time it arrived. Each new event is accepted once, and its handlers run."))
+            (fact("dead", thousands(bad), "are still bad or have no body, and stay."))
+            (fact("twin", "Look at them first:", "what a leaked secret has forged verifies too."))
         }
-        after = part.next;
+    };
+    let (title, word) = match what {
+        "forget" => ("Forget what failed", format!("Forget {}", thousands(listed.matching))),
+        _ => ("Accept what verifies now", format!("Accept {}", thousands(counts.good))),
+    };
+    Ok(ask(title, word, body, "/quarantine"))
+}
+
+/// How many of these deliveries verify now.
+async fn verified(view: &View<'_>, filter: &QuarantineFilter) -> Result<ReverifyCounts, Failure> {
+    let mut counts = ReverifyCounts::default();
+    let mut next = Some(0);
+    while let Some(after) = next {
+        let part = view.app.ask(VerifyQuarantine { filter: filter.clone(), after }).await?;
+        part.sources.into_values().for_each(|more| counts.add(more));
+        next = part.next;
     }
-    let bad: u64 = counts.bad.values().sum();
-    let facts = vec![
-        (
-            "shield",
-            html! { b { (thousands(counts.good)) " verify now" } ", each judged at the time it arrived. Each new event is accepted once, and its handlers run." },
-        ),
-        (
-            "dead",
-            html! { b { (thousands(bad)) } " are still bad and stay, " (thousands(counts.bodiless)) " have no body." },
-        ),
-        ("twin", html! { "What a leaked secret has forged verifies too: look at them first." }),
-    ];
-    let (title, word) =
-        ("Accept what verifies now".to_owned(), format!("Accept {}", thousands(counts.good)));
-    Ok(Change { title, facts, fields, word, is_danger: false, extra, back })
+    Ok(counts)
 }

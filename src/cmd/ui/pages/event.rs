@@ -12,85 +12,84 @@ use crate::cmd::show::payload_gone;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, Outcome, State};
 use crate::runner::message::Stream;
-use crate::store::{AttemptRow, EventDetail, JobDetail, JobRow, OutputExcerpt};
+use crate::store::{AttemptRow, EventDetail, JobDetail, JobRow, KeyRow, OutputExcerpt};
 
 use super::super::app::App;
 use super::super::parts::{
-    change, event_link, icon, look, many, said, sentence_case, shell, short, shown, source, state,
-    time,
+    card, change, event_link, icon, in_state, item, many, said, sentence_case, shell, short, shown,
+    source, state, time,
 };
 use super::super::payload;
 use super::super::request::{Request, link};
 use super::super::view::View;
 
-/// Lines of an output that are shown at once; the rest is in a part that opens.
+/// Lines of an output that are shown at once; the others are in a part that opens.
 const LINES: usize = 12;
 
 /// Headers whose values prove something: masked until they are asked for.
 const SECRET: &[&str] = &["authorization", "signature", "token", "secret", "cookie", "hmac", "key"];
 
+/// What a running attempt has printed on both streams.
+type Printed = [OutputExcerpt; 2];
+
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let asked = view.asked;
     let all = find(view.app, asked).await?;
     let variant = asked.read::<u32>("variant")?;
-    let chosen =
-        all.iter().position(|one| variant.is_none_or(|variant| one.event.variant == variant));
-    let detail = &all[chosen.unwrap_or(0)];
+    let chosen = all.iter().find(|one| variant.is_none_or(|variant| one.event.variant == variant));
+    let detail = chosen.unwrap_or(&all[0]);
     let config = view.config.clone();
     let explainer =
         Explainer { config: &config, now: view.screen.now, time: said, suffix: &view.app.suffix };
-    let explanation = explainer.explain(detail);
+    let explained = explainer.explain(detail);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
     view.at("/events", shown(type_of(event)));
-    let jobs = jobs(view, detail, &explanation).await;
-    let ended = event
-        .jobs
-        .keys()
-        .all(|state| !matches!(state, State::Ready | State::Running | State::Waiting));
+    let mut jobs = Vec::new();
+    for job in &detail.jobs {
+        let part = explained.handlers.iter().find(|part| part.handler == job.job.handler);
+        let printed =
+            if job.job.state == State::Running { printed(view, &job.job).await } else { None };
+        jobs.push(job_item(view, detail, job, part, printed.as_ref()));
+    }
+    let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
+    let is_settled = !event.jobs.is_empty() && !event.jobs.keys().any(is_open);
+    let of_event = [("source", event.source.as_str()), ("id", id)];
+    let typed = event.event_id.shell_word();
+    let commands = [format!("explain {typed}"), format!("show {typed} --source {}", event.source)];
+    let story = html! { ol.tl { (arrival(view, &explained)) @for job in &jobs { (job) } } };
     Ok(html! {
         nav.crumbs aria-label="Breadcrumb" {
             a href="/events" { "Events" } (icon("chev"))
-            a href=(link("/events", [("source", event.source.as_str())])) { (event.source) } (icon("chev"))
+            a href=(link("/events", [of_event[0]])) { (event.source) } (icon("chev"))
             span.id { (short(id)) }
         }
-        (view.frame.head(&html! {
-            @for (of, number) in &event.jobs { (state(*of, &format!("{number} {of}"))) }
-            @if event.payload_kept && ended && !event.jobs.is_empty() {
-                (change(&link("/change/replay-event", [("source", event.source.as_str()), ("id", id)]), "", "replay", "Replay…"))
+        (view.head(html! {
+            @for jobs in &event.jobs { (in_state(jobs)) }
+            @if event.payload_kept && is_settled {
+                (change(&link("/change/replay-event", of_event), "", "replay", "Replay…"))
             }
         }))
         div.meta {
-            span { (source(&event.source)) }
-            span { (time(event.received_at, view.screen.now)) }
-            span { (size(event.body_bytes)) }
-            span.id { (shown(id)) }
+            (source(&event.source)) (time(event.received_at, view.screen.now))
+            span { (size(event.body_bytes)) } span.id { (shown(id)) }
         }
         (others(&all, detail))
         div.event {
-            section.card aria-labelledby="story" data-part="story" {
-                header { h2 #story { "What happened" } span.end.small.faint { "by the configuration on disk" } }
-                ol.tl { (arrival(view, &explanation)) (jobs) }
-            }
+            (card("story", "What happened", "by the configuration on disk", story))
             div.stack {
                 (body(view, detail))
-                @if let Some(key) = &detail.key { (answer(key)) }
-                (shell(&[
-                    view.app.command(&format!("explain {}", event.event_id.shell_word())),
-                    view.app.command(&format!("show {} --source {}", event.event_id.shell_word(), event.source)),
-                ]))
+                @if let Some(key) = &detail.key { (card("answer", "The caller's answer", "", answer(key))) }
+                (shell(&commands.map(|command| view.app.command(&command))))
             }
         }
     })
 }
 
+/// The events with the id, at least one.
 async fn find(app: &App, asked: &Request) -> Result<Vec<EventDetail>, Failure> {
     let request = ShowEvent { event: asked.need::<EventId>("id")?, source: asked.read("source")? };
-    let help = "a source's ids are kept for storage.keep_ids; what failed verification is in the quarantine";
-    let events = app.ask(request).await.map_err(Failure::help_for(Exit::NotFound, help))?.events;
-    if events.is_empty() {
-        return Err(Exit::NotFound.failure("no such event").help(help));
-    }
-    Ok(events)
+    let help = "ids are kept for storage.keep_ids; what failed verification is in the quarantine";
+    Ok(app.ask(request).await.map_err(Failure::help_for(Exit::NotFound, help))?.events)
 }
 
 /// The body as it came, to be saved and not shown.
@@ -107,144 +106,108 @@ pub(crate) async fn raw(app: &App, asked: &Request) -> Result<HttpResponse, Fail
 
 /// Other events under the same id, and others with the same body.
 fn others(all: &[EventDetail], chosen: &EventDetail) -> Markup {
-    html! {
-        @if all.len() > 1 || !chosen.twins.is_empty() {
-            div.banner.warn data-part="others" {
-                (icon("twin"))
-                span {
-                    @if all.len() > 1 {
-                        "This id names " (many(all.len() as u64, "event")) ": "
-                        @for one in all {
-                            @let event = &one.event;
-                            @let variant = event.variant.to_string();
-                            a.link href=(link("/event", [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)])) {
-                                (event.source) ", variant " (variant)
-                            } " "
-                        }
-                    }
-                    @if !chosen.twins.is_empty() {
-                        "The same signed body came as "
-                        @for twin in &chosen.twins {
-                            a.link href=(event_link(&chosen.event.source, twin.event_id.as_str())) { (shown(&twin.event_type)) " " (short(twin.event_id.as_str())) } " "
-                        }
-                    }
+    html! { @if all.len() > 1 || !chosen.twins.is_empty() {
+        div.banner.warn data-part="others" { (icon("twin")) span {
+            @if all.len() > 1 {
+                "This id names " (many(all.len() as u64, "event")) ": "
+                @for EventDetail { event, .. } in all {
+                    a.link href={(event_link(&event.source, event.event_id.as_str())) "&variant=" (event.variant)} { (event.source) ", variant " (event.variant) } " "
                 }
             }
-        }
-    }
+            @if !chosen.twins.is_empty() { "The same signed body came as " }
+            @for twin in &chosen.twins {
+                @let id = twin.event_id.as_str();
+                a.link href=(event_link(&chosen.event.source, id)) { (shown(&twin.event_type)) " " (short(id)) } " "
+            }
+        } }
+    } }
 }
 
-fn entry(class: &str, glyph: &str, what: &str, when: &Markup, why: &Markup) -> Markup {
-    html! {
-        li class=(class) {
-            (icon(glyph))
-            div.line { span.what { (what) } (when) }
-            div.why { (why) }
-        }
-    }
-}
-
+/// Its delivery, and the handlers that have no job for it.
 fn arrival(view: &View<'_>, explained: &Explanation) -> Markup {
-    let mut lines = explained.arrival.iter();
-    let first = lines.next().map(String::as_str).unwrap_or_default();
     let guard = explained.replay_guard.as_str();
-    let class = if guard.starts_with("held") { "held" } else { "ok" };
-    let idle: Vec<&HandlerPart> =
-        explained.handlers.iter().filter(|part| part.job.is_none()).collect();
+    let class = if guard.starts_with("held") { "held" } else { "succeeded" };
+    let to_make = |part: &HandlerPart| {
+        link(
+            "/change/replay-event",
+            [
+                ("source", explained.source.as_str()),
+                ("id", &explained.event),
+                ("handler", part.handler.as_str()),
+            ],
+        )
+    };
     html! {
-        (entry("ok", "in", "Delivered, verified and stored", &html! {}, &html! { (sentence_case(&shown(first))) "." }))
-        @for line in lines { (entry("ok", "note", "Since then", &html! {}, &html! { (sentence_case(&shown(line))) "." })) }
-        (entry(class, "shield", "Replay guard", &html! {}, &html! { (sentence_case(&shown(guard))) "." }))
-        @for part in idle {
-            @let class = if part.wants { "held" } else { "" };
-            li class=(class) {
-                (icon(if part.wants { "held" } else { "dropped" }))
-                div.line { span.what { (part.handler) } span.small.muted { (if part.wants { "wants it" } else { "does not want it" }) } }
-                div.why { (sentence_case(&shown(&part.why))) "." (conditions(part)) }
+        @for (nth, line) in explained.arrival.iter().enumerate() {
+            @let (glyph, what) = if nth == 0 { ("in", "Delivered, verified and stored") } else { ("note", "Since then") };
+            (item("succeeded", glyph, what, "", sentence_case(line)))
+        }
+        (item(class, "shield", "Replay guard", "", sentence_case(guard)))
+        @for part in explained.handlers.iter().filter(|part| part.job.is_none()) {
+            @let (class, wants) = if part.wants { ("held", "wants it") } else { ("dropped", "does not want it") };
+            (item(class, class, part.handler.as_str(), html! { span.small { (wants) } }, html! {
+                (why(part))
                 @if let Some(next) = &part.next {
-                    div.why { (sentence_case(&shown(&next.what))) "." }
-                    div.btns {
-                        (change(&link("/change/replay-event", [
-                            ("source", explained.source.as_str()), ("id", &explained.event), ("handler", part.handler.as_str()),
-                        ]), "", "plus", "Make the job…"))
-                    }
+                    div { (sentence_case(&next.what)) }
+                    (change(&to_make(part), "", "plus", "Make the job…"))
                 }
-            }
+            }))
         }
         @if let Some(next) = &explained.next {
-            (entry("", "note", "Nothing runs", &html! {}, &html! { (sentence_case(&shown(&next.what))) ". " @if let Some(command) = &next.command { code { (command) } } }))
+            (item("", "note", "Nothing runs", "", html! { (sentence_case(&next.what)) " " @if let Some(command) = &next.command { code { (command) } } }))
         }
-        @if view.config.mistakes().is_empty() { "" } @else {
-            (entry("bad", "dead", "The configuration has mistakes", &html! {}, &html! { code { (view.app.command("config check")) } " lists them." }))
+        @if !view.config.mistakes().is_empty() {
+            (item("dead", "dead", "The configuration has mistakes", "", html! { code { (view.app.command("config check")) } " lists them." }))
         }
     }
 }
 
-fn conditions(part: &HandlerPart) -> Markup {
+/// Why a handler wants the event or not, and what its condition reads of it.
+fn why(part: &HandlerPart) -> Markup {
     html! {
-        @let lines = part.conditions.lines();
-        @if !lines.is_empty() { ul.small { @for line in &lines { li { code { (shown(line)) } } } } }
+        (sentence_case(&part.why))
+        ul.small { @for line in &part.conditions.lines() { li { code { (shown(line)) } } } }
         @if let Some(why) = &part.conditions.undecided { div { "It cannot be decided: " (shown(why)) "." } }
     }
 }
 
-async fn jobs(view: &View<'_>, detail: &EventDetail, explained: &Explanation) -> Markup {
-    let mut cards = Vec::new();
-    for job in &detail.jobs {
-        let part = explained.handlers.iter().find(|part| part.handler == job.job.handler);
-        let live = match job.job.state {
-            State::Running => live(view, &job.job).await,
-            _ => None,
-        };
-        cards.push(card(view, detail, job, part, live));
-    }
-    html! { @for card in cards { (card) } }
+/// None where it cannot be asked.
+async fn printed(view: &View<'_>, row: &JobRow) -> Option<Printed> {
+    let peek = |stream| view.app.ask(ReadOutput { job: row.job, attempt: row.attempt, stream });
+    let (out, err) = tokio::join!(peek(Stream::Stdout), peek(Stream::Stderr));
+    Some([out.ok()?.output.unwrap_or_default(), err.ok()?.output.unwrap_or_default()])
 }
 
-/// What the running attempt has printed on both streams; none where it cannot be asked.
-async fn live(view: &View<'_>, row: &JobRow) -> Option<[OutputExcerpt; 2]> {
-    let mut both = Vec::new();
-    for stream in [Stream::Stdout, Stream::Stderr] {
-        let peek = ReadOutput { job: row.job, attempt: row.attempt, stream };
-        both.push(view.app.ask(peek).await.ok()?.output.unwrap_or_default());
-    }
-    both.try_into().ok()
-}
-
-fn card(
+fn job_item(
     view: &View<'_>,
     detail: &EventDetail,
     job: &JobDetail,
     part: Option<&HandlerPart>,
-    live: Option<[OutputExcerpt; 2]>,
+    printed: Option<&Printed>,
 ) -> Markup {
     let (row, now) = (&job.job, view.screen.now);
-    let (class, glyph) = look(row.state);
-    let class = if class == "dead" { "bad" } else { class };
+    let at = row.settled_at.or(row.stopped_at).unwrap_or(row.created_at);
     html! {
-        li class=(class) id=(row.job) {
-            (icon(glyph))
-            div.line {
-                span.what { (row.handler) }
-                span.when { (time(row.settled_at.or(row.stopped_at).unwrap_or(row.created_at), now)) }
-            }
-            @if let Some(part) = part { div.why { (sentence_case(&shown(&part.why))) "." (conditions(part)) } }
+        li class=(row.state) id=(row.job) {
+            (icon(row.state.as_str()))
+            div.line { span.what { (row.handler) } span.when { (time(at, now)) } }
+            div.why { @if let Some(part) = part { (why(part)) } }
             div.jobcard {
                 header {
                     (state(row.state, row.state.as_str()))
-                    @if let Some(reason) = &row.reason { span.small.muted { (shown(reason)) } }
-                    span.small.muted { "attempt " (row.attempt) }
+                    @if let Some(reason) = &row.reason { span.small { (shown(reason)) } }
+                    span.small { "attempt " (row.attempt) }
                     span.end.btns { (actions(detail, row)) }
                 }
                 @for (nth, attempt) in job.attempts.iter().enumerate() {
-                    @if nth > 0 && let Some(ended) = job.attempts[nth - 1].finished_at {
-                        div.pause { (icon("wait")) "waited " (span(attempt.started_at.since(ended))) " before the next attempt" }
+                    @if let Some(ended) = nth.checked_sub(1).and_then(|before| job.attempts[before].finished_at) {
+                        div.pause { (icon("waiting")) "waited " (span(attempt.started_at.since(ended))) " before the next attempt" }
                     }
-                    (self::attempt(view, attempt, live.as_ref()))
+                    (attempt_part(view, attempt, printed))
                 }
                 div.key {
-                    span { "key " code { (row.job) } }
-                    @for former in &job.former_keys { span { "before: " code { (former.key) } } }
+                    "key " code { (row.job) }
+                    @for former in &job.former_keys { " before: " code { (former.key) } }
                 }
                 @if let Some(next) = part.and_then(|part| part.job.as_ref()).map(|job| &job.next) {
                     div.next { b { "Next: " } (shown(&next.what)) "." }
@@ -256,44 +219,36 @@ fn card(
 
 /// The changes that this job's state allows.
 fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
-    let (job, attempt) = (row.job.to_string(), row.attempt.to_string());
-    let to = |what: &str| {
-        link(&format!("/change/{what}"), [("job", job.as_str()), ("attempt", &attempt)])
+    let one = |what: &str, class: &str, glyph: &str, word: &str| {
+        change(
+            &format!("/change/{what}?job={}&attempt={}", row.job, row.attempt),
+            class,
+            glyph,
+            word,
+        )
     };
+    // A caller's answer is a file of the command line's.
     let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
     let kept = detail.event.payload_kept;
     html! {
-        @match row.state {
-            State::Running => { (change(&to("cancel"), "danger", "x", "Cancel…")) }
-            State::Held => {
-                // A caller's answer is a file of the command line's.
-                @if !caller_waits { (change(&to("succeeded"), "", "ok", "It did its work…")) }
-                (change(&to("failed"), "", "dead", "It did not…"))
-                @if kept { (change(&to("replay-job"), "", "replay", "Run it again…")) }
-                (change(&to("drop-job"), "quiet danger", "dropped", "Drop…"))
-            }
-            State::Dead => {
-                @if kept { (change(&to("replay-job"), "", "replay", "Replay…")) }
-                (change(&to("drop-job"), "quiet danger", "dropped", "Drop…"))
-            }
-            State::Succeeded => { @if kept { (change(&to("replay-job"), "", "replay", "Replay…")) } }
-            State::Ready | State::Waiting => { (change(&to("drop-job"), "quiet danger", "dropped", "Drop…")) }
-            State::Dropped => {}
-        }
+        @if row.state == State::Running { (one("cancel", "danger", "x", "Cancel…")) }
+        @if row.state == State::Held && !caller_waits { (one("succeeded", "", "succeeded", "It did its work…")) }
+        @if row.state == State::Held { (one("failed", "", "dead", "It did not…")) }
+        @if kept && matches!(row.state, State::Held | State::Dead | State::Succeeded) { (one("replay-job", "", "replay", "Run it again…")) }
+        @if matches!(row.state, State::Held | State::Dead | State::Ready | State::Waiting) { (one("drop-job", "quiet danger", "dropped", "Drop…")) }
     }
 }
 
-fn attempt(view: &View<'_>, row: &AttemptRow, live: Option<&[OutputExcerpt; 2]>) -> Markup {
-    let now = view.screen.now;
+fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: Option<&Printed>) -> Markup {
     let class = match row.outcome {
         None => "tag run",
         Some(Outcome::Succeeded) => "tag ok",
         Some(Outcome::Failed | Outcome::Rejected) => "tag bad",
         Some(_) => "tag warn",
     };
-    let record = &row.record;
-    let took = row.finished_at.unwrap_or(now).since(row.started_at);
-    let [out, err] = match live.filter(|_| row.outcome.is_none()) {
+    let (record, is_live) = (&row.record, row.outcome.is_none());
+    let took = row.finished_at.unwrap_or(view.screen.now).since(row.started_at).as_secs_f64();
+    let [out, err] = match printed.filter(|_| is_live) {
         Some([out, err]) => [out, err],
         None => [&record.stdout, &record.stderr],
     };
@@ -301,101 +256,76 @@ fn attempt(view: &View<'_>, row: &AttemptRow, live: Option<&[OutputExcerpt; 2]>)
         div.attempt {
             div.line {
                 span.what { "Attempt " (row.number) }
-                span class=(class) { (row.outcome.map_or("running", |outcome| outcome.as_str())) }
+                span class=(class) { (row.outcome.map_or("running", Outcome::as_str)) }
                 span.muted { (shown(&record.detail)) }
-                span.when { (time(row.started_at, now)) " · " (format!("{:.1} s", took.as_secs_f64())) }
+                span.when { (time(row.started_at, view.screen.now)) " · " (format!("{took:.1} s")) }
             }
-            (output(out, &format!("Output of attempt {}", row.number), row.number, row.outcome.is_none(), false))
-            (output(err, &format!("Errors of attempt {}", row.number), row.number, row.outcome.is_none(), true))
-            @if let Some(usage) = &record.usage {
-                div.bar { span.end.num { "CPU " (usage.cpu_millis) " ms · " (size(usage.memory_bytes)) } }
-            }
+            (output("Output", out, row.number, is_live)) (output("Errors", err, row.number, is_live))
+            @if let Some(usage) = &record.usage { div.bar { "CPU " (usage.cpu_millis) " ms · " (size(usage.memory_bytes)) } }
         }
     }
 }
 
-fn output(of: &OutputExcerpt, label: &str, number: u32, is_live: bool, is_error: bool) -> Markup {
-    if of.total == 0 {
-        return html! {};
-    }
+/// The last lines of an output, and the others in a part that opens.
+fn output(word: &str, of: &OutputExcerpt, number: u32, is_live: bool) -> Markup {
     let missed = of.total - (of.head.len() + of.tail.len()) as u64;
-    let (head, tail) = (lines(&of.head), lines(&of.tail));
-    let all = head.len() + tail.len();
-    let id = format!("{}-{number}", if is_error { "err" } else { "out" });
-    let text = |from: usize, to: usize| {
-        html! {
-            @for (nth, line) in head.iter().chain(&tail).enumerate().skip(from).take(to - from) {
-                @if nth == head.len() && missed > 0 { span.cut { "… " (size(missed)) " were not kept …" } }
-                span.err[is_error].now[is_live && !is_error && nth + 1 == all] { (line) }
+    let mut all = lines(&of.head);
+    all.extend((missed > 0).then(|| format!("… {} were not kept …", size(missed))));
+    all.extend(lines(&of.tail));
+    let hidden = all.len().saturating_sub(LINES);
+    let text =
+        |lines: &[String]| html! { @for line in lines { span.err[word == "Errors"] { (line) } } };
+    html! { @if !all.is_empty() {
+        @if hidden > 0 {
+            details id={(word) (number)} {
+                summary { "All " (all.len()) " lines" }
+                pre.term tabindex="0" aria-label={(word) " of attempt " (number) ", the first lines"} { (text(&all[..hidden])) }
             }
         }
-    };
-    html! {
-        @if all > LINES {
-            details #(id) {
-                summary { "All " (all) " lines" }
-                pre.term.wrap tabindex="0" aria-label=(label) { (text(0, all - LINES)) }
-            }
-        }
-        pre.term.wrap.flow[is_live] tabindex="0" aria-label=(label) { (text(all.saturating_sub(LINES), all)) }
-        @if is_live { div.bar { span { "live, " (size(of.total)) " so far" } } }
-    }
+        pre.term.flow[is_live] tabindex="0" aria-label={(word) " of attempt " (number)} { (text(&all[hidden..])) }
+        @if is_live { div.bar { "live, " (size(of.total)) " so far" } }
+    } }
 }
 
-fn lines(bytes: &[u8]) -> Vec<String> {
+pub(super) fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(bytes).lines().map(shown).collect()
 }
 
 fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
-    let asked = view.asked;
-    let event = &detail.event;
+    let (asked, event) = (view.asked, &detail.event);
     let of_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
     let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value.as_str());
-    let is_headers = asked.get("show") == Some("headers");
-    let find = asked.get("find").unwrap_or_default();
-    let variant = event.variant.to_string();
-    let raw = link(
-        "/raw",
-        [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)],
-    );
-    let current = |yes: bool| yes.then_some("true");
+    let (find, shows) = (asked.get("find").unwrap_or_default(), asked.get("show"));
+    let this = event_link(&event.source, event.event_id.as_str());
+    let raw = format!("{}&variant={}", this.replacen("/event", "/raw", 1), event.variant);
+    let tab = |name: Option<&str>| (shows == name).then_some("true");
     html! {
         section.card aria-labelledby="payload" data-part="payload" {
             header.mid {
                 h2 #payload { "Payload" }
                 span.tabs {
-                    a href=(asked.with("show", None)) aria-current=[current(!is_headers)] { "Body" }
-                    a href=(asked.with("show", Some("headers"))) aria-current=[current(is_headers)] { "Headers " span.count { (detail.headers.len()) } }
+                    a href=(asked.with("show", None)) aria-current=[tab(None)] { "Body" }
+                    a href=(asked.with("show", Some("headers"))) aria-current=[tab(Some("headers"))] { "Headers " span.count { (detail.headers.len()) } }
                 }
-                span.end.btns { @if detail.body.is_some() { a.btn.small.quiet href=(raw) download="body" { (icon("save")) "Raw" } } }
+                @if detail.body.is_some() { a.end.btn.small.quiet href=(raw) download="body" { (icon("in")) "Raw" } }
             }
-            @if is_headers {
-                dl.kv.pad { @for (name, value) in &detail.headers {
-                    dt { (shown(name)) } dd { code { (header_value(view, name, value)) } }
-                } }
-                @if asked.get("secrets").is_none() {
-                    p.pad.small { a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" } }
-                }
+            @if shows == Some("headers") {
+                (headers(&detail.headers, asked.get("secrets").is_none()))
+                @if asked.get("secrets").is_none() { p.pad { a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" } } }
             } @else if let Some(body) = &detail.body {
                 form.filters action="/event" {
-                    input type="hidden" name="source" value=(event.source);
-                    input type="hidden" name="id" value=(event.event_id.as_str());
-                    input type="hidden" name="variant" value=(variant);
+                    @for (name, value) in [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &event.variant.to_string())] {
+                        input type="hidden" name=(name) value=(value);
+                    }
                     span.search {
                         (icon("search"))
-                        label.hide for="find" { "Find in the payload" }
-                        input #find type="search" name="find" value=(find) placeholder="Find, or a pointer: /head_commit/id";
+                        input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
                     }
                 }
                 @let payload = payload::view(body, content_type, find);
-                @if !find.is_empty() {
-                    p.pad.small {
-                        (many(payload.found.len() as u64, "line")) " found. "
-                        @for pointer in &payload.found { code { (shown(pointer)) } " " }
-                    }
-                }
+                @if !find.is_empty() { p.pad { (many(payload.found.len() as u64, "line")) " found. " @for pointer in &payload.found { code { (shown(pointer)) } " " } } }
                 (payload.html)
-                @if payload.is_cut { p.pad.small { "This is its beginning; " a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "." } }
+                @if payload.is_cut { p.pad { "This is its beginning; " a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "." } }
             } @else {
                 p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" } " says how long payloads are kept. It cannot run again." }
             }
@@ -403,29 +333,20 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
     }
 }
 
-fn header_value(view: &View<'_>, name: &str, value: &str) -> String {
-    let name = name.to_lowercase();
-    let is_secret = SECRET.iter().any(|word| name.contains(word));
-    match is_secret && view.asked.get("secrets").is_none() {
-        true => "masked".to_owned(),
-        false => shown(value),
-    }
+fn headers(lines: &[(String, String)], masked: bool) -> Markup {
+    let is_secret = |name: &str| SECRET.iter().any(|word| name.to_lowercase().contains(word));
+    html! { dl.kv.pad { @for (name, value) in lines {
+        dt { (shown(name)) } dd { code { (if masked && is_secret(name) { "masked".to_owned() } else { shown(value) }) } }
+    } } }
 }
 
-fn answer(key: &crate::store::KeyRow) -> Markup {
-    html! {
-        section.card aria-labelledby="answer" data-part="answer" {
-            header { h2 #answer { "The caller's answer" } }
-            @match key.status {
-                Some(status) => {
-                    dl.kv.pad {
-                        dt { "Status" } dd { (status) }
-                        @for (name, value) in &key.headers { dt { (shown(name)) } dd { code { (shown(value)) } } }
-                    }
-                    @if let Some(body) = &key.body { (payload::view(body, "", "").html) }
-                }
-                None => { p.pad.muted { "Not answered yet: the caller is told to come back." } }
-            }
+fn answer(key: &KeyRow) -> Markup {
+    html! { @match key.status {
+        Some(status) => {
+            dl.kv.pad { dt { "Status" } dd { (status) } }
+            (headers(&key.headers, false))
+            @if let Some(body) = &key.body { (payload::view(body, "", "").html) }
         }
-    }
+        None => { p.pad.muted { "Not answered yet: the caller is told to come back." } }
+    } }
 }

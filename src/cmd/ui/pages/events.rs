@@ -3,24 +3,23 @@
 use maud::{Markup, html};
 
 use crate::cli::Since;
-use crate::cmd::events::type_of;
+use crate::cmd::events::{notes, type_of};
 use crate::exit::{Exit, Failure};
-use crate::model::{EventId, State};
-use crate::store::{EventFilter, EventRow, IdKind, IdMatch, IdQuery, PageCursor};
+use crate::model::State;
+use crate::store::{EventFilter, EventRow, IdKind, IdMatch, IdQuery, Page, PageCursor};
 
+use super::super::app::App;
 use super::super::parts::{
-    empty, event_link, icon, many, notes, short, shown, source, state, time,
+    choice, empty, event_link, icon, in_state, many, said, short, shown, source, time,
 };
-use super::super::view::{Content, View};
+use super::super::request::{Request, link};
+use super::super::view::View;
 
-/// Events on a page.
-const ROWS: usize = 50;
+/// Rows on a page of a listing.
+pub(super) const ROWS: usize = 50;
 
-pub(super) async fn show(view: &mut View<'_>) -> Result<Content, Failure> {
+pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/events", "Events");
-    if let Some(id) = view.asked.get("id") {
-        return find(view, id).await;
-    }
     let asked = view.asked;
     let since: Option<Since> = asked.read("since")?;
     let filter = EventFilter {
@@ -29,113 +28,77 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Content, Failure> {
         since: since.map(|since| since.seen_from(view.screen.now)),
         state: asked.read::<State>("state")?,
         limit: Some(ROWS),
-        before: cursor(view)?,
+        before: before(view)?,
     };
-    let is_first = filter.before.is_none();
-    if !is_first {
-        // An older page does not change by itself.
-        view.frame.live = None;
-    }
     let page = view.app.ask(filter).await?;
-    let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
     Ok(html! {
-        (view.frame.head(&html! {}))
+        (view.head(""))
         section.card.events aria-label="Events" {
             (filters(view))
             div data-part="rows" data-rows {
-                @if page.rows.is_empty() {
-                    @match (&next, page.looked_back_to) {
-                        (Some(_), Some(back)) => (empty("search", &format!("Nothing found back to {back}. There is more to look at."))),
-                        _ => (empty("events", "No event is stored that fits.")),
-                    }
-                } @else {
-                    table {
-                        thead { tr {
-                            th.opt { "Received" } th.opt { "Source" } th { "Type" } th { "Jobs" } th.opt { "Event" } th.opt { "Notes" }
-                        } }
-                        tbody { @for event in &page.rows { (row(view, event)) } }
-                    }
-                }
-                div.pager {
-                    span {
-                        (many(page.rows.len() as u64, "event")) " shown"
-                        @if let Some(back) = page.looked_back_to { ", looked back to " (time(back, view.screen.now)) }
-                    }
-                    span.end.btns {
-                        @if !is_first { a.btn.small href=(asked.with("before", None)) { "Newest" } }
-                        @if let Some(next) = &next { a.btn.small rel="next" href=(asked.with("before", Some(next))) { "Older" } }
-                    }
-                }
+                @if page.rows.is_empty() { (empty("events", "No event is shown.")) }
+                @else { table {
+                    thead { tr {
+                        th.opt { "Received" } th.opt { "Source" } th { "Type" } th { "Jobs" } th.opt { "Event" } th.opt { "Notes" }
+                    } }
+                    tbody { @for event in &page.rows { (row(view, event)) } }
+                } }
+                (pager(view, &page, "event"))
             }
         }
-    }
-    .into())
+    })
 }
 
-/// The place of a page in a listing.
-pub(super) fn cursor(view: &View<'_>) -> Result<Option<PageCursor>, Failure> {
+/// The cursor of a page of a listing. An older page does not change by itself.
+pub(super) fn before(view: &mut View<'_>) -> Result<Option<PageCursor>, Failure> {
     let read = |text: &str| {
         serde_json::from_str(text).map_err(|error| Exit::Usage.failure(format!("before: {error}")))
     };
-    view.asked.get("before").map(read).transpose()
+    let cursor = view.asked.get("before").map(read).transpose()?;
+    view.is_live &= cursor.is_none();
+    Ok(cursor)
 }
 
-/// Leads to the event or job that begins with the text.
-async fn find(view: &mut View<'_>, text: &str) -> Result<Content, Failure> {
-    view.frame.live = None;
-    let query = IdQuery { kind: IdKind::Any, text: text.to_owned(), source: None };
-    match view.app.ask(query).await {
-        Ok(IdMatch::Job(row)) => {
-            let to = event_link(&row.source, row.event_id.as_str());
-            Ok(Content::To(format!("{to}#{}", row.job)))
-        }
-        Ok(IdMatch::Event(event)) => Ok(Content::To(of_any_source(&event))),
-        Err(failure) if failure.exit != Exit::NotFound => Err(failure),
-        Err(_) => {
-            let kept = view.frame.kept;
-            Ok(html! {
-                (view.frame.head(&html! {}))
-                section.card aria-label="Search" {
-                    (empty("search", &format!("No event and no job begins with {}.", shown(text))))
-                    @if kept > 0 {
-                        p.empty { "What failed verification is not stored as an event: " a.link href="/quarantine" { "look in the quarantine" } "." }
-                    }
-                }
+/// What a page of a listing has, how far it has looked, and the way to the next.
+pub(super) fn pager<T>(view: &View<'_>, page: &Page<T>, noun: &str) -> Markup {
+    let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
+    html! {
+        div.pager {
+            span {
+                (many(page.rows.len() as u64, noun)) " shown, newest first"
+                @if let Some(back) = page.looked_back_to { "; looked back to " (said(back)) ", and there is more" }
             }
-            .into())
+            span.end.btns {
+                @if view.asked.get("before").is_some() { a.btn.small href=(view.asked.with("before", None)) { "Newest" } }
+                @if let Some(next) = &next { a.btn.small rel="next" href=(view.asked.with("before", Some(next))) { "Older" } }
+            }
         }
     }
 }
 
-fn of_any_source(event: &EventId) -> String {
-    super::super::request::link("/event", [("id", event.as_str())])
+/// The page of the event or job whose id begins with the text.
+pub(super) async fn find(app: &App, asked: &Request) -> Result<String, Failure> {
+    let text: String = asked.need("id")?;
+    let query = IdQuery { kind: IdKind::Any, text, source: None };
+    let help =
+        "an event's id is kept for storage.keep_ids; what failed verification is in the quarantine";
+    Ok(match app.ask(query).await.map_err(Failure::help_for(Exit::NotFound, help))? {
+        IdMatch::Job(row) => {
+            format!("{}#{}", event_link(&row.source, row.event_id.as_str()), row.job)
+        }
+        IdMatch::Event(event) => link("/event", [("id", event.as_str())]),
+    })
 }
 
 fn filters(view: &View<'_>) -> Markup {
     let asked = view.asked;
-    let (by_source, by_state) = (asked.get("source"), asked.get("state"));
-    let by_type = asked.get("type").unwrap_or_default();
-    let since = asked.get("since").unwrap_or_default();
+    let sources = view.screen.sources.iter().map(|line| line.source.as_str());
     html! {
         form.filters action="/events" aria-label="Filter" {
-            label.hide for="fs" { "Source" }
-            select #fs name="source" {
-                option value="" { "Every source" }
-                @for line in &view.screen.sources {
-                    option value=(line.source) selected[by_source == Some(line.source.as_str())] { (line.source) }
-                }
-            }
-            label.hide for="ft" { "State of a job" }
-            select #ft name="state" {
-                option value="" { "Every state" }
-                @for state in State::ALL {
-                    option value=(state) selected[by_state == Some(state.as_str())] { (state) }
-                }
-            }
-            label.hide for="fy" { "Type" }
-            input #fy type="text" name="type" value=(by_type) placeholder="Type: invoice.*";
-            label.hide for="fd" { "Since" }
-            input #fd type="text" name="since" value=(since) placeholder="Since: 2h, 3d, a date";
+            (choice("source", "Every source", asked.get("source"), sources))
+            (choice("state", "Every state", asked.get("state"), State::ALL.iter().map(|state| state.as_str())))
+            input type="text" name="type" aria-label="Type" value=[asked.get("type")] placeholder="Type: invoice.*";
+            input type="text" name="since" aria-label="Since" value=[asked.get("since")] placeholder="Since: 2h, 3d, a date";
             button.btn.small { (icon("search")) "Filter" }
             @if asked.target.contains('?') { a.btn.small.quiet href="/events" { "All events" } }
         }
@@ -144,20 +107,21 @@ fn filters(view: &View<'_>) -> Markup {
 
 fn row(view: &View<'_>, event: &EventRow) -> Markup {
     let id = event.event_id.as_str();
+    let received = time(event.received_at, view.screen.now);
     html! {
         tr {
-            td.num.faint.opt { (time(event.received_at, view.screen.now)) }
+            td.num.faint.opt { (received) }
             td.opt { (source(&event.source)) }
             td.clip.type {
                 a.row href=(event_link(&event.source, id)) { (shown(type_of(event))) }
-                span.sub { (event.source) " · " (time(event.received_at, view.screen.now)) " · " (short(id)) }
+                span.sub { (event.source) " · " (received) " · " (short(id)) }
             }
             td { span.jobs {
-                @for (of, number) in &event.jobs { (state(*of, &format!("{number} {of}"))) }
+                @for jobs in &event.jobs { (in_state(jobs)) }
                 @if event.jobs.is_empty() { span.faint.small { "no handler" } }
             } }
             td.id.opt { (short(id)) }
-            td.opt.faint.small { (notes(event)) }
+            td.opt.faint.small { (shown(&notes(event))) }
         }
     }
 }

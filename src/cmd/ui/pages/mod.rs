@@ -1,12 +1,12 @@
 //! The pages: which address shows what. Each file of this folder is one screen.
 
 mod audit;
-pub(super) mod change;
+mod causes;
+mod change;
 pub(super) mod event;
 mod events;
 mod handlers;
 mod inbox;
-mod needs;
 mod overview;
 mod quarantine;
 mod sources;
@@ -14,82 +14,86 @@ mod works;
 
 use std::sync::Arc;
 
-use actix_web::http::StatusCode;
-use maud::html;
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, HttpResponseBuilder};
+use maud::{Markup, html};
 
 use crate::exit::{Exit, Failure};
 
 use super::app::App;
-use super::parts::{self, banner, more, sentence};
+use super::parts::{banner, sentence};
 use super::request::Request;
-use super::view::{Content, View, view};
+use super::view::{View, bare, more};
 
-/// The answer to a request for a page.
-pub(super) enum Page {
-    Shown {
-        status: StatusCode,
-        html: String,
-    },
-    /// It is elsewhere.
-    To(String),
-}
-
-/// Makes the page that is asked for.
-pub(super) async fn page(app: &Arc<App>, cookie: &str, asked: &Request) -> Result<Page, Failure> {
-    let mut view = match view(app, asked).await {
+/// The page that is asked for, or the one that says why there is none.
+pub(super) async fn page(app: &Arc<App>, cookie: &str, asked: &Request) -> HttpResponse {
+    let mut view = match View::new(app, asked).await {
         Ok(view) => view,
+        // A stopped store is not opened: its lock would keep the receiver from starting.
         Err(failure) => {
-            let status = status_of(&failure);
-            return Ok(Page::Shown { status, html: no_receiver(&failure, asked) });
+            let again = Some(&asked.target).filter(|_| !asked.is_change());
+            return answer(
+                status(&failure),
+                bare("No receiver answers", sentence(&failure), again),
+            );
         }
     };
-    let made = content(&mut view, cookie).await;
-    let (status, main) = match made {
-        Ok(Content::To(path)) => return Ok(Page::To(path)),
-        Ok(Content::Main(main)) => (StatusCode::OK, main),
-        Err(failure) => {
-            view.frame.live = None;
-            view.frame.title = "Not shown".to_owned();
-            let main = html! {
-                (view.frame.head(&html! {}))
-                (banner("bad", "dead", &html! { (sentence(&failure)) }))
-            };
-            (status_of(&failure), main)
-        }
+    let made = match asked.path.first().map(String::as_str) {
+        Some("find") => match events::find(app, asked).await {
+            Ok(to) => return see(&to).finish(),
+            Err(failure) => Err(failure),
+        },
+        _ => content(&mut view, cookie).await,
     };
-    Ok(Page::Shown { status, html: view.frame.page(&main) })
+    match made {
+        Ok(main) => answer(StatusCode::OK, view.page(&main)),
+        Err(failure) => {
+            view.is_live = false;
+            view.at("", "Not shown");
+            let main = html! { (view.head("")) (banner("bad", "dead", sentence(&failure))) };
+            answer(status(&failure), view.page(&main))
+        }
+    }
 }
 
-async fn content(view: &mut View<'_>, cookie: &str) -> Result<Content, Failure> {
-    let asked = view.asked;
-    let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-    Ok(match path[..] {
-        [] => overview::show(view).await?.into(),
-        ["inbox"] => inbox::show(view).await?.into(),
-        ["events"] => events::show(view).await?,
-        ["event"] => event::show(view).await?.into(),
-        ["handlers"] => handlers::show(view).await?.into(),
-        ["sources"] => sources::show(view).await?.into(),
-        ["quarantine"] => quarantine::show(view).await?.into(),
-        ["audit"] => audit::show(view).await?.into(),
-        ["work", number] => works::show(view, number).await?.into(),
-        ["change", what] => change::show(view, cookie, what).await?.into(),
+async fn content(view: &mut View<'_>, cookie: &str) -> Result<Markup, Failure> {
+    let path: Vec<&str> = view.asked.path.iter().map(String::as_str).collect();
+    match path[..] {
+        [] => overview::show(view).await,
+        ["inbox"] => inbox::show(view).await,
+        ["events"] => events::show(view).await,
+        ["event"] => event::show(view).await,
+        ["handlers"] => handlers::show(view).await,
+        ["sources"] => sources::show(view).await,
+        ["quarantine"] => quarantine::show(view).await,
+        ["audit"] => audit::show(view).await,
+        ["work", number] => works::show(view, number).await,
+        ["change", what] => change::show(view, cookie, what).await,
         ["more"] => {
             view.at("/more", "More");
-            html! { (view.frame.head(&html! {})) (more()) }.into()
+            Ok(html! { (view.head("")) (more()) })
         }
-        _ => return Err(Exit::NotFound.failure("there is no such page")),
-    })
+        _ => Err(Exit::NotFound.failure("there is no such page")),
+    }
 }
 
-/// Without a receiver there is nothing to show: a stopped store is not opened, because its lock would keep the
-/// receiver from starting.
-fn no_receiver(failure: &Failure, asked: &Request) -> String {
-    parts::alone("No receiver answers", &sentence(failure), &asked.target)
+pub(super) fn see(path: &str) -> HttpResponseBuilder {
+    let mut builder = HttpResponse::SeeOther();
+    builder.insert_header((header::LOCATION, path));
+    builder
+}
+
+pub(super) fn answer(status: StatusCode, html: String) -> HttpResponse {
+    HttpResponse::build(status).content_type("text/html; charset=utf-8").body(html)
+}
+
+pub(super) fn failed(failure: &Failure) -> HttpResponse {
+    let text = html! { (sentence(failure)) " " a.link href="/" { "To the overview" } };
+    answer(status(failure), bare("That did not work", text, None))
 }
 
 /// The status of the page that says so.
-pub(super) fn status_of(failure: &Failure) -> StatusCode {
+fn status(failure: &Failure) -> StatusCode {
     match failure.exit {
         Exit::Usage => StatusCode::BAD_REQUEST,
         Exit::NotFound => StatusCode::NOT_FOUND,

@@ -8,26 +8,25 @@ use crate::cmd::status::SourceLine;
 use crate::exit::Failure;
 use crate::store::SecretUse;
 
-use super::super::parts::{age, button, shown, source, time};
+use super::super::parts::{age, sentence_case, shown, source, time};
 use super::super::request::link;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/sources", "Sources");
     let secrets = view.app.ask(ListSecrets {}).await?.secrets;
-    let view = &*view;
     Ok(html! {
-        (view.frame.head(&html! {}))
+        (view.head(""))
         div.stack {
-            @for line in &view.screen.sources { (card(view, line, &secrets)) }
+            @for line in &view.screen.sources { (one(view, line, &secrets)) }
             @if view.screen.sources.is_empty() {
-                section.card { p.empty { "No source is configured. " code { (view.app.command("init --source github")) } } }
+                p.card.empty { "No source is configured. " code { (view.app.command("init --source github")) } }
             }
         }
     })
 }
 
-fn card(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
+fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
     let (name, now) = (&line.source, view.screen.now);
     let own = view.config.source(name);
     let provider = own.map(|own| own.scheme.name());
@@ -36,18 +35,17 @@ fn card(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
         let used = secrets.iter().find(|one| one.source == *name && one.reference == reference);
         used.map(|used| used.last_matched_at)
     };
+    let of = [("source", name.as_str())];
     html! {
-        section.card id=(name) aria-label=(name) data-part=(format!("source-{name}")) {
+        section.card id=(name) aria-label=(name) data-part={"source-" (name)} {
             header {
                 h2 { (source(name)) }
-                @if let Some(provider) = provider { span.muted.small { "provider " (provider) } }
+                @if let Some(provider) = provider { span.small { "provider " (provider) } }
                 @if refused.is_some() { span.tag.bad { "refused" } }
                 @if !line.served { span.tag.warn { "not served" } }
                 span.end.btns {
-                    @if line.quarantined > 0 {
-                        (button(&link("/quarantine", [("source", name.as_str())]), "small", "quarantine", &format!("{} kept", thousands(line.quarantined))))
-                    }
-                    (button(&link("/events", [("source", name.as_str())]), "small quiet", "events", "Events"))
+                    @if line.quarantined > 0 { a.btn.small href=(link("/quarantine", of)) { (thousands(line.quarantined)) " kept" } }
+                    a.btn.small.quiet href=(link("/events", of)) { "Events" }
                 }
             }
             dl.kv.pad {
@@ -57,7 +55,7 @@ fn card(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
                 @if let Some(failed) = &line.last_failure {
                     dt { "Last refused" } dd { (time(failed.at, now)) ": " (shown(&failed.reason)) }
                 }
-                @if let Some(refused) = &refused { dt { "Now" } dd { (shown(refused)) } }
+                @if let Some(refused) = &refused { dt { "Now" } dd { (sentence_case(refused)) } }
                 dt { "Since the start" }
                 dd.num {
                     (thousands(line.accepted)) " accepted · " (thousands(line.duplicates)) " repeated · " (thousands(line.refused)) " refused"

@@ -8,7 +8,6 @@ use crate::exit::{Exit, Failure};
 use crate::store::Verb;
 
 use super::super::parts::{banner, change, event_link, many, shown, state};
-use super::super::request::link;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Failure> {
@@ -20,8 +19,9 @@ pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Fa
         Verb::Drop => ("Drop", "dropped"),
     };
     view.at("/inbox", format!("{verb} {}", many(all as u64, "job")));
-    // One was to run first, and the others wait for what comes of it.
-    let first = match work.moved == 1 && all > 1 && !work.is_running {
+    let is_stopped = !work.is_running && work.moved < all;
+    // One was to run first, and the others wait for its end.
+    let first = match is_stopped && work.moved == 1 {
         true => Some(view.app.ask(ShowJob { job: work.jobs[0].0 }).await?),
         false => None,
     };
@@ -33,31 +33,32 @@ pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Fa
         (result.undecided, "left held, because the condition still cannot be decided"),
         (result.superseded, "left alone, because a newer event has taken their place"),
     ];
+    let word = if work.is_running {
+        "Under way"
+    } else if is_stopped {
+        "Not all"
+    } else {
+        "Done"
+    };
+    let rest = format!("/change/rest?work={number}");
     Ok(html! {
-        (view.frame.head(&html! {}))
+        (view.head(""))
         section.card aria-label="Progress" data-part="progress" {
             div.pad {
-                label for="bar" {
-                    @if work.is_running { "Under way: " } @else if work.moved == all { "Done: " } @else { "Not all: " }
-                    (thousands(work.moved as u64)) " of " (thousands(all as u64))
-                }
+                label for="bar" { (word) ": " (thousands(work.moved as u64)) " of " (thousands(all as u64)) }
                 progress #bar max=(all) value=(work.moved) {}
                 dl.kv {
                     @for (handler, jobs) in &result.done { dt { (handler) } dd { (thousands(*jobs)) " " (done) } }
                     @for (jobs, why) in left { @if jobs > 0 { dt { (thousands(jobs)) } dd { (why) } } }
                 }
-                @if let Some(why) = &work.failed { (banner("bad", "dead", &html! { (shown(why)) " What was moved stays so." })) }
-                @if let Some(row) = &first {
-                    p {
-                        "The first is " a.link href=(event_link(&row.source, row.event_id.as_str())) { (shown(&row.event_type)) } ": "
-                        (state(row.state, row.state.as_str())) " "
-                        @if let Some(detail) = &row.last_detail { (shown(detail)) }
-                    }
-                }
+                @if let Some(why) = &work.failed { (banner("bad", "dead", format!("{why} What was moved stays so."))) }
+                @if let Some(row) = &first { p {
+                    "The first is " a.link href=(event_link(&row.source, row.event_id.as_str())) { (shown(&row.event_type)) } ": "
+                    (state(row.state, row.state.as_str())) " "
+                    @if let Some(detail) = &row.last_detail { (shown(detail)) }
+                } }
                 div.btns {
-                    @if !work.is_running && work.moved < all {
-                        (change(&link("/change/rest", [("work", number.to_string().as_str())]), "primary", "replay", &format!("{verb} the other {}…", all - work.moved)))
-                    }
+                    @if is_stopped { (change(&rest, "primary", "replay", format!("{verb} the other {}…", all - work.moved))) }
                     a.btn.small href="/inbox" { "To the inbox" }
                 }
             }
