@@ -3,18 +3,17 @@
 //! Must stay true: every text goes through [`maud`]'s escaping, and what a text would hide is shown ([`shown`]).
 
 use jiff::tz::TimeZone;
-use maud::{Markup, Render, html};
 
 use crate::clock::Clock;
-use crate::cmd::output::{span, thousands};
-use crate::exit::Failure;
 use crate::model::{Name, State, Timestamp};
 
 use super::assets::ICONS;
-use super::request::link;
 
-/// A text from outside: control and formatting characters are escapes.
-pub(super) use crate::cmd::output::escape as shown;
+pub(super) use super::request::link;
+/// A text from outside is [`shown`]: control and formatting characters are escapes.
+pub(super) use crate::cmd::output::{escape as shown, size, span, thousands};
+pub(super) use crate::exit::{Exit, Failure};
+pub(super) use maud::{Markup, Render, html};
 
 /// One of `assets/icons.svg`; each state has its own.
 pub(super) fn icon(name: &str) -> Markup {

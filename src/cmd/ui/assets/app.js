@@ -1,15 +1,15 @@
 // The dashboard's script: follows the page, shows changes as dialogs, and gives the keyboard its ways. Everything
 // works without it.
 
-const html = globalThis.trustedTypes
-  ? trustedTypes.createPolicy("hl", { createHTML: (text) => text })
-  : { createHTML: (text) => text };
+const make = { createHTML: (text) => text };
+const html = globalThis.trustedTypes?.createPolicy("hl", make) ?? make;
 const parse = (text) => new DOMParser().parseFromString(html.createHTML(text), "text/html");
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const set = (element, text) => element && element.textContent !== text && (element.textContent = text);
 
-// Following: the server sends the page again where it has changed; each part that differs takes its place, unless
-// a person is at work in it.
+// Following: the server sends the page again where it has changed. Each part that differs takes its place, unless a
+// person is at work in it.
 const sent = new Map();
 const waiting = new Map();
 let source;
@@ -17,19 +17,10 @@ let paused = false;
 
 const busy = (part) => {
   const chosen = getSelection();
-  return (
-    (part !== document.activeElement && part.contains(document.activeElement)) ||
-    (!chosen.isCollapsed && part.contains(chosen.anchorNode)) ||
-    (part.matches("[data-rows]") && (part.matches(":hover") || scrollY > 240)) ||
-    Boolean($(":checked", part))
-  );
-};
-
-const say = (word) => {
-  const status = $("#following");
-  const clock = status?.parentElement.querySelector(".clock");
-  if (clock) clock.textContent = new Date().toTimeString().slice(0, 8);
-  if (status && status.textContent !== word) status.textContent = word;
+  const focused = document.activeElement;
+  const isRead = part.matches("[data-rows]") && (part.matches(":hover") || scrollY > 240);
+  const isSelected = !chosen.isCollapsed && part.contains(chosen.anchorNode);
+  return (part !== focused && part.contains(focused)) || isSelected || isRead || $(":checked", part);
 };
 
 const swap = (name, text) => {
@@ -38,39 +29,31 @@ const swap = (name, text) => {
   if (paused || busy(old)) return waiting.set(name, text);
   waiting.delete(name);
   const fresh = parse(text).body.firstElementChild;
-  const places = $$("pre", old).map((pre) => [pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4, pre.scrollTop]);
+  const atEnd = (pre) => pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
+  const places = $$("pre", old).map((pre) => (pre.matches(".flow") && atEnd(pre) ? Infinity : pre.scrollTop));
   const open = $$("details[open]", old).map((details) => details.id);
   old.replaceWith(fresh);
   open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
-  $$("pre", fresh).forEach((pre, nth) => {
-    const [atEnd, top] = places[nth] ?? [false, 0];
-    pre.scrollTop = atEnd && pre.classList.contains("flow") ? pre.scrollHeight : top;
-  });
+  $$("pre", fresh).forEach((pre, nth) => (pre.scrollTop = Math.min(places[nth] ?? 0, pre.scrollHeight)));
 };
 
 const show = (text) => {
   const page = parse(text);
-  const parts = $$("[data-part]", page);
   const names = (root) => $$("[data-part]", root).map((part) => part.dataset.part).join();
-  if (names(page) !== names(document)) {
-    const main = $("#main");
-    if (busy(main) || $("dialog[open]")) return;
-    main.replaceChildren(...$("#main", page).childNodes);
-    parts.forEach((part) => sent.set(part.dataset.part, part.outerHTML));
+  const isOther = names(page) !== names(document);
+  if (isOther && (busy($("#main")) || $("dialog[open]"))) return;
+  for (const part of $$("[data-part]", page)) {
+    const isNew = sent.get(part.dataset.part) !== part.outerHTML;
+    sent.set(part.dataset.part, part.outerHTML);
+    if (isNew && !isOther) swap(part.dataset.part, part.outerHTML);
   }
-  for (const part of parts) {
-    const name = part.dataset.part;
-    if (sent.get(name) === part.outerHTML) continue;
-    sent.set(name, part.outerHTML);
-    swap(name, part.outerHTML);
-  }
+  if (isOther) $("#main").replaceChildren(...$("#main", page).childNodes);
   document.title = page.title;
   note("");
 };
 
 const note = (text) => {
-  const place = $("#gone");
-  if (place && place.textContent !== text) place.textContent = text;
+  set($("#gone"), text);
   document.body.classList.toggle("old", text !== "");
 };
 
@@ -80,16 +63,14 @@ const follow = () => {
   source = new EventSource(`/live?of=${encodeURIComponent(live)}`);
   source.addEventListener("page", (event) => show(event.data));
   source.addEventListener("gone", (event) => {
-    const why = $("main p", parse(event.data))?.textContent ?? event.data;
-    note(`Not up to date: ${why}`);
+    note(`Not up to date: ${$("main p", parse(event.data))?.textContent ?? event.data}`);
   });
   source.onopen = () => note("");
   source.onerror = () => {
     note("Not up to date: this dashboard does not answer. It is asked again.");
-    if (source.readyState === EventSource.CLOSED) {
-      source = undefined;
-      setTimeout(follow, 2000);
-    }
+    if (source.readyState !== EventSource.CLOSED) return;
+    source = undefined;
+    setTimeout(follow, 2000);
   };
 };
 
@@ -104,107 +85,84 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => {
   if (!document.body.dataset.live) return;
   for (const [name, text] of [...waiting]) swap(name, text);
-  const gone = document.body.classList.contains("old");
-  say(gone ? "Old" : waiting.size ? `Paused, ${waiting.size} changed` : paused ? "Paused" : "Following");
+  const isOld = document.body.matches(".old");
+  set($(".clock"), new Date().toTimeString().slice(0, 8));
+  set($("#following"), isOld ? "Old" : waiting.size ? `Paused, ${waiting.size} changed` : paused ? "Paused" : "Following");
 }, 1000);
 
 // A change is a page of its own; here it is a dialog over this one.
-const ask = async (to) => {
-  const answer = await fetch(to);
-  const page = parse(await answer.text());
-  const form = $("form.change", page);
-  if (!form) return location.assign(to);
-  $("dialog")?.remove();
+const open = (content, label) => {
   const dialog = document.createElement("dialog");
-  dialog.setAttribute("aria-labelledby", "change");
-  dialog.append(form);
+  dialog.setAttribute("aria-label", label);
+  dialog.append(content);
   document.body.append(dialog);
   dialog.addEventListener("close", () => dialog.remove());
   dialog.showModal();
-  ($("[autofocus]", dialog) ?? $("button", dialog))?.focus();
+  $("[autofocus]", dialog)?.focus();
 };
 
-document.addEventListener("click", async (event) => {
-  const link = event.target.closest("a[data-dialog]");
+const ask = async (to) => {
+  const form = $("form.change", parse(await (await fetch(to)).text()));
+  if (!form) return location.assign(to);
+  open(form, $("h1", form).textContent);
+};
+
+document.addEventListener("click", (event) => {
+  const at = (selector) => event.target.closest(selector);
+  const link = at("a[data-dialog], dialog a.cancel");
   if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
-    return ask(link.href);
+    return link.matches(".cancel") ? $("dialog").close() : ask(link.href);
   }
-  if (event.target.closest("dialog a.cancel")) {
-    event.preventDefault();
-    return $("dialog").close();
-  }
-  const copy = event.target.closest("[data-copy]");
-  if (copy) {
-    await navigator.clipboard.writeText(copy.dataset.copy);
-    copy.dataset.copied = "";
-  }
-  const all = event.target.closest("[data-all]");
+  if (at("[data-copy]")) navigator.clipboard.writeText(at("[data-copy]").dataset.copy);
+  const all = at("[data-all]");
   if (all) $$("input[name=job]").forEach((box) => (box.checked = all.checked));
 });
 document.addEventListener("submit", (event) => {
-  if (event.target.matches("form.change")) $$("button", event.target).forEach((button) => setTimeout(() => (button.disabled = true)));
+  if (!event.target.matches("form.change")) return;
+  $$("button", event.target).forEach((button) => setTimeout(() => (button.disabled = true)));
 });
 
-// The keyboard. `?` lists it.
-const KEYS = {
-  "/": "find", "g o": "overview", "g i": "inbox", "g e": "events", "g h": "handlers", "g s": "sources",
-  "g q": "quarantine", "g a": "audit", "j k Enter": "next row, the row before, open it", x: "choose the row",
-  r: "replay", d: "drop", p: "pause or follow", t: "light or dark", "?": "this list",
-};
+// The keyboard.
 const PLACES = { o: "/", i: "/inbox", e: "/events", h: "/handlers", s: "/sources", q: "/quarantine", a: "/audit" };
+const KEYS = `<dl class=kv><dt>/<dd>find an event<dt>g, then o i e h s q a<dd>overview, inbox, events, handlers, sources,
+  quarantine, audit<dt>j k Enter<dd>next row, the row before, open it<dt>x<dd>choose the row<dt>r d<dd>replay, drop the
+  chosen<dt>p<dd>pause or follow<dt>t<dd>light or dark<dt>?<dd>this list</dl>`;
 let before = "";
 
 const row = (step) => {
   const rows = $$("a.row");
-  const at = rows.findIndex((link) => link === document.activeElement);
-  rows[Math.min(Math.max(at + step, 0), rows.length - 1)]?.focus();
+  const at = rows.indexOf(document.activeElement) + step;
+  rows[Math.min(Math.max(at, 0), rows.length - 1)]?.focus();
 };
 
 const theme = () => {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
-  const next = now === "dark" ? "light" : "dark";
-  document.documentElement.dataset.theme = next;
-  document.cookie = `hooklatch_theme=${next}; Path=/; SameSite=Strict; Max-Age=31536000`;
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const root = document.documentElement.dataset;
+  root.theme = (root.theme ?? (isDark ? "dark" : "light")) === "dark" ? "light" : "dark";
+  document.cookie = `hooklatch_theme=${root.theme}; Path=/; SameSite=Strict; Max-Age=31536000`;
 };
 
-const help = () => {
-  const dialog = document.createElement("dialog");
-  const list = document.createElement("dl");
-  list.className = "kv";
-  for (const [keys, what] of Object.entries(KEYS)) {
-    const key = document.createElement("dt");
-    const words = document.createElement("dd");
-    key.textContent = keys;
-    words.textContent = what;
-    list.append(key, words);
-  }
-  dialog.setAttribute("aria-label", "Keyboard");
-  dialog.append(list);
-  document.body.append(dialog);
-  dialog.addEventListener("close", () => dialog.remove());
-  dialog.showModal();
+const ACTS = {
+  "/": () => $("#q")?.focus(),
+  j: () => row(1),
+  k: () => row(-1),
+  x: () => $("input[name=job]", document.activeElement.closest("tr") ?? document)?.click(),
+  r: () => $("[data-key=replay]")?.click(),
+  d: () => $("[data-key=drop]")?.click(),
+  p: () => (paused = !paused),
+  t: theme,
+  "?": () => open($("dl", parse(KEYS)), "Keyboard"),
 };
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  const isTyped = event.target.closest("input, select, textarea, dialog");
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyped) return;
   if (event.key === "Escape") return document.activeElement.blur();
-  const after = before;
-  before = event.key === "g" ? "g" : "";
-  if (after === "g" && PLACES[event.key]) return location.assign(PLACES[event.key]);
-  const acts = {
-    "/": () => $("#q")?.focus(),
-    j: () => row(1),
-    k: () => row(-1),
-    x: () => $("input[name=job]", document.activeElement.closest("tr") ?? undefined)?.click(),
-    r: () => $("[data-key=replay]")?.click(),
-    d: () => $("[data-key=drop]")?.click(),
-    p: () => (paused = !paused),
-    t: theme,
-    "?": help,
-  };
-  if (!acts[event.key]) return;
+  const to = before === "g" && PLACES[event.key];
+  before = event.key;
+  if (to) return location.assign(to);
+  if (!ACTS[event.key]) return;
   event.preventDefault();
-  acts[event.key]();
+  ACTS[event.key]();
 });

@@ -1,15 +1,11 @@
 //! The audit list: who changed what, when, by which program, and why.
 
-use maud::{Markup, html};
-
 use crate::cmd::audit::{said, subject, who};
 use crate::cmd::ids::Short;
-use crate::cmd::output::thousands;
-use crate::exit::Failure;
 use crate::model::AuditVerb;
 use crate::store::AuditFilter;
 
-use super::super::parts::{choice, empty, icon, shell, shown, time};
+use super::super::parts::*;
 use super::super::view::View;
 use super::events::{ROWS, before, pager};
 

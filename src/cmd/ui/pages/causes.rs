@@ -1,14 +1,9 @@
 //! Jobs that stand still by their cause, and what else needs a person: each in a sentence, worst first.
 
-use maud::{Markup, html};
-
-use crate::cmd::output::thousands;
-use crate::exit::Failure;
 use crate::model::{DeadReason, HeldReason, State};
 use crate::store::{JobFilter, JobRow, StoppedJobs};
 
-use super::super::parts::{age, item, many, sentence_case, shown};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 
 /// Causes whose newest job is looked at for its last word; more would make the page slow.

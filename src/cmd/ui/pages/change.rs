@@ -1,15 +1,11 @@
 //! What a change will do, before it is done: the facts, a reason, and the buttons.
 
-use maud::{Markup, Render, html};
-
 use crate::admin::{ShowJob, VerifyQuarantine};
-use crate::cmd::output::thousands;
-use crate::exit::{Exit, Failure};
 use crate::model::{HeldReason, JobId, Name, State};
 use crate::store::{JobFilter, JobSelection, QuarantineFilter, ReverifyCounts, Verb};
 
 use super::super::act::{kept, no_such_change};
-use super::super::parts::{event_link, icon, many, shown};
+use super::super::parts::*;
 use super::super::view::View;
 use super::super::work::WORK_JOBS;
 

@@ -1,33 +1,26 @@
 //! An event: what happened as a timeline, a card for each job with its attempts, the payload, the same in a shell.
 
-use actix_web::HttpResponse;
-use actix_web::http::header;
-use maud::{Markup, html};
-
 use crate::admin::{ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
-use crate::cmd::output::{size, span};
 use crate::cmd::show::payload_gone;
-use crate::exit::{Exit, Failure};
 use crate::model::{EventId, Outcome, State};
 use crate::runner::message::Stream;
 use crate::store::{AttemptRow, EventDetail, JobDetail, JobRow, KeyRow, OutputExcerpt};
+use actix_web::HttpResponse;
+use actix_web::http::header;
 
 use super::super::app::App;
-use super::super::parts::{
-    card, change, event_link, icon, in_state, item, many, said, sentence_case, shell, short, shown,
-    source, state, time,
-};
+use super::super::parts::*;
 use super::super::payload;
-use super::super::request::{Request, link};
+use super::super::request::Request;
 use super::super::view::View;
 
 /// Lines of an output that are shown at once; the others are in a part that opens.
 const LINES: usize = 12;
 
 /// Headers whose values prove something: masked until they are asked for.
-const SECRET: &[&str] = &["authorization", "signature", "token", "secret", "cookie", "hmac", "key"];
+const SECRET: &str = "authorization signature token secret cookie hmac key";
 
 /// What a running attempt has printed on both streams.
 type Printed = [OutputExcerpt; 2];
@@ -334,7 +327,7 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
 }
 
 fn headers(lines: &[(String, String)], masked: bool) -> Markup {
-    let is_secret = |name: &str| SECRET.iter().any(|word| name.to_lowercase().contains(word));
+    let is_secret = |name: &str| SECRET.split(' ').any(|word| name.to_lowercase().contains(word));
     html! { dl.kv.pad { @for (name, value) in lines {
         dt { (shown(name)) } dd { code { (if masked && is_secret(name) { "masked".to_owned() } else { shown(value) }) } }
     } } }

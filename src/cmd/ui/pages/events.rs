@@ -1,18 +1,13 @@
 //! Events, newest first: filters in the address, pages by cursor, and the search for an id.
 
-use maud::{Markup, html};
-
 use crate::cli::Since;
 use crate::cmd::events::{notes, type_of};
-use crate::exit::{Exit, Failure};
 use crate::model::State;
 use crate::store::{EventFilter, EventRow, IdKind, IdMatch, IdQuery, Page, PageCursor};
 
 use super::super::app::App;
-use super::super::parts::{
-    choice, empty, event_link, icon, in_state, many, said, short, shown, source, time,
-};
-use super::super::request::{Request, link};
+use super::super::parts::*;
+use super::super::request::Request;
 use super::super::view::View;
 
 /// Rows on a page of a listing.

@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use maud::{Markup, html};
-
-use crate::cmd::output::{span, thousands};
 use crate::config::{Action, Handler};
-use crate::exit::Failure;
 use crate::model::{Name, Outcome, State};
 use crate::store::Backlog;
 use crate::traffic::HandlerSeen;
 
-use super::super::parts::{age, banner, change, shown, state};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
@@ -86,7 +81,7 @@ fn row(view: &View<'_>, name: &Name) -> Markup {
             }
             td {
                 (status(view, name).1)
-                div.small.num {
+                div.small.num.opt {
                     @if let Some(own) = own { (jobs(&screen.running)) " of " (own.concurrency) " running" }
                     @if waits > 0 { ", " (thousands(waits)) " waiting" }
                     @if let Some(paused) = paused { ", since " (age(paused.since, screen.now)) }

@@ -1,17 +1,10 @@
 //! The inbox: held and dead jobs by their cause; an open cause job by job, with what may be done.
 
-use maud::{Markup, html};
-
-use crate::cmd::output::thousands;
 use crate::cmd::settle_advice::advice;
-use crate::exit::Failure;
 use crate::model::State;
 use crate::store::{JobFilter, JobRow};
 
-use super::super::parts::{
-    change, empty, event_link, icon, many, sentence_case, short, shown, time,
-};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 use super::causes::{Cause, causes};
 use super::events::{before, pager};

@@ -1,17 +1,12 @@
 //! The overview: is it serving, what needs a person, what runs, what came.
 
-use maud::{Markup, html};
-
 use crate::admin::ReadOutput;
-use crate::cmd::output::thousands;
 use crate::cmd::status::{SourceLine, Verdict, facts};
-use crate::exit::Failure;
 use crate::model::State;
 use crate::runner::message::Stream;
 use crate::store::{JobFilter, JobRow};
 
-use super::super::parts::{age, card, empty, event_link, icon, many, sentence_case, shown, source};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 use super::causes::{Cause, causes, worse};
 use super::event::lines;

@@ -2,15 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use maud::{Markup, html};
-
-use crate::cmd::output::{size, thousands};
 use crate::cmd::quarantine::left_out;
-use crate::exit::Failure;
 use crate::store::{QuarantineFilter, QuarantinedRow};
 
-use super::super::parts::{change, empty, icon, item, shown, source, time};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 
 /// Deliveries that are listed.

@@ -1,15 +1,10 @@
 //! Sources: where each is reached, its last word, when each secret last matched, and how to set it up.
 
-use maud::{Markup, html};
-
 use crate::admin::ListSecrets;
-use crate::cmd::output::thousands;
 use crate::cmd::status::SourceLine;
-use crate::exit::Failure;
 use crate::store::SecretUse;
 
-use super::super::parts::{age, sentence_case, shown, source, time};
-use super::super::request::link;
+use super::super::parts::*;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {

@@ -1,13 +1,9 @@
 //! How far a replay or drop of many jobs has come.
 
-use maud::{Markup, html};
-
 use crate::admin::ShowJob;
-use crate::cmd::output::thousands;
-use crate::exit::{Exit, Failure};
 use crate::store::Verb;
 
-use super::super::parts::{banner, change, event_link, many, shown, state};
+use super::super::parts::*;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Failure> {
