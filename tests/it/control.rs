@@ -405,6 +405,7 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
         event_type: None,
         since: None,
         state: None,
+        handler: Some("ship".parse().unwrap()),
         limit: None,
         after: None,
     };

@@ -59,18 +59,30 @@ impl Clauses {
         self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());
         self.from("e.received_at", filter.since);
-        let Some(state) = filter.state else { return Ok(()) };
-        if let Some(rows) = few_jobs(conn, state)? {
-            self.raw(&format!("e.row IN (SELECT event FROM job WHERE row IN ({rows}))"));
-            self.walk = Walk::Few;
-            return Ok(());
+        let mut of_handler = String::new();
+        if let Some(handler) = &filter.handler {
+            self.values.push(Value::Text(handler.to_string()));
+            of_handler = format!(" AND j.handler = ?{}", self.values.len());
         }
-        let has =
-            format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')");
-        self.clauses.push(match state {
-            State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
-            _ => has,
-        });
+        let has = format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row{of_handler}");
+        match filter.state {
+            None if of_handler.is_empty() => {}
+            None => self.raw(&format!("{has})")),
+            Some(state) => {
+                if let Some(rows) = few_jobs(conn, state)? {
+                    let events = format!("SELECT event FROM job j WHERE row IN ({rows})");
+                    self.raw(&format!("e.row IN ({events}{of_handler})"));
+                    self.walk = Walk::Few;
+                    return Ok(());
+                }
+                let has = format!("{has} AND j.state = '{state}')");
+                let is_counted = matches!(state, State::Succeeded | State::Dropped);
+                self.raw(&match is_counted && of_handler.is_empty() {
+                    true => format!("({has} OR e.removed_{state} > 0)"),
+                    false => has,
+                });
+            }
+        }
         Ok(())
     }
 

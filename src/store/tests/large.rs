@@ -116,6 +116,18 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                 (events(conn, EventFilter { state: Some(State::Ready), ..all() }), few_of_state),
                 (events(conn, EventFilter { state: Some(State::Running), ..all() }), few_of_state),
                 (events(conn, EventFilter { state: Some(State::Succeeded), ..all() }), of_events),
+                (events(conn, EventFilter { handler: Some(name("h")), ..all() }), of_events),
+                (
+                    events(
+                        conn,
+                        EventFilter {
+                            handler: Some(name("h")),
+                            state: Some(State::Dead),
+                            ..all()
+                        },
+                    ),
+                    few_of_state,
+                ),
                 (jobs(conn, any()), of_jobs),
                 (jobs(conn, JobFilter { source: source("busy"), ..any() }), of_jobs),
                 (

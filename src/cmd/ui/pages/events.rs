@@ -28,6 +28,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Content, Failure> {
         event_type: asked.get("type").map(str::to_owned),
         since: since.map(|since| since.seen_from(view.screen.now)),
         state: asked.read::<State>("state")?,
+        handler: None,
         limit: Some(ROWS),
         before: cursor(view)?,
     };
