@@ -11,7 +11,9 @@ use super::listener_info::SignDelivery;
 use super::operation::{Context, Effect, Method, Operation, Parameters, parameter};
 use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent};
 use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
-use super::operations::jobs::{CancelJob, DropJob, ReadOutput, ReplayJob, ResolveJob, ShowJob};
+use super::operations::jobs::{
+    CancelJob, DropJob, ListStuck, ReadOutput, ReplayJob, ResolveJob, ShowJob,
+};
 use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
 use super::operations::receiver::{
     AwaitSecret, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
@@ -57,6 +59,7 @@ pub const ROUTES: &[Route] = &[
     route::<IdQuery>(),
     route::<ShortenIds>(),
     route::<JobFilter>(),
+    route::<ListStuck>(),
     route::<JobSelection>(),
     route::<JobBatch>(),
     route::<Backfill>(),

@@ -23,6 +23,10 @@ pub(super) enum Walk {
 /// the way back through the table.
 const FEW_ROWS: i64 = 5_000;
 
+/// What the last attempt of a job said at its end: one look at the primary key of the attempts.
+const LAST_DETAIL: &str =
+    "coalesce((SELECT l.detail FROM attempt l WHERE l.job = j.row AND l.number = j.attempt), '')";
+
 /// Whether this SELECT, of an index alone, has few rows.
 fn few(conn: &Connection, rows: &str, values: impl Params) -> rusqlite::Result<bool> {
     let sql = format!("SELECT count(*) <= {FEW_ROWS} FROM ({rows} LIMIT {FEW_ROWS} + 1)");
@@ -101,6 +105,7 @@ impl Clauses {
         }
         self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
+        self.equals(LAST_DETAIL, filter.last_detail.as_deref());
         self.from("j.created_at", filter.since);
         self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());

@@ -167,6 +167,9 @@ pub struct JobFilter {
     pub event_type: Option<String>,
     /// Only held, dead or dropped for this reason.
     pub reason: Option<String>,
+    /// Only those whose last attempt said exactly this at its end; an empty text: those without such a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_detail: Option<String>,
     /// Only made then or later.
     pub since: Option<Timestamp>,
     /// At least 1; a page never has more rows than the limit `list_count`.
