@@ -120,7 +120,7 @@ pub const ADMIN_ANSWER_BYTES: usize = 256 << 20;
 /// each request, and an idle one is closed after seconds.
 pub const ADMIN_CONNECTIONS: usize = 64;
 
-/// Callers of the admin API that follow or back up at once: half of the connections stay for the others.
+/// Callers of the admin API that follow, wait for a change or back up at once: half of the connections stay for the others.
 pub const ADMIN_STREAMS: usize = 32;
 
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.

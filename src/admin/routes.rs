@@ -16,7 +16,7 @@ use super::operations::jobs::{
 };
 use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
 use super::operations::receiver::{
-    AwaitSecret, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
+    AwaitSecret, GetChanges, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
 };
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
@@ -50,6 +50,7 @@ pub(super) enum Answer {
 pub const ROUTES: &[Route] = &[
     route::<GetInfo>(),
     route::<GetStatus>(),
+    route::<GetChanges>(),
     route::<ListListeners>(),
     route::<ListSecrets>(),
     route::<EventFilter>(),
