@@ -16,7 +16,7 @@ use super::operations::jobs::{
 };
 use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
 use super::operations::receiver::{
-    AwaitSecret, GetChanges, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
+    AwaitSecret, GetChanges, GetInfo, GetStatus, GetTraffic, ListListeners, ListSecrets, Reload,
 };
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
@@ -51,6 +51,7 @@ pub const ROUTES: &[Route] = &[
     route::<GetInfo>(),
     route::<GetStatus>(),
     route::<GetChanges>(),
+    route::<GetTraffic>(),
     route::<ListListeners>(),
     route::<ListSecrets>(),
     route::<EventFilter>(),

@@ -13,6 +13,7 @@ use super::super::receiver::{ReceiverState, Status, look};
 use super::super::reload::{self, Reloaded};
 use crate::model::{AuditVerb, Name};
 use crate::store::{AuditFilter, AuditRow, AuditSubject, Page, SecretUse};
+use crate::traffic::RecentTraffic;
 
 /// Why a stopped store's runners cannot be asked.
 pub(super) const NO_RUNNER: &str = "no receiver runs, and only a receiver can reach its runner";
@@ -87,6 +88,13 @@ const CHANGE_WAIT: Duration = Duration::from_secs(25);
 pub struct ChangeMark {
     /// Since the receiver's start: it begins again at 0.
     pub mark: u64,
+}
+
+operation! {
+    /// The deliveries of each source and the attempts of each handler in the last day, in slots of 15 minutes.
+    Get "/v1/traffic" Reads;
+    GetTraffic {} -> RecentTraffic,
+    |GetTraffic {}, context| Ok(context.receiver(ONLY_A_RECEIVER)?.recent_traffic())
 }
 
 operation! {
