@@ -575,14 +575,17 @@ pub struct Events {
     /// Only events with a job in this state
     #[arg(long, value_name = "STATE")]
     pub state: Option<State>,
+    /// Only events with a job of this handler; with --state, one that is in that state
+    #[arg(long, value_name = "NAME")]
+    pub handler: Option<Name>,
     /// Print each event as it is accepted, until a signal ends it
     #[arg(long, conflicts_with_all = ["state", "rejected", "secrets"])]
     pub follow: bool,
     /// List deliveries that failed verification instead, as `hooklatch quarantine` does
-    #[arg(long, conflicts_with_all = ["event_type", "state"])]
+    #[arg(long, conflicts_with_all = ["event_type", "handler", "state"])]
     pub rejected: bool,
     /// List when each secret last matched instead: an old one that is silent may be retired
-    #[arg(long, conflicts_with_all = ["event_type", "rejected", "source", "since", "state"])]
+    #[arg(long, conflicts_with_all = ["event_type", "handler", "rejected", "source", "since", "state"])]
     pub secrets: bool,
     #[command(flatten)]
     pub listing: Listing,

@@ -120,7 +120,7 @@ pub const ADMIN_ANSWER_BYTES: usize = 256 << 20;
 /// each request, and an idle one is closed after seconds.
 pub const ADMIN_CONNECTIONS: usize = 64;
 
-/// Callers of the admin API that follow or back up at once: half of the connections stay for the others.
+/// Callers of the admin API that follow, wait for a change or back up at once: half of the connections stay for the others.
 pub const ADMIN_STREAMS: usize = 32;
 
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
@@ -142,6 +142,9 @@ pub const SHORTENED_IDS: usize = 1_000;
 
 /// Most rows that one page of a listing or a selection looks at: some 50 ms of reading.
 pub const PAGE_LOOK_ROWS: i64 = 50_000;
+
+/// Most held and most dead jobs that are grouped by cause: some 80 ms of reading. A test is not to make so many.
+pub const STUCK_ROWS: i64 = if cfg!(test) { 100 } else { 10_000 };
 
 /// Most jobs in one answer to a selection, and most events of one look for where a walk begins.
 pub const SELECTED_JOBS: usize = 1_000;

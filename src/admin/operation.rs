@@ -35,6 +35,8 @@ impl Method {
 pub enum Effect {
     /// Nothing: both sockets serve it.
     Reads,
+    /// Nothing, and it waits for a change: it has a place among the streams, and a stop ends it.
+    Waits,
     /// Something, or it uses a secret or much disk: each call is logged with its caller.
     Changes,
 }

@@ -14,7 +14,7 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Name, State, Timestamp};
 use crate::registration::Registrations;
 use crate::store::{Admin, JobRow, Refused, StoreStatus};
-use crate::traffic::{Seen, Traffic};
+use crate::traffic::{RecentTraffic, Seen, Traffic};
 
 use super::failure::Failure;
 use super::listener_info::ListenerInfo;
@@ -61,6 +61,10 @@ impl ReceiverState {
         wait: Duration,
     ) -> Option<Zeroizing<String>> {
         self.registrations.wait(source, wait, &self.clock).await
+    }
+
+    pub(super) fn recent_traffic(&self) -> RecentTraffic {
+        self.traffic.recent(self.started.0, self.clock.now())
     }
 
     fn status(&self) -> ReceiverStatus {

@@ -11,10 +11,12 @@ use super::listener_info::SignDelivery;
 use super::operation::{Context, Effect, Method, Operation, Parameters, parameter};
 use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent};
 use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
-use super::operations::jobs::{CancelJob, DropJob, ReadOutput, ReplayJob, ResolveJob, ShowJob};
+use super::operations::jobs::{
+    CancelJob, DropJob, ListStuck, ReadOutput, ReplayJob, ResolveJob, ShowJob,
+};
 use super::operations::quarantine::{AcceptQuarantine, DropQuarantine, VerifyQuarantine};
 use super::operations::receiver::{
-    AwaitSecret, GetInfo, GetStatus, ListListeners, ListSecrets, Reload,
+    AwaitSecret, GetChanges, GetInfo, GetStatus, GetTraffic, ListListeners, ListSecrets, Reload,
 };
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
@@ -48,6 +50,8 @@ pub(super) enum Answer {
 pub const ROUTES: &[Route] = &[
     route::<GetInfo>(),
     route::<GetStatus>(),
+    route::<GetChanges>(),
+    route::<GetTraffic>(),
     route::<ListListeners>(),
     route::<ListSecrets>(),
     route::<EventFilter>(),
@@ -57,6 +61,7 @@ pub const ROUTES: &[Route] = &[
     route::<IdQuery>(),
     route::<ShortenIds>(),
     route::<JobFilter>(),
+    route::<ListStuck>(),
     route::<JobSelection>(),
     route::<JobBatch>(),
     route::<Backfill>(),

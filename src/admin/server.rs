@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
@@ -52,7 +52,7 @@ type Connection = Pin<Box<TimeoutStream<UnixStream>>>;
 struct Served {
     context: Context,
     closing: watch::Receiver<bool>,
-    /// A place for each stream.
+    /// A place for each stream, and for each request that waits for a change.
     streams: Arc<Semaphore>,
     /// Whether this socket serves the reading routes alone.
     reads_only: bool,
@@ -185,11 +185,10 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     let caller = caller.ok_or_else(|| Failure::unavailable("the caller's user is not known"))?;
     let by = by::read(request.headers())?;
     let mut closing = served.closing.clone();
+    let stopping = || Failure::unavailable("the receiver is stopping");
     let body = tokio::select! {
         // A stop does not wait for a client that is slow to send.
-        _ = closing.wait_for(|closing| *closing) => {
-            return Err(Failure::unavailable("the receiver is stopping"));
-        }
+        _ = closing.wait_for(|closing| *closing) => return Err(stopping()),
         body = read_body(request, route.max_body_bytes) => body?,
     };
     if route.effect == Effect::Changes {
@@ -199,7 +198,13 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     let query = uri.query().unwrap_or_default().to_owned();
     let store = served.context.store.by(caller, by);
     let context = Context { store, receiver: served.context.receiver.clone() };
-    match (route.answer)(context, Parameters { path, query, body }).await? {
+    let place = (route.effect == Effect::Waits).then(|| place(served)).transpose()?;
+    let answer = (route.answer)(context, Parameters { path, query, body });
+    let answer = tokio::select! {
+        answer = answer => answer,
+        _ = closing.wait_for(|closing| *closing), if place.is_some() => Err(stopping()),
+    };
+    match answer? {
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))
         }
@@ -223,12 +228,18 @@ async fn read_body(request: &mut ServiceRequest, most: usize) -> Result<Bytes, F
     }
 }
 
+/// One of the places for what may take long, until it is dropped.
+fn place(served: &Served) -> Result<OwnedSemaphorePermit, Failure> {
+    Arc::clone(&served.streams).try_acquire_owned().map_err(|_| {
+        let most = limits::ADMIN_STREAMS;
+        let message = format!("{most} callers follow, wait or back up already; end one first");
+        Failure::unavailable(message)
+    })
+}
+
 /// A stream that has one of the places, and ends when the receiver stops.
 fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
-    let place = Arc::clone(&served.streams).try_acquire_owned().map_err(|_| {
-        let most = limits::ADMIN_STREAMS;
-        Failure::unavailable(format!("{most} callers follow or back up already; end one first"))
-    })?;
+    let place = place(served)?;
     let mut closing = served.closing.clone();
     let closed = async move {
         // An error means that the receiver is gone.

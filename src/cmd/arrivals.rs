@@ -26,6 +26,7 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
         event_type: args.event_type.clone(),
         since: jobs::since(args.since)?,
         state: args.state,
+        handler: args.handler.clone(),
         limit: Some(listing.limit),
         after: None,
     };

@@ -29,9 +29,15 @@ pub(super) fn run(args: &cli::Events) -> Result<Exit, Failure> {
         };
         return output::rows(&options.format, &rows, row, false, "no secret has matched yet");
     }
-    let event_type = args.event_type.clone();
-    let (state, limit) = (args.state, Some(*limit));
-    let filter = EventFilter { source, event_type, since, state, limit, before: None };
+    let filter = EventFilter {
+        source,
+        event_type: args.event_type.clone(),
+        since,
+        state: args.state,
+        handler: args.handler.clone(),
+        limit: Some(*limit),
+        before: None,
+    };
     let (rows, short) = store::with_client(&config, async |client| {
         let rows = store::events(client, filter).await?;
         let short = ids::of_events(client, &rows, &args.listing).await?;

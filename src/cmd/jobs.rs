@@ -111,6 +111,7 @@ pub(super) fn filter(
         source: typed.source.clone(),
         event_type: typed.event_type.clone(),
         reason: typed.reason.clone(),
+        last_detail: None,
         since: since(typed.since)?,
         limit,
         before: None,

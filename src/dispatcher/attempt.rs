@@ -110,8 +110,8 @@ impl Ending {
         match committed {
             Ok(true) => {
                 if let Some(traffic) = &self.traffic {
-                    let Completion { outcome, next, .. } = &*self.completion;
-                    traffic.ended(*outcome, next.state(), self.took);
+                    let Completion { outcome, next, finished_at, .. } = &*self.completion;
+                    traffic.ended(*outcome, next.state(), *finished_at, self.took);
                 }
                 if let Some(notice) = &self.notice {
                     store.notify(notice.clone());

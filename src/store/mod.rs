@@ -55,6 +55,7 @@ pub use admin::mover::{BatchResult, JobBatch, Replay, Replayed};
 pub use admin::resolve::Resolution;
 pub use admin::selection::{JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 pub use admin::status::{Disk, SourceActivity, StoreStatus};
+pub use admin::stuck::{StuckGroup, StuckJobs};
 pub use engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use engine::durable::give_name;
 pub use engine::inspect::{BackupInfo, InspectError, inspect, refuse_log};

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::measure::{Histogram, Tally};
-use crate::model::{Broken, Outcome, State};
+use crate::model::{Broken, Outcome, State, Timestamp};
 
+use super::recent::{HandlerSlot, RecentCounts};
 use super::seen::HandlerSeen;
 
 /// Buckets of an attempt's seconds: from a local endpoint's answer to a long command.
@@ -30,6 +31,8 @@ pub struct HandlerTraffic {
     pub(crate) settled: Tally,
     /// Seconds of attempts.
     pub(crate) seconds: Histogram,
+    /// Succeeded, failed, other.
+    recent: RecentCounts<3>,
     broken: Mutex<Option<Broken>>,
 }
 
@@ -39,15 +42,22 @@ impl Default for HandlerTraffic {
             outcomes: Tally::new(Outcome::ALL.iter().map(|outcome| outcome.as_str())),
             settled: Tally::new(SETTLED.map(State::as_str)),
             seconds: Histogram::new(SECONDS),
+            recent: RecentCounts::default(),
             broken: Mutex::default(),
         }
     }
 }
 
 impl HandlerTraffic {
-    /// Counts a recorded end of an attempt. `state` is the job's state after it; `took` is `None` if another process
-    /// started the attempt.
-    pub fn ended(&self, outcome: Outcome, state: State, took: Option<Duration>) {
+    /// Counts an end of an attempt, recorded at `at`. `state` is the job's state after it; `took` is `None` if another
+    /// process started the attempt.
+    pub fn ended(&self, outcome: Outcome, state: State, at: Timestamp, took: Option<Duration>) {
+        let kind = match outcome {
+            Outcome::Succeeded => 0,
+            Outcome::Failed | Outcome::Rejected | Outcome::TimedOut => 1,
+            Outcome::Unknown | Outcome::Cancelled | Outcome::NotStarted => 2,
+        };
+        self.recent.one(kind, at);
         self.outcomes.one(outcome.as_str());
         self.settled.one(state.as_str());
         if let Some(took) = took {
@@ -65,6 +75,14 @@ impl HandlerTraffic {
             most_within: within(95),
             ..HandlerSeen::default()
         }
+    }
+
+    /// The slots of the day up to `now`.
+    pub(super) fn recent(&self, now: Timestamp) -> Vec<HandlerSlot> {
+        let slots = self.recent.get(now).into_iter();
+        slots
+            .map(|(at, [succeeded, failed, other])| HandlerSlot { at, succeeded, failed, other })
+            .collect()
     }
 
     /// The handler could not run. Keeps the time of the first failed attempt.

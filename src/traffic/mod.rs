@@ -6,6 +6,7 @@
 
 mod burst;
 mod handler;
+mod recent;
 mod seen;
 mod source;
 
@@ -22,11 +23,13 @@ use crate::routing::Decision;
 
 pub use burst::RefusalCount;
 pub use handler::HandlerTraffic;
+pub use recent::{HandlerSlot, RecentTraffic, SourceSlot};
 pub use seen::{HandlerSeen, Seen, SourceSeen, UnknownPath};
 pub use source::{CountedSource, Keyed, Refusal, Refused, SourceTraffic};
 
 use burst::Bursts;
 use handler::counts;
+use recent::SLOT_MILLIS;
 
 /// The reasons of refused requests to no source.
 pub(crate) const UNKNOWN_PATH: &str = "unknown_path";
@@ -126,6 +129,21 @@ impl Traffic {
             (name, HandlerSeen { decided, ..traffic.seen() })
         };
         self.handlers().into_iter().map(seen).collect()
+    }
+
+    /// What happened in the day before `now`, for a receiver that started at `since`.
+    pub fn recent(&self, since: Timestamp, now: Timestamp) -> RecentTraffic {
+        let sources = self.sources().into_iter();
+        let handlers = self.handlers().into_iter();
+        RecentTraffic {
+            since,
+            now,
+            slot_millis: SLOT_MILLIS,
+            sources: sources
+                .map(|source| (source.configured.name.clone(), source.recent(now)))
+                .collect(),
+            handlers: handlers.map(|(name, handler)| (name, handler.recent(now))).collect(),
+        }
     }
 
     /// The handlers that cannot run, by name.

@@ -9,6 +9,7 @@ use crate::model::{Name, Timestamp};
 use crate::notify::Failures;
 
 use super::burst::{Bursts, RefusalCount};
+use super::recent::{RecentCounts, SourceSlot};
 use super::seen::SourceSeen;
 
 /// Buckets of seconds until the answer: from a commit on an idle disk to the longest wait for one.
@@ -100,6 +101,8 @@ pub(crate) struct SourceCounts {
     pub(crate) seconds: Histogram,
     /// The same divided by the provider's time-out; empty if that is unknown.
     pub(crate) shares: Histogram,
+    /// Accepted, duplicate, refused.
+    recent: RecentCounts<3>,
     last_good_at: AtomicI64,
     /// Refused deliveries since the last good one.
     refused_in_a_row: AtomicU64,
@@ -122,6 +125,7 @@ impl Default for SourceCounts {
             keyed: Tally::new(Keyed::WORDS),
             seconds: Histogram::new(SECONDS),
             shares: Histogram::new(SHARES),
+            recent: RecentCounts::default(),
             last_good_at: AtomicI64::new(NEVER),
             refused_in_a_row: AtomicU64::default(),
             unproven: AtomicBool::default(),
@@ -155,6 +159,7 @@ impl SourceTraffic {
     pub fn good(&self, duplicate: bool, now: Timestamp, took: Duration) {
         let counts = &self.counts;
         counts.answers.one(if duplicate { DUPLICATE } else { ACCEPTED });
+        counts.recent.one(usize::from(duplicate), now);
         counts.last_good_at.store(now.0, Ordering::Relaxed);
         counts.refused_in_a_row.store(0, Ordering::Relaxed);
         counts.seconds.observe(took.as_secs_f64());
@@ -175,6 +180,7 @@ impl SourceTraffic {
     pub fn refused(&self, refusal: Refusal<'_>, now: Timestamp) -> Refused {
         let Refusal { answer, reason, shown, unproven } = refusal;
         self.counts.answers.one(answer);
+        self.counts.recent.one(2, now);
         self.counts.refused_in_a_row.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals();
         refusals.last = Some((now, shown.to_owned()));
@@ -230,6 +236,19 @@ impl SourceTraffic {
             last_good_at: self.last_good_at(),
             last_refused: self.refusals().last.clone(),
         }
+    }
+
+    /// The slots of the day up to `now`.
+    pub(super) fn recent(&self, now: Timestamp) -> Vec<SourceSlot> {
+        let slots = self.counts.recent.get(now).into_iter();
+        slots
+            .map(|(at, [accepted, duplicates, refused])| SourceSlot {
+                at,
+                accepted,
+                duplicates,
+                refused,
+            })
+            .collect()
     }
 
     /// The last accepted or duplicate delivery.

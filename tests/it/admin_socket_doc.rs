@@ -185,6 +185,7 @@ fn routes(types: &BTreeMap<String, Declared>) -> String {
         writeln!(text, "### `{} {}`\n", route.method.as_str(), route.path).unwrap();
         let only = match route.effect {
             Effect::Reads => "",
+            Effect::Waits => " It counts as a stream.",
             Effect::Changes => " Not on the reading socket.",
         };
         let name = format!("{} {}", route.method.as_str(), route.path).to_ascii_lowercase();

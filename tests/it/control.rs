@@ -4,15 +4,17 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 use hooklatch::admin::{
-    AcceptQuarantine, CallError, CancelJob, ConnectError, DropJob, Effect, FailureKind,
-    FollowEvents, FollowedEvents, GetInfo, GetStatus, ListHandlers, ListSecrets, ListenError,
-    Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent, ShowJob, StoreClient,
-    listen, reading_socket_path, socket_path,
+    AcceptQuarantine, CallError, CancelJob, Client, ConnectError, DropJob, Effect, FailureKind,
+    FollowEvents, FollowedEvents, GetChanges, GetInfo, GetStatus, ListHandlers, ListSecrets,
+    ListenError, Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent, ShowJob,
+    StoreClient, listen, reading_socket_path, socket_path,
 };
 use hooklatch::clock::Clock;
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
@@ -23,7 +25,8 @@ use hooklatch::model::{
 use hooklatch::provider::Scheme;
 use hooklatch::runner::message::Stream;
 use hooklatch::store::{
-    Accept, AuditFilter, By, EventFilter, JobFilter, NewJob, QuarantineFilter, Settings, Store,
+    Accept, AuditFilter, By, EventFilter, FailedDelivery, JobFilter, NewJob, QuarantineFilter,
+    Settings, Store,
 };
 use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request as Delivery, verify};
@@ -394,6 +397,61 @@ async fn a_slow_client_is_closed_and_keeps_no_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let listener = serve(&settings, &store);
+    let client = Client::connect(&socket_path(&settings.path)).await.unwrap();
+    let changed = async |after: u64| client.call(&GetChanges { after }).await.unwrap().mark;
+
+    // The mark of an earlier receiver, as from an answer before its restart.
+    let begun = Instant::now();
+    let mut mark = changed(u64::MAX).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    running(&store, "e1", None).await;
+    let accepted = changed(mark).await;
+    assert!(accepted > mark, "{accepted}");
+    mark = *store.admin.changes().borrow();
+    let (pause, waiting) = (PauseHandler { handler: "ship".parse().unwrap() }, changed(mark));
+    let (paused, moved) = tokio::join!(client.call(&pause), waiting);
+    assert!(paused.unwrap().changed && moved > mark, "{moved}");
+
+    // It answers once the delivery is listed.
+    store.intake.quarantine(FailedDelivery {
+        source: "shop".parse().unwrap(),
+        scheme: Arc::new(Scheme::embedded("none").unwrap()),
+        received_at: Clock::system().now(),
+        address: None,
+        reason: "bad_signature",
+        detail: String::new(),
+        path: "/shop".to_owned(),
+        headers: Headers::new(),
+        body_bytes: 0,
+        body: None,
+    });
+    let kept = changed(moved).await;
+    assert_eq!(client.call(&QuarantineFilter::default()).await.unwrap().matching, 1);
+
+    // Those that wait leave places to the others, and a stop ends them.
+    let mut waiting = JoinSet::new();
+    for _ in 0..=limits::ADMIN_STREAMS {
+        let client = client.clone();
+        waiting.spawn(async move { client.call(&GetChanges { after: kept }).await });
+    }
+    let Some(Ok(Err(CallError::Failed(failure)))) = waiting.join_next().await else { panic!() };
+    assert_eq!(failure.kind, FailureKind::Unavailable);
+    assert!(failure.message.starts_with("32 callers follow, wait or back up"), "{failure}");
+    client.call(&GetInfo {}).await.unwrap();
+    let begun = Instant::now();
+    listener.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    while let Some(ended) = waiting.join_next().await {
+        assert!(ended.unwrap().is_err(), "nothing had changed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
@@ -405,6 +463,7 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
         event_type: None,
         since: None,
         state: None,
+        handler: Some("ship".parse().unwrap()),
         limit: None,
         after: None,
     };

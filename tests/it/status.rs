@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use hooklatch::admin::{Client, GetTraffic, Operation, socket_path};
+use hooklatch::clock::Clock;
+use hooklatch::traffic::{HandlerSlot, SourceSlot};
 use serde_json::json;
 
 use crate::operator::text;
@@ -23,6 +26,15 @@ fn site() -> Site {
     site.script("silent", "kill -KILL $$");
     site.script("note", "exit 0");
     site
+}
+
+/// Asks the receiver over its socket.
+fn ask<O: Operation>(site: &Site, request: O) -> O::Reply {
+    let asking = async {
+        let client = Client::connect(&socket_path(&site.store())).await.unwrap();
+        client.call(&request).await.unwrap()
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(asking)
 }
 
 /// The exit code and the answer of `status --json`.
@@ -191,6 +203,47 @@ fn a_broken_handler_is_reported_by_every_command_until_it_runs() {
     assert_eq!(receiver.stop(), Some(0));
     assert_eq!(status(&site).1["broken"], json!([]));
     assert!(!text(&site.run(&["jobs"]).stdout).contains("handler broken"));
+}
+
+#[test]
+fn deliveries_and_attempts_are_counted_in_slots_of_fifteen_minutes() {
+    let site = Site::new(
+        "[handlers.note]\nsource = \"github\"\nevents = [\"push\"]\ncommand = [\"./note\"]\nmax_attempts = 1\n",
+    );
+    site.script("note", r#"test "$HOOKLATCH_EVENT_ID" = good"#);
+    let receiver = site.start();
+    let before = Clock::system().now();
+    for (id, body) in [("good", "{}"), ("good", "{}"), ("bad", "[]")] {
+        receiver.github(id, "push", body);
+    }
+    post(receiver.address, "/github", "", b"{}");
+    site.jobs_when(|jobs| {
+        let states = ["succeeded", "dead"];
+        states.iter().all(|state| jobs.iter().any(|job| job["state"] == *state))
+    });
+    // An end is counted after its commit.
+    let end = Instant::now() + PATIENCE;
+    let recent = loop {
+        let recent = ask(&site, GetTraffic {});
+        let slots = &recent.handlers[&"note".parse().unwrap()];
+        let ended: u64 = slots.iter().map(|one| one.succeeded + one.failed + one.other).sum();
+        if ended == 2 || Instant::now() > end {
+            break recent;
+        }
+    };
+    assert!(recent.since <= before && before <= recent.now, "{recent:?}");
+    assert_eq!(recent.slot_millis, 900_000);
+    // A slot may have ended meanwhile.
+    let slots = &recent.sources[&"github".parse().unwrap()];
+    let sum = |count: fn(&SourceSlot) -> u64| slots.iter().map(count).sum::<u64>();
+    let counts = (sum(|one| one.accepted), sum(|one| one.duplicates), sum(|one| one.refused));
+    assert_eq!(counts, (2, 1, 1), "{slots:?}");
+    assert!(slots.iter().all(|one| one.at.0 % 900_000 == 0 && one.at <= recent.now), "{slots:?}");
+    let slots = &recent.handlers[&"note".parse().unwrap()];
+    let sum = |count: fn(&HandlerSlot) -> u64| slots.iter().map(count).sum::<u64>();
+    let counts = (sum(|one| one.succeeded), sum(|one| one.failed), sum(|one| one.other));
+    assert_eq!(counts, (1, 1, 0), "{slots:?}");
+    assert_eq!(recent.sources[&"stripe".parse().unwrap()], []);
 }
 
 #[test]

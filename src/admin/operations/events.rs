@@ -115,6 +115,8 @@ pub struct FollowEvents {
     pub since: Option<Timestamp>,
     /// Only with a job in this state.
     pub state: Option<State>,
+    /// Only with a job of this handler; with `state` too, only with such a job in that state.
+    pub handler: Option<Name>,
     /// At most so many in the first line.
     pub limit: Option<usize>,
     /// The `next` of the last line read; without it the newest events come first.
@@ -148,8 +150,9 @@ impl StreamOperation for FollowEvents {
         context: &Context,
         to: Sender,
     ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure> {
-        let FollowEvents { source, event_type, since, state, limit, mut after } = self;
-        let mut filter = EventFilter { source, event_type, since, state, limit, before: None };
+        let FollowEvents { source, event_type, since, state, handler, limit, mut after } = self;
+        let mut filter =
+            EventFilter { source, event_type, since, state, handler, limit, before: None };
         let store = context.store.clone();
         Ok(async move {
             let mut changes = store.changes();

@@ -23,6 +23,13 @@ operation! {
 }
 
 operation! {
+    /// What stands still, by cause: held and dead jobs by handler, reason and what their last attempts said.
+    Get "/v1/stuck" Reads;
+    ListStuck {} -> store::StuckJobs,
+    |ListStuck {}, context| Ok(context.store.stuck().await?)
+}
+
+operation! {
     /// One job as it is listed.
     Get "/v1/jobs/{job}" Reads;
     ShowJob { job: JobId } -> JobRow,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::super::failure::Failure;
 use super::super::listener_info::{SignDelivery, Signed};
@@ -12,6 +13,7 @@ use super::super::receiver::{ReceiverState, Status, look};
 use super::super::reload::{self, Reloaded};
 use crate::model::{AuditVerb, Name};
 use crate::store::{AuditFilter, AuditRow, AuditSubject, Page, SecretUse};
+use crate::traffic::RecentTraffic;
 
 /// Why a stopped store's runners cannot be asked.
 pub(super) const NO_RUNNER: &str = "no receiver runs, and only a receiver can reach its runner";
@@ -59,6 +61,40 @@ operation! {
         sources: Vec<Name>,
     } -> Status,
     |request, context| look(&context.store, context.receiver.as_ref(), request.sources).await
+}
+
+operation! {
+    /// Wait until the mark is another than `after`, at most 25 s. Each commit moves it, so each accepted event, each step
+    /// of a job and each pause does; so do a kept failed delivery, and a store that starts or stops refusing accepts.
+    Get "/v1/changes" Waits;
+    GetChanges {
+        /// The `mark` of the last answer; 0 at first.
+        after: u64,
+    } -> ChangeMark,
+    |GetChanges { after }, context| {
+        let mut changes = context.store.changes();
+        // Without a change in time the mark is the same as before.
+        let _ = timeout(CHANGE_WAIT, changes.wait_for(|mark| *mark != after)).await;
+        let mark = *changes.borrow();
+        Ok(ChangeMark { mark })
+    }
+}
+
+/// How long one call waits: less than a client does.
+const CHANGE_WAIT: Duration = Duration::from_secs(25);
+
+/// How often something has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeMark {
+    /// Since the receiver's start: it begins again at 0.
+    pub mark: u64,
+}
+
+operation! {
+    /// The deliveries of each source and the attempts of each handler in the last day, in slots of 15 minutes.
+    Get "/v1/traffic" Reads;
+    GetTraffic {} -> RecentTraffic,
+    |GetTraffic {}, context| Ok(context.receiver(ONLY_A_RECEIVER)?.recent_traffic())
 }
 
 operation! {

@@ -65,6 +65,7 @@ fn event(source: &str, event_type: &str) -> EventDetail {
             flagged: false,
             payload_kept: true,
             jobs: BTreeMap::new(),
+            handlers: Vec::new(),
         },
         digest: String::new(),
         headers: Vec::new(),

@@ -1,21 +1,20 @@
-//! Live pages: the page is made again once a second, and sent where it has changed.
+//! Live pages: a page is made again when something has changed, and sent if it differs.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use actix_web::HttpResponse;
 use actix_web::body::to_bytes;
 use bytes::Bytes;
 use futures_util::stream;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
+use crate::admin::GetChanges;
 use crate::exit::{Exit, Failure};
 
 use super::app::App;
-use super::pages;
+use super::pages::{self, MovesByItself};
 use super::request::Request;
 
 /// Between two looks: soon enough for a person who reads along.
@@ -24,27 +23,22 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A line comes so often at least, so that each end notices that the other is gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Pages that may be followed at once.
+/// Pages that may be followed at once: each takes one of the admin API's 32 places for callers that wait.
 const STREAMS: usize = 8;
 
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// A place among the streams.
-struct Place;
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+static PLACES: Semaphore = Semaphore::const_new(STREAMS);
 
 struct Followed {
     app: Arc<App>,
     cookie: String,
     page: Request,
-    last: Option<u64>,
+    /// The receiver's mark of changes.
+    mark: u64,
+    /// Without a change too the next page may differ.
+    moves_by_itself: bool,
+    last: Option<Bytes>,
     said_at: Instant,
-    _place: Place,
+    _place: SemaphorePermit<'static>,
 }
 
 /// Server-sent events (HTML living standard, section 9.2), each with the whole page `of`.
@@ -53,15 +47,15 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
     if page.is_change() {
         return Err(Exit::Usage.failure("a form is not followed"));
     }
-    let before = OPEN.fetch_add(1, Ordering::Relaxed);
-    let place = Place;
-    if before >= STREAMS {
-        return Err(Exit::Unavailable.failure(format!("{STREAMS} pages are followed already")));
-    }
+    let place = PLACES
+        .try_acquire()
+        .map_err(|_| Exit::Unavailable.failure(format!("{STREAMS} pages are followed already")))?;
     let followed = Followed {
         app: Arc::clone(app),
         cookie: cookie.to_owned(),
         page,
+        mark: 0,
+        moves_by_itself: true,
         last: None,
         said_at: Instant::now(),
         _place: place,
@@ -77,27 +71,34 @@ impl Followed {
     async fn next(&mut self) -> Bytes {
         loop {
             if self.last.is_some() {
-                sleep(LOOK).await;
+                self.changed().await;
             }
             if !self.app.login.knows(&self.cookie) {
                 return "event: gone\ndata: this session has ended\n\n".into();
             }
             self.app.asked();
             let answer = pages::page(&self.app, &self.cookie, &self.page).await;
-            let is_good = answer.status().is_success();
+            self.moves_by_itself = answer.extensions().contains::<MovesByItself>();
+            let name = if answer.status().is_success() { "page" } else { "gone" };
             let html = to_bytes(answer.into_body()).await.unwrap_or_default();
-            let mut hasher = DefaultHasher::new();
-            html.hash(&mut hasher);
-            let seen = hasher.finish();
-            if self.last != Some(seen) {
-                self.last = Some(seen);
-                self.said_at = Instant::now();
-                return event(if is_good { "page" } else { "gone" }, &html);
+            let is_same = self.last.as_ref() == Some(&html);
+            if is_same && self.said_at.elapsed() < HEARTBEAT {
+                continue;
             }
-            if self.said_at.elapsed() >= HEARTBEAT {
-                self.said_at = Instant::now();
-                return ":\n\n".into();
-            }
+            let event = if is_same { ":\n\n".into() } else { event(name, &html) };
+            (self.last, self.said_at) = (Some(html), Instant::now());
+            return event;
+        }
+    }
+
+    /// Waits for the next change, at least for [`LOOK`]. Without an answer in time, or from a receiver that is away, the
+    /// page is made again.
+    async fn changed(&mut self) {
+        sleep(LOOK).await;
+        if !self.moves_by_itself
+            && let Ok(change) = self.app.ask(GetChanges { after: self.mark }).await
+        {
+            self.mark = change.mark;
         }
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Must stay true: every text goes through [`maud`]'s escaping, and what a text would hide is shown ([`shown`]).
 
+use std::collections::BTreeMap;
+
 use jiff::tz::TimeZone;
 
 use crate::clock::Clock;
 use crate::model::{Name, State, Timestamp};
+use crate::traffic::RecentTraffic;
 
 use super::assets::ICONS;
 
@@ -117,6 +120,34 @@ pub(super) fn card(id: &str, title: &str, beside: impl Render, content: impl Ren
         section.card aria-labelledby=(id) data-part=(id) {
             header { h2 id=(id) { (title) } span.end { (beside) } }
             (content)
+        }
+    }
+}
+
+/// What was counted in a slot of 15 minutes, from the foot of its bar up: good, other, bad.
+pub(super) type Bar = (Timestamp, [u64; 3]);
+
+/// A bar for each slot of the last day, the highest as high as the picture. `label` says what they are.
+pub(super) fn bars(recent: &RecentTraffic, label: &str, bars: impl Iterator<Item = Bar>) -> Markup {
+    let mut slots: BTreeMap<i64, [u64; 3]> = BTreeMap::new();
+    for (at, counts) in bars {
+        let slot = slots.entry(at.0 / recent.slot_millis as i64).or_default();
+        slot.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let most = slots.values().map(|counts| counts.iter().sum()).max().unwrap_or(1);
+    let last = recent.now.0 / recent.slot_millis as i64;
+    let mut paths = ["ok", "warn", "bad"].map(|class| (class, String::new()));
+    for (slot, counts) in slots {
+        let mut top = 32;
+        for ((_, path), count) in paths.iter_mut().zip(counts) {
+            let height = (32 * count).div_ceil(most);
+            top -= height as i64;
+            path.push_str(&format!("M{} {top}h2v{height}h-2z", 3 * (95 - last + slot)));
+        }
+    }
+    html! {
+        svg.bars viewBox="0 -2 287 34" preserveAspectRatio="none" role="img" aria-label=(label) {
+            @for (class, path) in &paths { path class=(class) d=(path) {} }
         }
     }
 }

@@ -23,6 +23,10 @@ pub(super) enum Walk {
 /// the way back through the table.
 const FEW_ROWS: i64 = 5_000;
 
+/// What the last attempt of a job said at its end: one look at the primary key of the attempts.
+const LAST_DETAIL: &str =
+    "coalesce((SELECT l.detail FROM attempt l WHERE l.job = j.row AND l.number = j.attempt), '')";
+
 /// Whether this SELECT, of an index alone, has few rows.
 fn few(conn: &Connection, rows: &str, values: impl Params) -> rusqlite::Result<bool> {
     let sql = format!("SELECT count(*) <= {FEW_ROWS} FROM ({rows} LIMIT {FEW_ROWS} + 1)");
@@ -59,18 +63,30 @@ impl Clauses {
         self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());
         self.from("e.received_at", filter.since);
-        let Some(state) = filter.state else { return Ok(()) };
-        if let Some(rows) = few_jobs(conn, state)? {
-            self.raw(&format!("e.row IN (SELECT event FROM job WHERE row IN ({rows}))"));
-            self.walk = Walk::Few;
-            return Ok(());
+        let mut of_handler = String::new();
+        if let Some(handler) = &filter.handler {
+            self.values.push(Value::Text(handler.to_string()));
+            of_handler = format!(" AND j.handler = ?{}", self.values.len());
         }
-        let has =
-            format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.state = '{state}')");
-        self.clauses.push(match state {
-            State::Succeeded | State::Dropped => format!("({has} OR e.removed_{state} > 0)"),
-            _ => has,
-        });
+        let has = format!("EXISTS (SELECT 1 FROM job j WHERE j.event = e.row{of_handler}");
+        match filter.state {
+            None if of_handler.is_empty() => {}
+            None => self.raw(&format!("{has})")),
+            Some(state) => {
+                if let Some(rows) = few_jobs(conn, state)? {
+                    let events = format!("SELECT event FROM job j WHERE row IN ({rows})");
+                    self.raw(&format!("e.row IN ({events}{of_handler})"));
+                    self.walk = Walk::Few;
+                    return Ok(());
+                }
+                let has = format!("{has} AND j.state = '{state}')");
+                let is_counted = matches!(state, State::Succeeded | State::Dropped);
+                self.raw(&match is_counted && of_handler.is_empty() {
+                    true => format!("({has} OR e.removed_{state} > 0)"),
+                    false => has,
+                });
+            }
+        }
         Ok(())
     }
 
@@ -89,6 +105,7 @@ impl Clauses {
         }
         self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
+        self.equals(LAST_DETAIL, filter.last_detail.as_deref());
         self.from("j.created_at", filter.since);
         self.source(conn, filter.source.as_ref())?;
         self.like("e.type", filter.event_type.as_deref());

@@ -42,9 +42,10 @@ impl Admin {
         self.engine.ready()
     }
 
-    /// Changes when [`Jobs::wake`](crate::store::jobs::handle::Jobs::wake) is notified, and when the store starts
-    /// or stops refusing accepts. Any number of tasks may listen.
-    pub fn changes(&self) -> watch::Receiver<()> {
+    /// Counts the times when [`Jobs::wake`](crate::store::jobs::handle::Jobs::wake) is notified, when the store starts
+    /// or stops refusing accepts, and when a failed delivery is kept, since the store was opened. Any number of tasks
+    /// may listen.
+    pub fn changes(&self) -> watch::Receiver<u64> {
         self.engine.stirred.subscribe()
     }
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::model::{Digest, EventId, JobId, Name, State, Timestamp};
 use crate::store::border::{
-    Error, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor, SecretUse,
+    Error, EventFilter, EventRow, HandlerJob, JobFilter, JobRow, Page, PageCursor, SecretUse,
 };
 use crate::store::tables::codec;
 
@@ -229,18 +229,23 @@ pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
         flagged: row.get(10)?,
         payload_kept: row.get(11)?,
         jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
+        handlers: Vec::new(),
     };
     Ok(ListedEvent { row: row.get("row")?, digest: Digest(row.get(13)?), event })
 }
 
 pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
     let ListedEvent { row, mut event, .. } = listed;
-    // How many of its jobs are in which state; none where they were removed.
-    let jobs = conn
-        .prepare_cached("SELECT state, count(*) FROM job WHERE event = ?1 GROUP BY state")?
-        .query_map([row], |found| Ok((codec::text::<State>(found, 0)?, codec::count(found, 1)?)))?
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    event.jobs.extend(jobs);
+    // Its jobs, by the unique (event, handler); none where they were removed.
+    event.handlers = conn
+        .prepare_cached("SELECT handler, state FROM job WHERE event = ?1 ORDER BY handler")?
+        .query_map([row], |found| {
+            Ok(HandlerJob { handler: codec::text(found, 0)?, state: codec::text(found, 1)? })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    for job in &event.handlers {
+        *event.jobs.entry(job.state).or_default() += 1;
+    }
     Ok(event)
 }
 

@@ -21,3 +21,4 @@ pub(crate) mod running;
 pub(crate) mod selection;
 pub(crate) mod show;
 pub(crate) mod status;
+pub(crate) mod stuck;

@@ -1,7 +1,9 @@
 //! Lists the quarantine, and deletes from it.
 
 use crate::model::AuditVerb;
-use crate::store::border::{AuditSubject, Error, Quarantine, QuarantineFilter, QuarantinedRow};
+use crate::store::border::{
+    AuditSubject, Error, PageCursor, Quarantine, QuarantineFilter, QuarantinedRow,
+};
 use crate::store::mutex::lock;
 use crate::store::quarantine::keeper::QuarantineKeeper;
 
@@ -19,10 +21,13 @@ impl Admin {
                 let Some(folder) = keeper.folder() else {
                     return Quarantine { left_out, ..Quarantine::default() };
                 };
-                let newest = folder.select(&filter).rev().take(limit);
-                let deliveries = newest.filter_map(|id| folder.row(id)).collect();
+                let is_next = |id: &i64| filter.before.is_none_or(|before| *id < before.0);
+                let mut newest = folder.select(&filter).rev().filter(is_next);
+                let page: Vec<i64> = newest.by_ref().take(limit).collect();
+                let next = newest.next().and(page.last().copied()).map(PageCursor);
+                let deliveries = page.into_iter().filter_map(|id| folder.row(id)).collect();
                 let matching = folder.select(&filter).count() as u64;
-                Quarantine { deliveries, matching, bytes: folder.bytes(), left_out }
+                Quarantine { deliveries, next, matching, bytes: folder.bytes(), left_out }
             })
             .await
     }

@@ -11,6 +11,7 @@ use crate::model::{Headers, Name, Timestamp};
 use crate::provider::Scheme;
 
 use super::accept::Accept;
+use super::rows::PageCursor;
 
 /// A delivery that failed verification.
 #[derive(Debug, Clone)]
@@ -51,6 +52,9 @@ pub struct QuarantineFilter {
     pub upto: Option<i64>,
     /// At most so many are listed; `list_count` where nothing is said.
     pub limit: Option<usize>,
+    /// List from here: the `next` of the last answer; the newest come first without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<PageCursor>,
 }
 
 /// A kept failed delivery, as listed.
@@ -97,6 +101,9 @@ pub enum DiscardReason {
 pub struct Quarantine {
     /// The newest of those that were meant, newest first.
     pub deliveries: Vec<QuarantinedRow>,
+    /// The `before` of the next page; none where no more of them are kept.
+    #[serde(default)]
+    pub next: Option<PageCursor>,
     /// How many were meant, listed or not.
     pub matching: u64,
     /// What all kept ones take of `quarantine_bytes`.

@@ -21,6 +21,9 @@ pub struct EventFilter {
     pub since: Option<Timestamp>,
     /// Only with a job in this state, one that was removed with the payload too.
     pub state: Option<State>,
+    /// Only with a job of this handler; with `state` too, only with such a job in that state. Jobs that were removed
+    /// with the payload have lost their handler.
+    pub handler: Option<Name>,
     /// At least 1; a page never has more rows than the limit `list_count`.
     pub limit: Option<usize>,
     /// The `next` of the last page; the newest come first without it.
@@ -70,6 +73,16 @@ pub struct EventRow {
     /// How many of its jobs are in each state; states without one are left out. Those that were removed
     /// with its payload are counted too.
     pub jobs: BTreeMap<State, u64>,
+    /// Its jobs by handler, without those that were removed with its payload.
+    #[serde(default)]
+    pub handlers: Vec<HandlerJob>,
+}
+
+/// The job of one handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandlerJob {
+    pub handler: Name,
+    pub state: State,
 }
 
 /// One event with its jobs, attempts and payload.
@@ -154,6 +167,9 @@ pub struct JobFilter {
     pub event_type: Option<String>,
     /// Only held, dead or dropped for this reason.
     pub reason: Option<String>,
+    /// Only those whose last attempt said exactly this at its end; an empty text: those without such a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_detail: Option<String>,
     /// Only made then or later.
     pub since: Option<Timestamp>,
     /// At least 1; a page never has more rows than the limit `list_count`.

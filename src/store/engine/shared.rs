@@ -37,8 +37,8 @@ pub(crate) struct EngineState {
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Rung after each commit that changed something; one listener.
     pub(crate) wake: Arc<Notify>,
-    /// The same for any number of listeners, and for a change of readiness.
-    pub(crate) stirred: watch::Sender<()>,
+    /// Counts these commits, the changes of readiness, and the kept failed deliveries, for any number of listeners.
+    pub(crate) stirred: watch::Sender<u64>,
     pub(crate) commits: Commits,
     pub(crate) notices: Notices,
     pub(crate) paused: Arc<Paused>,
@@ -64,7 +64,7 @@ impl EngineState {
             keys: Readers::default(),
             checkpoints: Arc::default(),
             wake: Arc::default(),
-            stirred: watch::Sender::new(()),
+            stirred: watch::Sender::new(0),
             commits: Commits::default(),
             notices: Notices::default(),
             paused: Arc::default(),
@@ -84,6 +84,11 @@ impl EngineState {
         self.lists.iter().zip(lists).for_each(|(place, list)| place.put(list));
         self.keys.put(keys);
         Ok(writer)
+    }
+
+    /// Counts a change.
+    pub(crate) fn stir(&self) {
+        self.stirred.send_modify(|mark| *mark += 1);
     }
 
     /// Waits for running reads and closes their connections.

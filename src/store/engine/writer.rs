@@ -282,13 +282,13 @@ impl Writer {
     /// Something has changed.
     fn ring(&self) {
         self.shared.wake.notify_one();
-        self.shared.stirred.send_replace(());
+        self.shared.stir();
     }
 
     /// Refuses accepts, and keeps the reason for the notice.
     fn shut(&mut self, why: &Refused) {
         self.shared.queue.shut(why);
-        self.shared.stirred.send_replace(());
+        self.shared.stir();
         if let (None, Some(reason)) = (self.degraded, degraded(why)) {
             self.degraded = Some((reason, self.shared.clock.now()));
         }
@@ -297,7 +297,7 @@ impl Writer {
     /// Opens the door again, and stores that it was shut.
     fn open(&mut self) {
         self.shared.queue.open();
-        self.shared.stirred.send_replace(());
+        self.shared.stir();
         let Some((reason, first_at)) = self.degraded.take() else { return };
         let notice = of_store(reason, first_at, self.shared.clock.now());
         self.shared.notify(notice);

@@ -19,7 +19,9 @@ impl Intake {
             failed.body = None;
         }
         let holder = holder(failed.address);
-        self.quarantine.keep(failed, holder, limits, self.engine.clock.monotonic());
+        let engine = self.engine.clone();
+        let now = self.engine.clock.monotonic();
+        self.quarantine.keep(failed, holder, limits, now, move || engine.stir());
     }
 }
 

@@ -78,13 +78,15 @@ impl QuarantineHandle {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
-    /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits.
+    /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits. `kept` is called once it
+    /// is in the folder.
     pub(crate) fn keep(
         &self,
         failed: FailedDelivery,
         holder: String,
         limits: &Limits,
         now: Duration,
+        kept: impl FnOnce() + Send + 'static,
     ) {
         let weight = weight(&failed);
         let left_out = |why| count(&mut lock(&self.counts), &failed.source, why, 1);
@@ -97,7 +99,10 @@ impl QuarantineHandle {
             return left_out(DiscardReason::Busy);
         }
         // A store that is closed keeps nothing.
-        let _ = self.sender.send(Some(Box::new(move |keeper| keeper.keep(&failed, holder))));
+        let _ = self.sender.send(Some(Box::new(move |keeper| {
+            keeper.keep(&failed, holder);
+            kept();
+        })));
     }
 
     /// Runs `work` on the thread behind the queued messages.

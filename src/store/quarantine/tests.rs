@@ -101,6 +101,14 @@ async fn what_failed_is_listed_and_filtered_over_a_restart() {
     assert_eq!(some(QuarantineFilter { upto: first, ..none() }).await, [a.id]);
     let reason = Some("bad_signature".to_owned());
     assert_eq!(some(QuarantineFilter { reason, ..none() }).await, [a.id]);
+    let page = async |before| {
+        let one = QuarantineFilter { limit: Some(1), before, ..QuarantineFilter::default() };
+        bench.store.admin.quarantined(one).await.unwrap()
+    };
+    let newest = page(None).await;
+    let oldest = page(newest.next).await;
+    assert_eq!((newest.deliveries[0].id, newest.matching), (b.id, 2));
+    assert_eq!((oldest.deliveries[0].id, oldest.matching, oldest.next), (a.id, 2, None));
     let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(folder(&bench)), mode(folder(&bench).join("1"))), (0o700, 0o600));
 }

@@ -8,6 +8,7 @@ use crate::store::admin::clauses::Clauses;
 use crate::store::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
 use crate::store::admin::job_move::FOUND;
 use crate::store::admin::list::{self as read, NEXT_SOURCE, by_id};
+use crate::store::admin::stuck::groups_sql;
 
 const EVENTS: i64 = 200_000;
 
@@ -116,6 +117,18 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                 (events(conn, EventFilter { state: Some(State::Ready), ..all() }), few_of_state),
                 (events(conn, EventFilter { state: Some(State::Running), ..all() }), few_of_state),
                 (events(conn, EventFilter { state: Some(State::Succeeded), ..all() }), of_events),
+                (events(conn, EventFilter { handler: Some(name("h")), ..all() }), of_events),
+                (
+                    events(
+                        conn,
+                        EventFilter {
+                            handler: Some(name("h")),
+                            state: Some(State::Dead),
+                            ..all()
+                        },
+                    ),
+                    few_of_state,
+                ),
                 (jobs(conn, any()), of_jobs),
                 (jobs(conn, JobFilter { source: source("busy"), ..any() }), of_jobs),
                 (
@@ -143,6 +156,17 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                     jobs(
                         conn,
                         JobFilter { state: Some(State::Dead), source: source("busy"), ..any() },
+                    ),
+                    "SEARCH j USING INDEX job_dead (row>? AND row<?)",
+                ),
+                (
+                    jobs(
+                        conn,
+                        JobFilter {
+                            state: Some(State::Dead),
+                            last_detail: Some("exit status 1".to_owned()),
+                            ..any()
+                        },
                     ),
                     "SEARCH j USING INDEX job_dead (row>? AND row<?)",
                 ),
@@ -196,6 +220,15 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                 // The newest are not found by putting all in order, except where all are few.
                 let sorted = plan.iter().any(|step| step.contains("TEMP B-TREE"));
                 assert!(!sorted || first.contains("=?"), "{sql}: {plan:#?}");
+            }
+            // Groups are made of the few rows that were walked, newest first.
+            for state in [State::Held, State::Dead] {
+                let plan = plan(conn, &groups_sql(state));
+                let steps = [
+                    &format!("SCAN j USING INDEX job_{state}"),
+                    "SEARCH a USING INDEX sqlite_autoindex_attempt_1 (job=? AND number=?) LEFT-JOIN",
+                ];
+                assert_eq!(plan[1..3], steps, "{plan:#?}");
             }
         })
         .await;

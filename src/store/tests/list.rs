@@ -35,6 +35,47 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
 }
 
 #[tokio::test]
+async fn an_event_names_its_handlers_and_is_found_by_them() {
+    let mut bench = bench();
+    for (event, handlers) in [("e1", ["h", "i"].as_slice()), ("e2", &["i"]), ("e3", &[])] {
+        bench.accept("github", github(event, "push", event), handlers).await;
+    }
+    let claimed = bench.claim_one().await;
+    bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
+    // Retention has removed the job of this one.
+    let removed = "UPDATE event SET removed_succeeded = 1 WHERE event_id = 'e3'";
+    bench.with_file(|conn| conn.execute_batch(removed).unwrap()).await;
+
+    let page = bench.store.admin.events(EventFilter::default()).await.unwrap();
+    let [e3, e2, e1] = &page.rows[..] else { unreachable!() };
+    let job = |handler, state| HandlerJob { handler: name(handler), state };
+    assert_eq!(e1.handlers, [job("h", State::Dead), job("i", State::Ready)]);
+    assert_eq!(e1.jobs, [(State::Ready, 1), (State::Dead, 1)].into());
+    assert_eq!(e2.handlers, [job("i", State::Ready)]);
+    assert_eq!((&e3.handlers[..], &e3.jobs), (&[][..], &[(State::Succeeded, 1)].into()));
+
+    for (handler, state, found) in [
+        (Some("h"), None, ["e1"].as_slice()),
+        (Some("i"), None, &["e2", "e1"]),
+        (Some("h"), Some(State::Dead), &["e1"]),
+        (Some("i"), Some(State::Dead), &[]),
+        (Some("i"), Some(State::Ready), &["e2", "e1"]),
+        (Some("i"), Some(State::Succeeded), &[]),
+        (None, Some(State::Succeeded), &["e3"]),
+    ] {
+        let filter = EventFilter { handler: handler.map(name), state, ..EventFilter::default() };
+        let ids = |rows: &[EventRow]| -> Vec<String> {
+            rows.iter().map(|row| row.event_id.to_string()).collect()
+        };
+        let listed = bench.store.admin.events(filter.clone()).await.unwrap().rows;
+        assert_eq!(ids(&listed), found, "{handler:?} {state:?}");
+        let (mut followed, _) = bench.store.admin.new_events(filter, None).await.unwrap();
+        followed.reverse();
+        assert_eq!(ids(&followed), found, "followed: {handler:?} {state:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_no_rows_is_refused() {
     let bench = bench_with(Limits { list_count: 3, ..limits() });
     let refused = Error::NoRows { most: 3 };

@@ -48,6 +48,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
 /// What the store says of an event: its jobs by state, how many are listed, whether its payload is kept.
 async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
     let shown = bench.store.admin.show(None, id(event)).await.unwrap().remove(0);
+    assert_eq!(shown.event.handlers.len(), shown.jobs.len());
     (shown.event.jobs.into_iter().collect(), shown.jobs.len(), shown.event.payload_kept)
 }
 

@@ -1,6 +1,6 @@
 //! Many jobs at once, and what of them is left alone.
 use super::*;
-use crate::limits::BATCH_JOBS;
+use crate::limits::{BATCH_JOBS, STUCK_ROWS};
 
 async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {
     let claimed = bench.running(event).await;
@@ -175,4 +175,73 @@ async fn events_that_arrive_are_seen_once_and_in_their_order() {
     let (seen, mark) = arrived(Some(mark)).await;
     assert_eq!(seen, ["e6"]);
     assert_eq!(arrived(Some(mark)).await.0, Vec::<String>::new());
+}
+
+/// A dead job of `h` whose attempt ended with this text.
+async fn died(bench: &Bench, event: &str, detail: &str) -> JobId {
+    let claimed = bench.running(event).await;
+    let next = Next::Dead(DeadReason::Rejected);
+    let record = Record { detail: detail.to_owned(), ..Record::default() };
+    let end = completion(&claimed, Outcome::Rejected, next, bench.clock.now());
+    assert!(bench.store.jobs.complete(Completion { record, ..end }).await.unwrap());
+    claimed.facts.job
+}
+
+#[tokio::test]
+async fn what_stands_still_is_grouped_by_cause_and_listed_by_it() {
+    let mut bench = bench();
+    let first = died(&bench, "e1", "HTTP 503").await;
+    bench.clock.advance(HOUR);
+    let other = died(&bench, "e2", "HTTP 404").await;
+    let last = died(&bench, "e3", "HTTP 503").await;
+    bench.accept("github", github("d-1", "push", "x"), &["h"]).await;
+    bench.accept("github", github("d-2", "push", "x"), &["h"]).await;
+    let held = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+    let held = bench.store.admin.jobs(held).await.unwrap().rows[0].job;
+
+    let stuck = bench.store.admin.stuck().await.unwrap();
+    let group = |group: &StuckGroup| {
+        let StuckGroup { newest, jobs, oldest_at } = group;
+        (newest.job, newest.last_detail.clone(), *jobs, *oldest_at)
+    };
+    let (now, of) = (bench.clock.now(), |text: &str| Some(text.to_owned()));
+    assert_eq!(
+        stuck.groups.iter().map(group).collect::<Vec<_>>(),
+        [(held, None, 1, now), (last, of("HTTP 503"), 2, START), (other, of("HTTP 404"), 1, now),]
+    );
+    assert_eq!(stuck.more, []);
+
+    let by_detail = |state, text| JobFilter {
+        state: Some(state),
+        last_detail: of(text),
+        ..JobFilter::default()
+    };
+    for (filter, found) in [
+        (by_detail(State::Dead, "HTTP 503"), vec![first, last]),
+        (by_detail(State::Dead, "HTTP 50"), vec![]),
+        (by_detail(State::Held, ""), vec![held]),
+        (by_detail(State::Dead, ""), vec![]),
+    ] {
+        assert_eq!(selected(&bench, Verb::Drop, filter.clone()).await.0, found, "{filter:?}");
+        let rows = bench.store.admin.jobs(filter.clone()).await.unwrap().rows;
+        let listed: Vec<JobId> = rows.iter().rev().map(|row| row.job).collect();
+        assert_eq!(listed, found, "{filter:?}");
+    }
+
+    // As many as are walked, and one more.
+    let more = |jobs: i64| {
+        format!(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
+             INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
+             SELECT randomblob(16), 1, {jobs} || 'x' || i, 'dead', 'rejected', 1, 1, 1 FROM n"
+        )
+    };
+    bench.with_file(|conn| conn.execute_batch(&more(STUCK_ROWS - 3)).unwrap()).await;
+    assert_eq!(bench.store.admin.stuck().await.unwrap().more, []);
+    bench.with_file(|conn| conn.execute_batch(&more(1)).unwrap()).await;
+    let stuck = bench.store.admin.stuck().await.unwrap();
+    assert_eq!(stuck.more, [State::Dead]);
+    let jobs: u64 =
+        stuck.groups.iter().filter(|one| one.newest.state == State::Dead).map(|one| one.jobs).sum();
+    assert_eq!(jobs, STUCK_ROWS.unsigned_abs(), "the oldest one is not counted");
 }

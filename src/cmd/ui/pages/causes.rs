@@ -1,30 +1,47 @@
 //! Jobs that stand still by their cause, and what else needs a person: each in a sentence, worst first.
 
+use crate::admin::ListStuck;
 use crate::model::{DeadReason, HeldReason, State};
-use crate::store::{JobFilter, JobRow, StoppedJobs};
+use crate::store::{JobFilter, StuckGroup};
 
 use super::super::parts::*;
 use super::super::view::View;
 
-/// Causes whose newest job is looked at for its last word; more would make the page slow.
-const LOOKED_AT: usize = 12;
-
-/// The jobs of a handler that stand still for one reason.
+/// Held or dead jobs of a handler with one reason, whose last attempts said the same.
 pub(super) struct Cause {
-    pub(super) jobs: StoppedJobs,
-    newest: Option<JobRow>,
+    pub(super) group: StuckGroup,
+    /// There are more than are counted.
+    has_more: bool,
 }
 
 impl Cause {
-    /// What filters its jobs: in the address of the inbox and of changes.
-    pub(super) fn query(&self) -> [(&str, &str); 3] {
-        let StoppedJobs { handler, state, reason, .. } = &self.jobs;
-        [("state", state.as_str()), ("handler", handler.as_str()), ("reason", reason)]
+    pub(super) fn state(&self) -> State {
+        self.group.newest.state
+    }
+
+    /// What filters its jobs in the address of the inbox and of changes; [`filter`] reads it.
+    pub(super) fn query(&self) -> [(&str, &str); 4] {
+        let newest = &self.group.newest;
+        let said = newest.last_detail.as_deref().unwrap_or_default();
+        let reason = newest.reason.as_deref().unwrap_or_default();
+        [
+            ("state", newest.state.as_str()),
+            ("handler", newest.handler.as_str()),
+            ("reason", reason),
+            ("said", said),
+        ]
+    }
+
+    /// "10,000+ jobs".
+    pub(super) fn count(&self) -> String {
+        let jobs = many(self.group.jobs, "job");
+        if self.has_more { jobs.replacen(' ', "+ ", 1) } else { jobs }
     }
 
     /// An item of a list.
     pub(super) fn item(&self, view: &View<'_>, right: &Markup) -> Markup {
-        let reason = &self.jobs.reason;
+        let newest = &self.group.newest;
+        let reason = newest.reason.as_deref().unwrap_or_default();
         let (glyph, text) = match reason.parse() {
             Ok(HeldReason::UnknownOutcome) => ("unknown", "is the work of {} done?"),
             Ok(HeldReason::SuspectedReplay | HeldReason::IdReused) => ("twin", "{} may be forged"),
@@ -33,43 +50,45 @@ impl Cause {
             Ok(HeldReason::Cancelled) => ("held", "{} cancelled"),
             Ok(HeldReason::ConditionFailed) => ("held", "the condition of {} cannot be decided"),
             Ok(HeldReason::ValueRefused) => ("held", "{} with a value that it does not take"),
-            Err(_) if *reason == DeadReason::Exhausted.as_str() => ("dead", "{} used all attempts"),
-            Err(_) => ("dead", "{} dead"),
+            Err(_) if reason == DeadReason::Exhausted.as_str() => ("dead", "{} used all attempts"),
+            Err(_) => ("dead", "{} dead, REASON"),
         };
-        let is_named = glyph != "dead" || text != "{} dead";
-        let class = if self.jobs.state == State::Dead { "bad" } else { "warn" };
-        let what = text.replace("{}", &many(self.jobs.jobs, "job"));
-        let row = self.newest.as_ref();
-        let detail = row.and_then(|row| row.detail.as_ref().or(row.last_detail.as_ref()));
-        let what =
-            html! { b { (self.jobs.handler) } ": " (what) @if !is_named { ", " (shown(reason)) } };
-        let right = html! { span.when { (age(self.jobs.oldest_at, view.screen.now)) } (right) };
+        let what = text.replace("{}", &self.count()).replace("REASON", reason);
+        let class = if self.state() == State::Dead { "bad" } else { "warn" };
+        let detail = newest.detail.as_ref().or(newest.last_detail.as_ref());
+        let right = html! { span.when { (age(self.group.oldest_at, view.screen.now)) } (right) };
         let why = html! {
             @if let Some(detail) = detail { q { (shown(detail)) } " " }
-            @if let Some(row) = row { "The newest is of " (shown(&row.event_type)) "." }
+            "The newest is of " (shown(&newest.event_type)) "."
         };
-        item(class, glyph, what, right, why)
+        item(class, glyph, html! { b { (newest.handler) } ": " (shown(&what)) }, right, why)
     }
 }
 
 /// Held ones first.
 pub(super) async fn causes(view: &View<'_>) -> Result<Vec<Cause>, Failure> {
-    let mut causes = Vec::new();
-    for (nth, jobs) in view.screen.stuck.iter().enumerate() {
-        let filter = JobFilter {
-            state: Some(jobs.state),
-            handler: Some(jobs.handler.clone()),
-            reason: Some(jobs.reason.clone()),
-            limit: Some(1),
-            ..JobFilter::default()
-        };
-        let newest = match nth < LOOKED_AT {
-            true => view.app.ask(filter).await?.rows.into_iter().next(),
-            false => None,
-        };
-        causes.push(Cause { jobs: jobs.clone(), newest });
-    }
-    Ok(causes)
+    let stuck = view.app.ask(ListStuck {}).await?;
+    let cause = |group: StuckGroup| {
+        let has_more = stuck.more.contains(&group.newest.state);
+        Cause { group, has_more }
+    };
+    Ok(stuck.groups.into_iter().map(cause).collect())
+}
+
+/// The jobs that the address names.
+pub(super) fn filter(view: &View<'_>) -> Result<JobFilter, Failure> {
+    let asked = view.asked;
+    Ok(JobFilter {
+        state: asked.read("state")?,
+        handler: asked.read("handler")?,
+        reason: asked.read("reason")?,
+        last_detail: asked
+            .parameters
+            .iter()
+            .find(|(name, _)| name == "said")
+            .map(|(_, said)| said.clone()),
+        ..JobFilter::default()
+    })
 }
 
 /// Handlers and runners that cannot run, and sources whose deliveries are refused.

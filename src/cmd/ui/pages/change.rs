@@ -2,12 +2,13 @@
 
 use crate::admin::{ShowJob, VerifyQuarantine};
 use crate::model::{HeldReason, JobId, Name, State};
-use crate::store::{JobFilter, JobSelection, QuarantineFilter, ReverifyCounts, Verb};
+use crate::store::{JobSelection, QuarantineFilter, ReverifyCounts, Verb};
 
 use super::super::act::{kept, no_such_change};
 use super::super::parts::*;
 use super::super::view::View;
 use super::super::work::WORK_JOBS;
+use super::causes::filter;
 
 /// A change as a page shows it: title, word on the button, facts and fields, where "Back" leads to.
 struct Change(String, String, Markup, String);
@@ -116,7 +117,6 @@ fn of_event(view: &View<'_>) -> Result<Change, Failure> {
 
 async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     let state: State = view.asked.need("state")?;
-    let handler: Option<Name> = view.asked.read("handler")?;
     let (mut suspected, mut answered) = (0, 0);
     let mut jobs: Vec<(JobId, u32)> = Vec::new();
     for chosen in view.asked.all("job") {
@@ -127,11 +127,11 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     }
     // Chosen newest first.
     jobs.reverse();
-    let is_all = jobs.is_empty();
-    let reason = if is_all { Some(view.asked.need("reason")?) } else { None };
-    let filter =
-        JobFilter { state: Some(state), handler: handler.clone(), reason, ..JobFilter::default() };
-    let mut next = is_all.then_some(None);
+    let filter = filter(view)?;
+    if jobs.is_empty() && filter.reason.is_none() {
+        return Err(Exit::Usage.failure("no job is chosen: go back, and choose some"));
+    }
+    let mut next = jobs.is_empty().then_some(None);
     while let Some(after) = next.filter(|_| jobs.len() < WORK_JOBS) {
         let page = view.app.ask(JobSelection { filter: filter.clone(), after, verb }).await?;
         jobs.extend(page.jobs.iter().map(|chosen| (chosen.job, chosen.attempt)));
@@ -144,7 +144,7 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     if count == 0 {
         return Err(Exit::WrongState.failure("no job is left that this could be done with"));
     }
-    let own = handler.as_ref().and_then(|name| view.config.handler(name));
+    let own = filter.handler.as_ref().and_then(|name| view.config.handler(name));
     let only_one = verb == Verb::Replay && view.asked.get("one").is_some();
     let body = html! {
         (hidden("work", view.app.works.propose(verb, state, jobs)))

@@ -22,6 +22,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         event_type: asked.get("type").map(str::to_owned),
         since: since.map(|since| since.seen_from(view.screen.now)),
         state: asked.read::<State>("state")?,
+        handler: asked.read("handler")?,
         limit: Some(ROWS),
         before: before(view)?,
     };
@@ -88,10 +89,13 @@ pub(super) async fn find(app: &App, asked: &Request) -> Result<String, Failure> 
 fn filters(view: &View<'_>) -> Markup {
     let asked = view.asked;
     let sources = view.screen.sources.iter().map(|line| line.source.as_str());
+    let handlers = view.config.handlers.iter().map(|own| own.name.as_str());
+    let states = State::ALL.iter().map(|state| state.as_str());
     html! {
         form.filters action="/events" aria-label="Filter" {
             (choice("source", "Every source", asked.get("source"), sources))
-            (choice("state", "Every state", asked.get("state"), State::ALL.iter().map(|state| state.as_str())))
+            (choice("handler", "Every handler", asked.get("handler"), handlers))
+            (choice("state", "Every state", asked.get("state"), states))
             input type="text" name="type" aria-label="Type" value=[asked.get("type")] placeholder="Type: invoice.*";
             input type="text" name="since" aria-label="Since" value=[asked.get("since")] placeholder="Since: 2h, 3d, a date";
             button.btn.small { (icon("search")) "Filter" }
@@ -112,7 +116,8 @@ fn row(view: &View<'_>, event: &EventRow) -> Markup {
                 span.sub { (event.source) " · " (received) " · " (short(id)) }
             }
             td { span.jobs {
-                @for jobs in &event.jobs { (in_state(jobs)) }
+                @for one in &event.handlers { (state(one.state, one.handler.as_str())) }
+                @if event.handlers.is_empty() { @for jobs in &event.jobs { (in_state(jobs)) } }
                 @if event.jobs.is_empty() { span.faint.small { "no handler" } }
             } }
             td.id.opt { (short(id)) }

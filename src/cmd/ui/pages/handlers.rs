@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use crate::admin::GetTraffic;
 use crate::config::{Action, Handler};
 use crate::model::{Name, Outcome, State};
 use crate::store::Backlog;
-use crate::traffic::HandlerSeen;
+use crate::traffic::{HandlerSeen, RecentTraffic};
 
 use super::super::parts::*;
 use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/handlers", "Handlers");
+    let recent = view.app.ask(GetTraffic {}).await?;
     let screen = &view.screen;
     let mut names: Vec<&Name> = view.config.handlers.iter().map(|own| &own.name).collect();
     names.extend(screen.stuck.iter().map(|stuck| &stuck.handler));
@@ -37,8 +39,8 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                 }))
             }
             section.card aria-label="Handlers" { table.handlers {
-                thead { tr { th { "Handler" } th { "State" } th.opt { "Attempts since the start" } th.opt { "Condition" } th { "Needs you" } th.r { span.hide { "Action" } } } }
-                tbody { @for name in names { (row(view, name)) } }
+                thead { tr { th { "Handler" } th { "State" } th.opt { "Last 24 hours" } th.opt { "Attempts since the start" } th.opt { "Condition" } th { "Needs you" } th.r { span.hide { "Action" } } } }
+                tbody { @for name in names { (row(view, name, &recent)) } }
             } }
         }
     })
@@ -59,7 +61,7 @@ fn status(view: &View<'_>, name: &Name) -> (u8, Markup) {
     }
 }
 
-fn row(view: &View<'_>, name: &Name) -> Markup {
+fn row(view: &View<'_>, name: &Name, recent: &RecentTraffic) -> Markup {
     let screen = &view.screen;
     let own = view.config.handler(name);
     let jobs = |backlogs: &[Backlog]| {
@@ -68,6 +70,8 @@ fn row(view: &View<'_>, name: &Name) -> Markup {
     let waits = jobs(&screen.ready) + jobs(&screen.waiting);
     let paused = screen.paused.iter().find(|paused| paused.handler == *name);
     let seen = screen.handlers.get(name);
+    let slots = recent.handlers.get(name).into_iter().flatten();
+    let slots = slots.map(|slot| (slot.at, [slot.succeeded, slot.other, slot.failed]));
     let of = |what: &str| link(&format!("/change/{what}"), [("handler", name.as_str())]);
     html! {
         tr id=(name) {
@@ -87,6 +91,7 @@ fn row(view: &View<'_>, name: &Name) -> Markup {
                     @if let Some(paused) = paused { ", since " (age(paused.since, screen.now)) }
                 }
             }
+            td.opt { (bars(recent, "Attempts of the last day: succeeded, unknown or cancelled, failed", slots)) }
             td.opt.num { @match seen { Some(seen) if !seen.outcomes.is_empty() => { (attempts(seen)) } _ => { span.small { "none" } } } }
             td.opt.small { @match own.and_then(Handler::condition) {
                 Some(condition) => {

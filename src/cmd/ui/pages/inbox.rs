@@ -6,7 +6,7 @@ use crate::store::{JobFilter, JobRow};
 
 use super::super::parts::*;
 use super::super::view::View;
-use super::causes::{Cause, causes};
+use super::causes::{Cause, causes, filter};
 use super::events::{before, pager};
 
 /// Jobs of an open cause on a page.
@@ -16,33 +16,28 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/inbox", "Inbox");
     let all = causes(view).await?;
     let asked = view.asked;
-    let chosen = |cause: &&Cause| {
-        cause.query().iter().all(|(name, value)| asked.get(name).is_none_or(|one| one == *value))
+    let is_meant = |cause: &&Cause| {
+        cause.query().iter().all(|(name, value)| {
+            asked.parameters.iter().all(|(known, meant)| known != name || meant == value)
+        })
     };
-    let listed: Vec<&Cause> = all.iter().filter(chosen).collect();
-    let open = asked.get("reason").and(listed.first());
+    let listed: Vec<&Cause> = all.iter().filter(is_meant).collect();
+    let open = asked.get("reason").and(listed.first()).filter(|_| listed.len() == 1);
     let rows = match open {
-        Some(cause) => {
-            let filter = JobFilter {
-                state: Some(cause.jobs.state),
-                handler: Some(cause.jobs.handler.clone()),
-                reason: Some(cause.jobs.reason.clone()),
-                limit: Some(ROWS),
-                before: before(view)?,
-                ..JobFilter::default()
-            };
-            Some(view.app.ask(filter).await?)
+        Some(_) => {
+            let (limit, before) = (Some(ROWS), before(view)?);
+            Some(view.app.ask(JobFilter { limit, before, ..filter(view)? }).await?)
         }
         None => None,
     };
     let tabs = [("All", None), ("Held", Some(State::Held)), ("Dead", Some(State::Dead))];
     let tab = |(word, state): (&str, Option<State>)| {
-        let of = all.iter().filter(|cause| state.is_none_or(|state| cause.jobs.state == state));
+        let of = all.iter().filter(|cause| state.is_none_or(|state| cause.state() == state));
         let to = link("/inbox", state.map(|state| ("state", state.as_str())));
         let is_current = asked.get("state") == state.map(State::as_str) && open.is_none();
         html! {
             a href=(to) aria-current=[is_current.then_some("page")] {
-                (word) " " span.count { (thousands(of.map(|cause| cause.jobs.jobs).sum())) }
+                (word) " " span.count { (thousands(of.map(|cause| cause.group.jobs).sum())) }
             }
         }
     };
@@ -57,7 +52,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                 div.filters data-part="tabs-of-inbox" {
                     nav.tabs aria-label="State" { @for one in tabs { (tab(one)) } }
                     @if let Some(cause) = open {
-                        a.chip href="/inbox" { span.hide { "Leave the group " } (cause.jobs.handler) ": " (shown(&cause.jobs.reason)) (icon("x")) }
+                        a.chip href="/inbox" { span.hide { "Leave the group " } (cause.query()[1].1) ": " (shown(cause.query()[2].1)) (icon("x")) }
                     }
                 }
                 div data-part="causes" {
@@ -99,20 +94,20 @@ fn table(view: &View<'_>, rows: &[JobRow]) -> Markup {
 
 /// What may be done with the jobs of a cause.
 fn panel(cause: &Cause) -> Markup {
-    let jobs = thousands(cause.jobs.jobs);
-    let to = |what, one: Option<(&'static str, &'static str)>| {
-        link(what, cause.query().into_iter().chain(one))
-    };
+    let [state, handler, reason, _] = cause.query();
+    let (verbs, jobs) = (cause.query(), cause.count());
+    let to =
+        |what, one: Option<(&'static str, &'static str)>| link(what, verbs.into_iter().chain(one));
     html! {
         aside.card.panel aria-labelledby="panel" data-part="panel" {
-            header { h2 #panel { (many(cause.jobs.jobs, "job")) " of " (cause.jobs.handler) } }
-            p.pad { (sentence_case(advice(&cause.jobs.reason))) }
+            header { h2 #panel { (jobs) " of " (handler.1) } }
+            p.pad { (sentence_case(advice(reason.1))) }
             footer {
                 (change(&to("/change/replay", Some(("one", "1"))), "primary", "replay", "Replay one first, then decide"))
-                (change(&to("/change/replay", None), "", "replay", format!("Replay all {jobs}…")))
-                (change(&to("/change/drop", None), "quiet danger", "dropped", format!("Drop all {jobs}…")))
+                (change(&to("/change/replay", None), "", "replay", format!("Replay {jobs}…")))
+                (change(&to("/change/drop", None), "quiet danger", "dropped", format!("Drop {jobs}…")))
                 form #chosen action="/change/replay" {
-                    input type="hidden" name="state" value=(cause.jobs.state);
+                    input type="hidden" name="state" value=(state.1);
                     button.btn.small data-key="replay" { (icon("replay")) "Replay the chosen…" }
                     button.btn.small.quiet.danger data-key="drop" formaction="/change/drop" { (icon("dropped")) "Drop the chosen…" }
                 }

@@ -25,6 +25,9 @@ use super::parts::{banner, sentence};
 use super::request::Request;
 use super::view::{View, bare, more};
 
+/// Marks a page that changes while the store does not: an attempt runs, and prints.
+pub(super) struct MovesByItself;
+
 /// The page that is asked for, or the one that says why there is none.
 pub(super) async fn page(app: &Arc<App>, cookie: &str, asked: &Request) -> HttpResponse {
     let mut view = match View::new(app, asked).await {
@@ -46,7 +49,13 @@ pub(super) async fn page(app: &Arc<App>, cookie: &str, asked: &Request) -> HttpR
         _ => content(&mut view, cookie).await,
     };
     match made {
-        Ok(main) => answer(StatusCode::OK, view.page(&main)),
+        Ok(main) => {
+            let mut page = answer(StatusCode::OK, view.page(&main));
+            if view.screen.running.iter().any(|backlog| backlog.jobs > 0) {
+                page.extensions_mut().insert(MovesByItself);
+            }
+            page
+        }
         Err(failure) => {
             view.is_live = false;
             view.at("", "Not shown");

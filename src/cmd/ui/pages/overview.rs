@@ -1,6 +1,6 @@
 //! The overview: is it serving, what needs a person, what runs, what came.
 
-use crate::admin::ReadOutput;
+use crate::admin::{GetTraffic, ReadOutput};
 use crate::cmd::status::{SourceLine, Verdict, facts};
 use crate::model::State;
 use crate::runner::message::Stream;
@@ -22,6 +22,11 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/", "Overview");
     let causes = causes(view).await?;
     let running = running(view).await?;
+    let recent = view.app.ask(GetTraffic {}).await?;
+    let slots = recent.sources.values().flatten();
+    let counts = slots.map(|slot| (slot.at, [slot.accepted, slot.duplicates, slot.refused]));
+    let deliveries =
+        bars(&recent, "Deliveries of the last day: accepted, repeated, refused", counts);
     let all: u64 = view.screen.running.iter().map(|backlog| backlog.jobs).sum();
     let machine = facts(&view.screen);
     let machine = machine.iter().filter(|(about, ..)| !ELSEWHERE.contains(about));
@@ -37,6 +42,9 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
             (card("needs", "Needs a person", "worst first", needs(view, &causes)))
             div.stack {
                 (card("running", "Running", many(all, "attempt"), running))
+                (card("deliveries", "Deliveries", "the last 24 hours, a bar for 15 minutes", html! {
+                    div.pad { (deliveries) p.legend { span.ok { "accepted" } span.warn { "repeated" } span.bad { "refused" } } }
+                }))
                 (card("sources", "Sources", "", sources(view)))
                 (card("machine", "Machine", "", machine))
             }
@@ -83,7 +91,7 @@ fn verdict(view: &View<'_>) -> Markup {
 fn needs(view: &View<'_>, causes: &[Cause]) -> Markup {
     let worse = worse(view);
     let of = |state, word: &str| -> Vec<Markup> {
-        let of_state = causes.iter().filter(|cause| cause.jobs.state == state);
+        let of_state = causes.iter().filter(|cause| cause.state() == state);
         let item = |cause: &Cause| {
             let to = link("/inbox", cause.query());
             cause.item(view, &html! { a.btn.small href=(to) { (word) } })
