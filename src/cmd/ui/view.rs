@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::admin::GetStatus;
 use crate::clock::Clock;
-use crate::cmd::status::{Screen, Site, Verdict, screen};
+use crate::cmd::status::{Screen, Site, Verdict, configuration, screen};
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -51,7 +51,8 @@ pub(super) async fn view<'a>(app: &'a Arc<App>, asked: &'a Request) -> Result<Vi
     let names = sources.iter().map(|(name, _)| name.clone()).collect();
     let status = app.ask(GetStatus { sources: names }).await?;
     let store = config.store().path;
-    let site = Site { sources, store: &store, suffix: &app.suffix };
+    let configuration = configuration(&config);
+    let site = Site { sources, configuration, store: &store, suffix: &app.suffix };
     let screen = screen(status, &site, Clock::system().now());
     let live = (!asked.is_change()).then(|| asked.target.clone());
     let frame = Frame {
