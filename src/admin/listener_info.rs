@@ -21,6 +21,8 @@ pub struct ListenerInfo {
     pub signers: Vec<(Name, Signer)>,
     /// The sources whose secrets are empty: each delivery to them is answered 401.
     pub without_secret: Vec<Name>,
+    /// The digest of the configuration in force.
+    pub configuration: String,
 }
 
 /// Sign a delivery as a source's provider would.

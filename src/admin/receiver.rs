@@ -71,6 +71,7 @@ impl ReceiverState {
         let (wall, monotonic) = self.started;
         let passed = self.clock.monotonic().saturating_sub(monotonic);
         let now = self.clock.now();
+        let listeners = self.listeners();
         ReceiverStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -79,7 +80,8 @@ impl ReceiverState {
             clock_moved_millis: now.0.saturating_sub(wall.after(passed).0),
             runners: self.links.statuses(),
             traffic: self.traffic.seen(),
-            without_secret: self.listeners().without_secret.clone(),
+            without_secret: listeners.without_secret.clone(),
+            configuration: listeners.configuration.clone(),
         }
     }
 }
@@ -124,6 +126,10 @@ pub struct ReceiverStatus {
     pub traffic: Seen,
     /// The sources whose secrets are empty: each delivery to them is answered 401.
     pub without_secret: Vec<Name>,
+    /// The digest of the configuration in force: another one than that of the files needs a reload. Without the contents
+    /// of secrets. A receiver of an earlier version omits it.
+    #[serde(default)]
+    pub configuration: String,
 }
 
 /// Adds to each job that could be claimed that its handler cannot run, which only a receiver knows.

@@ -140,6 +140,21 @@ impl Config {
         (!rules.is_empty()).then_some(Values { rules, form_fields })
     }
 
+    /// A digest of everything that is written, without the contents of secrets: a receiver and a command that have read
+    /// the same files at the same path compute the same, if they have the same version.
+    pub fn digest(&self) -> Digest {
+        let limits = self.limits();
+        let command = |(handler, command): (&Handler, &Command)| {
+            digest(handler, command, &self.form_fields(handler), limits)
+        };
+        // What `config show` leaves out: the texts of variables, and what provider files say.
+        let commands: Vec<Digest> = self.commands().map(command).collect();
+        let schemes: Vec<_> = self.sources.iter().map(|source| &source.scheme).collect();
+        // Texts and numbers.
+        let shown = serde_json::to_string(self).unwrap_or_default();
+        Digest(Sha256::digest(format!("{shown} {commands:?} {schemes:?}")).into())
+    }
+
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
         self.handlers.iter().filter_map(|handler| Some((handler, handler.command()?)))
     }

@@ -131,6 +131,7 @@ impl Slots {
         for worker in workers {
             let name = worker.name.clone();
             let traffic = traffic.remove(&name).unwrap_or_default();
+            traffic.set_slots(worker.concurrency.max(1));
             let slots = match before.remove(&name) {
                 Some(mut slots) => {
                     slots.reload(worker, traffic);

@@ -44,6 +44,7 @@ impl Plan {
                 .filter(is_mute)
                 .map(|source| source.name.clone())
                 .collect(),
+            configuration: config.digest().to_string(),
         };
         let sources = http::Sources::new(sources, config.server().trusted_proxies.clone());
         Ok(Plan { sources, workers, listeners })

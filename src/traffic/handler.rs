@@ -1,6 +1,7 @@
 //! The statistics of one handler's attempts.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub struct HandlerTraffic {
     pub(crate) seconds: Histogram,
     /// Succeeded, failed, other.
     recent: RecentCounts<3>,
+    slots: AtomicUsize,
     broken: Mutex<Option<Broken>>,
 }
 
@@ -43,6 +45,7 @@ impl Default for HandlerTraffic {
             settled: Tally::new(SETTLED.map(State::as_str)),
             seconds: Histogram::new(SECONDS),
             recent: RecentCounts::default(),
+            slots: AtomicUsize::default(),
             broken: Mutex::default(),
         }
     }
@@ -65,6 +68,11 @@ impl HandlerTraffic {
         }
     }
 
+    /// So many attempts may run at once from now on.
+    pub fn set_slots(&self, slots: usize) {
+        self.slots.store(slots, Ordering::Relaxed);
+    }
+
     /// What `status` shows; its conditions are counted elsewhere.
     pub(super) fn seen(&self) -> HandlerSeen {
         let seconds = self.seconds.get();
@@ -73,6 +81,7 @@ impl HandlerTraffic {
             outcomes: counts(&self.outcomes),
             half_within: within(50),
             most_within: within(95),
+            slots: self.slots.load(Ordering::Relaxed),
             ..HandlerSeen::default()
         }
     }

@@ -33,6 +33,9 @@ pub struct HandlerSeen {
     pub most_within: Option<u64>,
     /// Events by what its condition decided: `true`, `false`, `undecided`.
     pub decided: BTreeMap<String, u64>,
+    /// How many attempts may run at once (`concurrency`); the store's status has how many do.
+    #[serde(default)]
+    pub slots: usize,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

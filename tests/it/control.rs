@@ -431,6 +431,7 @@ async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
         body: None,
     });
     let kept = changed(moved).await;
+    assert!(kept > moved, "{kept}");
     assert_eq!(client.call(&QuarantineFilter::default()).await.unwrap().matching, 1);
 
     // Those that wait leave places to the others, and a stop ends them.
@@ -470,6 +471,7 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     let mut stream = client.open_stream(follow.clone()).await.unwrap();
     let first: FollowedEvents = stream.line().await.unwrap().unwrap();
     assert!(first.events.is_empty() && first.next.is_some() && first.waiting.is_none());
+    accept(&store, "e0", Vec::new()).await;
     running(&store, "e1", None).await;
     let second: FollowedEvents = stream.line().await.unwrap().unwrap();
     assert_eq!(second.events[0].event_id.as_str(), "e1");
@@ -497,8 +499,7 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     assert!(matches!(ended, Ok(None) | Err(_)), "{ended:?}");
 }
 
-/// Stores an event with a job that is claimed for `runner`, or for the receiver itself.
-async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
+async fn accept(store: &Store, id: &str, jobs: Vec<NewJob>) {
     let mut headers = Headers::new();
     headers.push("Idempotency-Key", id);
     headers.push("X-Event-Type", "thing.made");
@@ -506,8 +507,7 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
     let request = Delivery { method: "POST", url: None, headers: &headers, body };
     let scheme = Scheme::embedded("none").unwrap();
     let delivery = verify(&scheme, &[], request, now).unwrap();
-    let (source, handler): (Name, Name) = ("shop".parse().unwrap(), "ship".parse().unwrap());
-    let jobs = vec![NewJob::of(handler.clone())];
+    let source = "shop".parse().unwrap();
     store
         .intake
         .accept(Accept {
@@ -519,6 +519,12 @@ async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
         })
         .await
         .unwrap();
+}
+
+/// Stores an event with a job that is claimed for `runner`, or for the receiver itself.
+async fn running(store: &Store, id: &str, runner: Option<Runner>) -> JobId {
+    let handler: Name = "ship".parse().unwrap();
+    accept(store, id, vec![NewJob::of(handler.clone())]).await;
     store.jobs.claim(&handler, 1, runner).await.unwrap().jobs[0].facts.job
 }
 

@@ -205,6 +205,57 @@ fn a_broken_handler_is_reported_by_every_command_until_it_runs() {
     assert!(!text(&site.run(&["jobs"]).stdout).contains("handler broken"));
 }
 
+const OWN: &str = r#"
+name = "own"
+[signature]
+algorithm = "hmac-sha256"
+header = "X-Sig"
+encoding = "hex"
+signed = "{body}"
+[event]
+id = "json:/id"
+"#;
+
+#[test]
+fn status_says_that_the_files_differ_until_they_are_reloaded() {
+    let site = Site::new("");
+    std::fs::create_dir(site.path("providers")).unwrap();
+    let provider = |text: &str| std::fs::write(site.path("providers/own.toml"), text).unwrap();
+    provider(OWN);
+    let own = "[sources.own]\nprovider = \"own\"\nsecrets = [\"file:secret\"]\n";
+    site.configure(own, HANDLERS);
+    let receiver = site.start();
+    let differs = || {
+        let (code, seen) = status(&site);
+        assert_eq!(code, 0, "{seen:#}");
+        let next = seen["next"].as_str().unwrap().to_owned();
+        (seen["reload_needed"].as_bool().unwrap(), next)
+    };
+    assert!(!differs().0, "nothing has changed");
+    site.configure(&format!("# A comment.\n{own}"), HANDLERS);
+    provider(&format!("# A comment.\n{OWN}"));
+    assert!(!differs().0, "only comments have changed");
+    let changes: [&dyn Fn(); 4] = [
+        &|| site.configure(own, &format!("{HANDLERS}env = {{ PLACE = \"a\" }}\nconcurrency = 3\n")),
+        &|| site.configure(own, &format!("{HANDLERS}env = {{ PLACE = \"b\" }}\nconcurrency = 3\n")),
+        &|| provider(&OWN.replace("X-Sig", "X-Signed")),
+        &|| site.configure(&format!("{own}[limits]\ntick_millis = \"2s\"\n"), HANDLERS),
+    ];
+    for (nth, change) in changes.iter().enumerate() {
+        change();
+        let (differs_now, next) = differs();
+        assert!(differs_now && next.starts_with("hooklatch reload --config "), "{nth}: {next}");
+        site.json(&["reload"]);
+        assert!(!differs().0, "{nth}: reloaded");
+    }
+    let slots = |name: &str| status(&site).1["handlers"][name]["slots"].clone();
+    assert_eq!(slots("note"), 1, "as configured last");
+    site.configure(own, &format!("{HANDLERS}concurrency = 3\n"));
+    receiver.hang_up();
+    status_when(&site, |_, seen| seen["handlers"]["note"]["slots"] == 3);
+    assert!(!differs().0, "reloaded by a signal");
+}
+
 #[test]
 fn deliveries_and_attempts_are_counted_in_slots_of_fifteen_minutes() {
     let site = Site::new(

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use crate::admin::GetStatus;
 use crate::cli;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Timestamp};
@@ -26,7 +27,8 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     // Without an answer nothing is served, even if only the store does not exist yet.
     let status = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
     let (path, suffix) = (config.store().path, args.suffix());
-    let site = Site { sources, store: &path, suffix: &suffix };
+    let site =
+        Site { sources, configuration: configuration(&config), store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());
     output::either(&args.format, &screen, || {
         let mut facts = facts(&screen);
@@ -40,6 +42,11 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
         Verdict::NeedsAPerson => Exit::No,
         Verdict::NotServing => Exit::Unavailable,
     })
+}
+
+/// The digest of the files. Those with mistakes cannot be compared: the command has said so.
+pub(super) fn configuration(config: &Config) -> Option<String> {
+    config.mistakes().is_empty().then(|| config.digest().to_string())
 }
 
 /// A label, its style, and the lines after it.

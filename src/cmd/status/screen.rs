@@ -42,6 +42,8 @@ pub(crate) struct Screen {
     pub(crate) why: Vec<String>,
     /// Facts to look at that do not change the verdict.
     pub(crate) notes: Vec<String>,
+    /// The files differ from the configuration in force: a reload, or a restart, takes them.
+    pub(crate) reload_needed: bool,
     /// The one command to run next.
     pub(crate) next: String,
     /// `None` if the store is stopped.
@@ -129,6 +131,8 @@ impl SourceLine {
 pub(crate) struct Site<'a> {
     /// The configured sources with their paths.
     pub(crate) sources: Vec<(Name, String)>,
+    /// The digest of the files; none if they have mistakes.
+    pub(crate) configuration: Option<String>,
     /// The database.
     pub(crate) store: &'a Path,
     /// The `--config` option for printed commands; empty for the default file.
@@ -136,6 +140,14 @@ pub(crate) struct Site<'a> {
 }
 
 impl Site<'_> {
+    /// Whether the receiver, of this version, has another configuration in force.
+    fn is_ahead_of(&self, receiver: &ReceiverStatus) -> bool {
+        let same_version = receiver.version == env!("CARGO_PKG_VERSION");
+        let in_force = Some(&receiver.configuration).filter(|digest| !digest.is_empty());
+        same_version
+            && in_force.zip(self.configuration.as_ref()).is_some_and(|(one, own)| one != own)
+    }
+
     fn command(&self, typed: &str) -> String {
         format!("hooklatch {typed}{}", self.suffix)
     }
@@ -166,6 +178,11 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         let resume = format!("resume {}", row.handler);
         findings.note(format!("handler {} is paused", row.handler), &resume);
     }
+    let reload_needed = receiver.is_some_and(|receiver| site.is_ahead_of(receiver));
+    if reload_needed {
+        let sentence = "the files differ from the configuration in force".to_owned();
+        findings.note(sentence, "reload");
+    }
     findings.of_clocks(receiver, store.newest_event_at, now);
     let Findings { why, notes, commands, .. } = findings;
     let verdict = match (serving, why.is_empty()) {
@@ -178,6 +195,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         verdict,
         why,
         notes,
+        reload_needed,
         next: commands.into_iter().next().unwrap_or_else(|| site.command("events")),
         receiver: receiver.map(|receiver| Serving {
             version: receiver.version.clone(),

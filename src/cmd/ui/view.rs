@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use crate::admin::GetStatus;
 use crate::clock::Clock;
 use crate::cmd::output::thousands;
-use crate::cmd::status::{Screen, Site, Verdict, screen};
+use crate::cmd::status::{Screen, Site, Verdict, configuration, screen};
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -52,7 +52,8 @@ impl<'a> View<'a> {
         let names = sources.iter().map(|(name, _)| name.clone()).collect();
         let status = app.ask(GetStatus { sources: names }).await?;
         let store = config.store().path;
-        let site = Site { sources, store: &store, suffix: &app.suffix };
+        let configuration = configuration(&config);
+        let site = Site { sources, configuration, store: &store, suffix: &app.suffix };
         let screen = screen(status, &site, Clock::system().now());
         let is_live = !asked.is_change();
         Ok(View { app, asked, screen, config, is_live, place: "", title: String::new() })
@@ -113,6 +114,10 @@ impl<'a> View<'a> {
                 }
                 main #main tabindex="-1" {
                     div #gone role="alert" {}
+                    @if self.screen.reload_needed { div.banner.warn data-part="reload" {
+                        (icon("note")) span { "The files differ from the configuration in force. Handlers are shown as the files have them. " }
+                        a.link href="/change/reload" data-dialog { "Reload…" }
+                    } }
                     (main)
                 }
             }

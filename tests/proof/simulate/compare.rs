@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hooklatch::model::{JobId, State, Timestamp};
-use hooklatch::store::{EventDetail, EventFilter, EventRow, JobFilter, JobRow, Store};
+use hooklatch::store::{EventDetail, EventFilter, EventRow, HandlerJob, JobFilter, JobRow, Store};
 
 use super::model::{Event, Job, Model};
 
@@ -86,10 +86,12 @@ pub(crate) async fn running(store: &Store, model: &Model) {
 }
 
 fn check_event(found: &EventRow, row: u64, event: &Event, model: &Model) {
-    let mut jobs = event.removed.clone();
+    let (mut jobs, mut handlers) = (event.removed.clone(), Vec::new());
     for job in model.jobs.values().filter(|job| job.event == row) {
         *jobs.entry(job.state).or_default() += 1;
+        handlers.push(HandlerJob { handler: job.handler.parse().unwrap(), state: job.state });
     }
+    handlers.sort_by(|a, b| a.handler.cmp(&b.handler));
     let delivery = &event.delivery;
     let expected = EventRow {
         source: delivery.source.parse().unwrap(),
@@ -105,6 +107,7 @@ fn check_event(found: &EventRow, row: u64, event: &Event, model: &Model) {
         flagged: event.flagged,
         payload_kept: event.payload_kept,
         jobs,
+        handlers,
     };
     assert_eq!(format!("{found:?}"), format!("{expected:?}"), "the event as listed");
 }

@@ -5,6 +5,9 @@ use crate::model::RunnerName;
 use crate::store::{QuarantinedRow, StoreStatus};
 use crate::traffic::{self, CountedSource, Traffic};
 
+/// That of the files.
+const DIGEST: &str = "digest";
+
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 fn name(text: &str) -> Name {
@@ -36,6 +39,7 @@ fn well(traffic: &Traffic) -> Status {
     };
     let receiver = ReceiverStatus {
         without_secret: Vec::new(),
+        configuration: String::new(),
         version: "1.2.3".to_owned(),
         pid: 7,
         now: NOW,
@@ -64,7 +68,12 @@ fn well(traffic: &Traffic) -> Status {
 
 fn seen(status: Status) -> Screen {
     let sources = vec![(name("github"), "/github".to_owned())];
-    screen(status, &Site { sources, store: Path::new("/a b/store.db"), suffix: "" }, NOW)
+    let configuration = Some(DIGEST.to_owned());
+    screen(
+        status,
+        &Site { sources, configuration, store: Path::new("/a b/store.db"), suffix: "" },
+        NOW,
+    )
 }
 
 fn stuck(handler: &str, state: State, jobs: u64) -> StoppedJobs {
@@ -270,4 +279,25 @@ fn a_source_that_refuses_everything_since_its_last_good_delivery_is_named() {
     let screen = seen(well(&traffic));
     assert_eq!(screen.notes, ["source github refused its last 3 deliveries (bad_signature)"]);
     assert_eq!((screen.verdict, screen.sources[0].refused_in_a_row), (Verdict::Well, 3));
+}
+
+#[test]
+fn files_that_differ_from_what_is_in_force_need_a_reload() {
+    let traffic = traffic();
+    let of = |version: &str, digest: &str| {
+        let mut status = well(&traffic);
+        let receiver = status.receiver.as_mut().unwrap();
+        (receiver.version, receiver.configuration) = (version.to_owned(), digest.to_owned());
+        seen(status)
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    let differs = of(own, "another");
+    assert!(differs.reload_needed && differs.verdict == Verdict::Well);
+    assert_eq!(differs.notes, ["the files differ from the configuration in force"]);
+    assert_eq!(differs.next, "hooklatch reload");
+    // The digests of two versions cannot be compared, and an earlier receiver has none.
+    for (version, digest) in [(own, DIGEST), ("1.2.3", "another"), (own, "")] {
+        let same = of(version, digest);
+        assert!(!same.reload_needed && same.notes.is_empty(), "{version} {digest}");
+    }
 }
