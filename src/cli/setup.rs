@@ -1,11 +1,12 @@
 //! What the operator types to set an endpoint up and to try it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::options::ConfigFile;
 use super::{Format, Options};
 use crate::model::{EventId, Name};
 
@@ -47,6 +48,27 @@ pub struct Send {
     pub no_wait: bool,
     #[command(flatten)]
     pub options: Options,
+}
+
+impl Send {
+    /// One genuine delivery, whose handlers are not waited for.
+    pub fn once(source: Name, event_type: String, config: &Path) -> Self {
+        let file = ConfigFile { config: config.to_owned() };
+        Send {
+            source,
+            event_type,
+            body: None,
+            id: None,
+            duplicate: false,
+            forge: false,
+            stale: false,
+            to: None,
+            url: None,
+            wait: Duration::ZERO,
+            no_wait: true,
+            options: Options { file, format: Format { json: false } },
+        }
+    }
 }
 
 /// `hooklatch register`

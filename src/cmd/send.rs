@@ -11,7 +11,7 @@ mod verdict;
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::config;
+use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
 use crate::model::shell_word;
 use crate::store::EventDetail;
@@ -33,6 +33,17 @@ pub(super) fn run(args: &cli::Send) -> Result<Exit, Failure> {
     let json = sent.json(&verdict);
     output::either(&args.options.format, &json, || sent.print(&verdict))?;
     Ok(Exit::answer(verdict.good))
+}
+
+/// Makes the delivery. Returns the id of its event once that is stored.
+pub(super) async fn stored(args: &cli::Send, config: &Config) -> Result<String, Failure> {
+    let delivery = Delivery::new(args, config)?;
+    let sent = send(&delivery).await?;
+    let verdict = sent.verdict();
+    match verdict.good {
+        true => Ok(sent.stored().to_owned()),
+        false => Err(Exit::No.failure(verdict.text).help(verdict.next)),
+    }
 }
 
 /// Posts the delivery, and waits for its handlers if it is one that they run for.

@@ -393,3 +393,17 @@ fn the_assets_are_small() {
     let bytes: usize = files.iter().map(|path| dashboard.get(path).body.len()).sum();
     assert!(bytes < 60 * 1024, "{bytes} bytes");
 }
+
+#[test]
+fn a_source_is_tried_from_its_page() {
+    let (site, _receiver) = stopped();
+    let dashboard = Dashboard::start(&site, &[]).enter();
+    let sources = dashboard.get("/sources");
+    let test = sources.links("/change/test?source=stripe").remove(0);
+    let sent = dashboard.change(&test, "type=invoice.paid");
+    let event = sent.header("location").unwrap();
+    assert!(event.starts_with("/event?source=stripe&id="), "{event}");
+    assert!(dashboard.get(event).body.contains("invoice.paid"));
+    let wrong = dashboard.change(&test, "type=");
+    assert_eq!(wrong.status, 400);
+}

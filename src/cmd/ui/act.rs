@@ -8,6 +8,8 @@ use crate::admin::{
     AcceptQuarantine, CancelJob, DropJob, DropQuarantine, PauseHandler, Reload, ReplayEvent,
     ReplayJob, ResolveJob, ResumeHandler, ShowJob,
 };
+use crate::cli;
+use crate::cmd::send;
 use crate::exit::{Exit, Failure};
 use crate::model::{EventId, JobId, Name};
 use crate::store::{QuarantineFilter, Resolution, Verb};
@@ -47,6 +49,12 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
             operator.ask(ResumeHandler { handler: asked.need("handler")? }).await.map(drop)?
         }
         "reload" => operator.ask(Reload {}).await.map(drop)?,
+        "test" => {
+            let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
+            let send = cli::Send::once(source.clone(), event_type, &app.config);
+            let id = send::stored(&send, &*app.config()?).await?;
+            return Ok(event_link(&source, &id));
+        }
         "accept" => {
             let mut next = Some(0);
             while let Some(after) = next {

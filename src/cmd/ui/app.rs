@@ -56,7 +56,7 @@ impl Operator {
 pub(super) struct App {
     pub(super) role: Role,
     socket: PathBuf,
-    config: PathBuf,
+    pub(super) config: PathBuf,
     /// The `--config` option for printed commands.
     pub(super) suffix: String,
     read: Mutex<Option<(Instant, Arc<Config>)>>,

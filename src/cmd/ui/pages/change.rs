@@ -26,6 +26,7 @@ pub(super) async fn show(view: &mut View<'_>, cookie: &str, what: &str) -> Resul
         "drop" => of_many(view, Verb::Drop).await?,
         "rest" => of_rest(view)?,
         "pause" | "resume" | "reload" => of_handler(view, what)?,
+        "test" => of_source(view)?,
         "accept" | "forget" => of_quarantine(view, what).await?,
         _ => return Err(no_such_change()),
     };
@@ -204,6 +205,18 @@ fn of_handler(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     };
     let whose = handler.map(|handler| format!(" {handler}")).unwrap_or_default();
     Ok(ask(format!("{word}{whose}"), word, body, "/handlers"))
+}
+
+fn of_source(view: &View<'_>) -> Result<Change, Failure> {
+    let source: Name = view.asked.need("source")?;
+    let own = view.config.source(&source);
+    let sample = own.and_then(|own| own.scheme.setup().sample_type.clone()).unwrap_or_default();
+    let body = html! {
+        (hidden("source", &source))
+        (fact("in", "A genuine delivery,", "signed with the source's secret: its event is stored, and its handlers run."))
+        label.field { "Type of the event" input type="text" name="type" value=(sample) required; }
+    };
+    Ok(ask("Send a test delivery", "Send it", body, "/sources"))
 }
 
 async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {

@@ -1,7 +1,9 @@
 //! Sources: where each is reached, its last word, when each secret last matched, and how to set it up.
 
 use crate::admin::ListSecrets;
+use crate::cmd::init::steps;
 use crate::cmd::status::SourceLine;
+use crate::http::public_url;
 use crate::store::SecretUse;
 
 use super::super::parts::*;
@@ -31,6 +33,11 @@ fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
         used.map(|used| used.last_matched_at)
     };
     let of = [("source", name.as_str())];
+    let steps = own.map(|own| {
+        let base = own.public_url.as_deref().unwrap_or("https://YOUR-HOST");
+        let url = public_url(base, &own.path.value, None);
+        steps::fields(&own.scheme, &url, Some("its secret"), "the text of verify_token")
+    });
     html! {
         section.card id=(name) aria-label=(name) data-part={"source-" (name)} {
             header {
@@ -41,6 +48,7 @@ fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
                 span.end.btns {
                     @if line.quarantined > 0 { a.btn.small href=(link("/quarantine", of)) { (thousands(line.quarantined)) " kept" } }
                     a.btn.small.quiet href=(link("/events", of)) { "Events" }
+                    @if line.served { (change(&link("/change/test", of), "quiet", "in", "Send a test…")) }
                 }
             }
             dl.kv.pad {
@@ -68,12 +76,13 @@ fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
                         }
                     }
                 }
-                @if let Some(provider) = provider {
-                    dt { "In a shell" }
-                    dd {
-                        code { (view.app.command(&format!("providers show {provider}"))) } " has the steps at the provider; "
-                        code { (view.app.command(&format!("send {name} TYPE"))) } " sends a test delivery."
-                    }
+                @if let Some(own) = own {
+                    dt { "At the provider" }
+                    dd { details id={"steps-" (name)} {
+                        summary { (shown(own.scheme.setup().page.as_deref().unwrap_or("Set-up steps"))) }
+                        ul { @for (field, value) in steps.iter().flatten() { li { (shown(field)) ": " code { (shown(value)) } } } }
+                        code { (view.app.command(&format!("providers show {}", own.scheme.name()))) } " says what its signature is worth."
+                    } }
                 }
             }
         }
