@@ -22,77 +22,103 @@ use super::request::{Request, link};
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
     let operator = app.operator(asked.get("note"))?;
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-    let ["change", what] = path[..] else { return Err(no_such_change()) };
+    let what = *path.get(1).ok_or_else(no_such_change)?;
     match what {
-        "replay-event" => {
-            let (event, source): (EventId, Name) = (asked.need("id")?, asked.need("source")?);
-            let to = event_link(&source, event.as_str());
-            let (source, handler) = (Some(source), asked.read("handler")?);
-            operator.ask(ReplayEvent { event, source, handler, regardless: false }).await?;
-            return Ok(to);
-        }
-        "replay" | "drop" | "rest" => {
-            let number = asked.need("work")?;
-            let work = app.works.get(number)?;
-            let count = work.jobs.len();
-            if work.verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
-                let message = format!("nothing was dropped: the number to type is {count}");
-                return Err(Exit::WrongState.failure(message).help("go back, and type it"));
-            }
-            operator.start(number, asked.get("only").is_some())?;
-            return Ok(format!("/work/{number}"));
-        }
-        "pause" => {
-            operator.ask(PauseHandler { handler: asked.need("handler")? }).await.map(drop)?
-        }
-        "resume" => {
-            operator.ask(ResumeHandler { handler: asked.need("handler")? }).await.map(drop)?
-        }
-        "reload" => operator.ask(Reload {}).await.map(drop)?,
+        "replay-event" => of_event(&operator, asked).await,
+        "replay" | "drop" | "rest" => of_many(&operator, asked),
+        "pause" | "resume" | "reload" => of_handler(&operator, what, asked).await,
         "test" => {
             let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
             let send = cli::Send::once(source.clone(), event_type, &app.config);
             let id = send::stored(&send, &*app.config()?).await?;
-            return Ok(event_link(&source, &id));
+            Ok(event_link(&source, &id))
         }
-        "accept" => {
-            let mut next = Some(0);
-            while let Some(after) = next {
-                let part = operator.ask(AcceptQuarantine { filter: kept(asked)?, after }).await?;
-                if let Some(why) = part.refused {
-                    let message = format!("the rest stays in the quarantine: {why}");
-                    return Err(Exit::Unavailable.failure(message));
-                }
-                next = part.next;
-            }
-            return Ok(link("/quarantine", asked.get("source").map(|source| ("source", source))));
+        "accept" | "forget" => of_quarantine(&operator, what, asked).await,
+        _ => of_job(&operator, what, asked).await,
+    }
+}
+
+async fn of_event(operator: &Operator, asked: &Request) -> Result<String, Failure> {
+    let (event, source): (EventId, Name) = (asked.need("id")?, asked.need("source")?);
+    let to = event_link(&source, event.as_str());
+    let (source, handler, regardless) = (Some(source), asked.read("handler")?, false);
+    let replay = ReplayEvent { event, source, handler, regardless };
+    operator.ask(replay).await?;
+    Ok(to)
+}
+
+fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure> {
+    let number = asked.need("work")?;
+    let work = operator.app.works.get(number)?;
+    let count = work.jobs.len();
+    if work.verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
+        let message = format!("nothing was dropped: the number to type is {count}");
+        let failure = Exit::WrongState.failure(message);
+        return Err(failure.help("go back, and type it"));
+    }
+    operator.start(number, asked.get("only").is_some())?;
+    Ok(format!("/work/{number}"))
+}
+
+async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
+    if what == "reload" {
+        operator.ask(Reload {}).await?;
+    } else {
+        let handler: Name = asked.need("handler")?;
+        match what {
+            "pause" => drop(operator.ask(PauseHandler { handler }).await?),
+            _ => drop(operator.ask(ResumeHandler { handler }).await?),
         }
-        "forget" => {
-            operator.ask(DropQuarantine { filter: kept(asked)? }).await?;
-            return Ok("/quarantine".to_owned());
-        }
-        _ => return of_job(&operator, what, asked).await,
     }
     Ok("/handlers".to_owned())
 }
 
+async fn of_quarantine(
+    operator: &Operator,
+    what: &str,
+    asked: &Request,
+) -> Result<String, Failure> {
+    let filter = kept(asked)?;
+    if what == "forget" {
+        operator.ask(DropQuarantine { filter }).await?;
+        return Ok("/quarantine".to_owned());
+    }
+    let mut next = Some(0);
+    while let Some(after) = next {
+        let filter = filter.clone();
+        let part = operator.ask(AcceptQuarantine { filter, after }).await?;
+        if let Some(why) = part.refused {
+            let message = format!("the rest stays in the quarantine: {why}");
+            return Err(Exit::Unavailable.failure(message));
+        }
+        next = part.next;
+    }
+    let source = asked.get("source").map(|source| ("source", source));
+    Ok(link("/quarantine", source))
+}
+
 async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
-    let (job, number): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
+    let (job, attempt): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
     let row = operator.ask(ShowJob { job }).await?;
-    let attempt = Some(number);
-    let resolve = |how| operator.ask(ResolveJob { job, attempt: number, how });
+    let how = match what {
+        "succeeded" => Resolution::Succeeded,
+        _ => Resolution::Failed,
+    };
+    let seen = Some(attempt);
     match what {
         "replay-job" => {
-            let new_key = asked.get("new_key").is_some();
-            operator.ask(ReplayJob { job, new_key, attempt, regardless: false }).await.map(drop)?;
+            let (new_key, regardless) = (asked.get("new_key").is_some(), false);
+            let attempt = seen;
+            let replay = ReplayJob { job, new_key, attempt, regardless };
+            drop(operator.ask(replay).await?);
         }
-        "drop-job" => operator.ask(DropJob { job, attempt }).await.map(drop)?,
-        "cancel" => operator.ask(CancelJob { job, attempt }).await.map(drop)?,
-        "succeeded" => resolve(Resolution::Succeeded).await.map(drop)?,
-        "failed" => resolve(Resolution::Failed).await.map(drop)?,
+        "drop-job" => drop(operator.ask(DropJob { job, attempt: seen }).await?),
+        "cancel" => drop(operator.ask(CancelJob { job, attempt: seen }).await?),
+        "succeeded" | "failed" => drop(operator.ask(ResolveJob { job, attempt, how }).await?),
         _ => return Err(no_such_change()),
     }
-    Ok(format!("{}#{job}", event_link(&row.source, row.event_id.as_str())))
+    let to = event_link(&row.source, row.event_id.as_str());
+    Ok(format!("{to}#{job}"))
 }
 
 pub(super) fn no_such_change() -> Failure {

@@ -44,6 +44,12 @@ impl Request {
         self.all(name).next()
     }
 
+    /// A parameter that is there, as it came.
+    pub(super) fn exactly(&self, name: &str) -> Option<String> {
+        let named = self.parameters.iter().find(|(known, _)| known == name);
+        named.map(|(_, value)| value.clone())
+    }
+
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let named = self.parameters.iter().filter(move |(known, _)| known == name);
         named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())

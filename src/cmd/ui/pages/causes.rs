@@ -34,8 +34,8 @@ impl Cause {
 
     /// "10,000+ jobs".
     pub(super) fn count(&self) -> String {
-        let jobs = many(self.group.jobs, "job");
-        if self.has_more { jobs.replacen(' ', "+ ", 1) } else { jobs }
+        let plus = if self.has_more { "+ " } else { " " };
+        many(self.group.jobs, "job").replacen(' ', plus, 1)
     }
 
     /// An item of a list.
@@ -54,14 +54,15 @@ impl Cause {
             Err(_) => ("dead", "{} dead, REASON"),
         };
         let what = text.replace("{}", &self.count()).replace("REASON", reason);
-        let class = if self.state() == State::Dead { "bad" } else { "warn" };
-        let detail = newest.detail.as_ref().or(newest.last_detail.as_ref());
-        let right = html! { span.when { (age(self.group.oldest_at, view.screen.now)) } (right) };
-        let why = html! {
-            @if let Some(detail) = detail { q { (shown(detail)) } " " }
-            "The newest is of " (shown(&newest.event_type)) "."
-        };
-        item(class, glyph, html! { b { (newest.handler) } ": " (shown(&what)) }, right, why)
+        html! {
+            @let what = html! { b { (newest.handler) } ": " (shown(&what)) };
+            @let right = html! { span.when { (age(self.group.oldest_at, view.screen.now)) } (right) };
+            @let class = if self.state() == State::Dead { "bad" } else { "warn" };
+            (item(class, glyph, what, right, html! {
+                @if let Some(detail) = newest.detail.as_ref().or(newest.last_detail.as_ref()) { q { (shown(detail)) } " " }
+                "The newest is of " (shown(&newest.event_type)) "."
+            }))
+        }
     }
 }
 
@@ -82,40 +83,32 @@ pub(super) fn filter(view: &View<'_>) -> Result<JobFilter, Failure> {
         state: asked.read("state")?,
         handler: asked.read("handler")?,
         reason: asked.read("reason")?,
-        last_detail: asked
-            .parameters
-            .iter()
-            .find(|(name, _)| name == "said")
-            .map(|(_, said)| said.clone()),
+        last_detail: asked.exactly("said"),
         ..JobFilter::default()
     })
 }
 
 /// Handlers and runners that cannot run, and sources whose deliveries are refused.
-pub(super) fn worse(view: &View<'_>) -> Vec<Markup> {
+pub(super) fn worse(view: &View<'_>) -> Markup {
     let screen = &view.screen;
-    let since = |at| html! { span.when { (age(at, screen.now)) } };
-    let open = |to: &str| html! { a.btn.small href=(to) { "Open" } };
-    let broken = screen.broken.iter().map(|broken| {
-        let what = html! { b { (broken.handler) } " cannot run" };
-        let why = html! { q { (shown(&broken.cause)) } " Its jobs wait and lose no attempts; it tries again by itself." };
-        let right = html! { (since(broken.since)) (open(&format!("/handlers#{}", broken.handler))) };
-        item("bad", "plug", what, right, why)
-    });
-    let away = screen.runners.iter().flatten().filter(|runner| !runner.connected).map(|runner| {
-        let what = html! { "Runner " b { (runner.name) } " is not connected" };
-        let why = html! { q { (shown(runner.why.as_deref().unwrap_or("not connected yet"))) } };
-        item("bad", "plug", what, "", why)
-    });
-    let refusing = screen.sources.iter().filter_map(|line| {
-        let (sentence, failed) = (line.refusing()?, line.last_failure.as_ref()?);
-        let what = html! { "Deliveries of " b { (line.source) } " are refused" };
-        let why = html! {
-            (sentence_case(&sentence))
-            @if line.quarantined > 0 { " " (thousands(line.quarantined)) " are kept: fix the secret, reload, accept them." }
-        };
-        let to = link("/quarantine", [("source", line.source.as_str())]);
-        Some(item("bad", "quarantine", what, html! { (since(failed.at)) (open(&to)) }, why))
-    });
-    broken.chain(away).chain(refusing).collect()
+    html! {
+        @for broken in &screen.broken {
+            @let what = html! { b { (broken.handler) } " cannot run" };
+            @let right = html! { span.when { (age(broken.since, screen.now)) } a.btn.small href={"/handlers#" (broken.handler)} { "Open" } };
+            @let why = html! { q { (shown(&broken.cause)) } " Its jobs wait and lose no attempts; it tries again by itself." };
+            (item("bad", "plug", what, right, why))
+        }
+        @for runner in screen.runners.iter().flatten().filter(|runner| !runner.connected) {
+            @let what = html! { "Runner " b { (runner.name) } " is not connected" };
+            (item("bad", "plug", what, "", html! { q { (shown(runner.why.as_deref().unwrap_or("not connected yet"))) } }))
+        }
+        @for line in &screen.sources { @if let (Some(sentence), Some(failed)) = (line.refusing(), &line.last_failure) {
+            @let what = html! { "Deliveries of " b { (line.source) } " are refused" };
+            @let right = html! { span.when { (age(failed.at, screen.now)) } a.btn.small href={"/quarantine?source=" (line.source)} { "Open" } };
+            (item("bad", "quarantine", what, right, html! {
+                (sentence_case(&sentence))
+                @if line.quarantined > 0 { " " (thousands(line.quarantined)) " are kept: fix the secret, reload, accept them." }
+            }))
+        } }
+    }
 }

@@ -44,13 +44,13 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
             if job.job.state == State::Running { printed(view, &job.job).await } else { None };
         jobs.push(job_item(view, detail, job, part, printed.as_ref()));
     }
-    let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
-    let is_settled = !event.jobs.is_empty() && !event.jobs.keys().any(is_open);
-    let of_event = [("source", event.source.as_str()), ("id", id)];
-    let typed = event.event_id.shell_word();
-    let commands = [format!("explain {typed}"), format!("show {typed} --source {}", event.source)];
     let story = html! { ol.tl { (arrival(view, &explained)) @for job in &jobs { (job) } } };
     Ok(html! {
+        @let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
+        @let is_settled = !event.jobs.is_empty() && !event.jobs.keys().any(is_open);
+        @let of_event = [("source", event.source.as_str()), ("id", id)];
+        @let typed = event.event_id.shell_word();
+        @let commands = [format!("explain {typed}"), format!("show {typed} --source {}", event.source)];
         nav.crumbs aria-label="Breadcrumb" {
             a href="/events" { "Events" } (icon("chev"))
             a href=(link("/events", [of_event[0]])) { (event.source) } (icon("chev"))
@@ -118,36 +118,27 @@ fn others(all: &[EventDetail], chosen: &EventDetail) -> Markup {
 
 /// Its delivery, and the handlers that have no job for it.
 fn arrival(view: &View<'_>, explained: &Explanation) -> Markup {
-    let guard = explained.replay_guard.as_str();
-    let class = if guard.starts_with("held") { "held" } else { "succeeded" };
-    let to_make = |part: &HandlerPart| {
-        link(
-            "/change/replay-event",
-            [
-                ("source", explained.source.as_str()),
-                ("id", &explained.event),
-                ("handler", part.handler.as_str()),
-            ],
-        )
-    };
     html! {
         @for (nth, line) in explained.arrival.iter().enumerate() {
             @let (glyph, what) = if nth == 0 { ("in", "Delivered, verified and stored") } else { ("note", "Since then") };
             (item("succeeded", glyph, what, "", sentence_case(line)))
         }
-        (item(class, "shield", "Replay guard", "", sentence_case(guard)))
+        @let guard = &explained.replay_guard;
+        (item(if guard.starts_with("held") { "held" } else { "succeeded" }, "shield", "Replay guard", "", sentence_case(guard)))
         @for part in explained.handlers.iter().filter(|part| part.job.is_none()) {
             @let (class, wants) = if part.wants { ("held", "wants it") } else { ("dropped", "does not want it") };
+            @let of = [("source", explained.source.as_str()), ("id", &explained.event), ("handler", part.handler.as_str())];
             (item(class, class, part.handler.as_str(), html! { span.small { (wants) } }, html! {
                 (why(part))
                 @if let Some(next) = &part.next {
                     div { (sentence_case(&next.what)) }
-                    (change(&to_make(part), "", "plus", "Make the job…"))
+                    (change(&link("/change/replay-event", of), "", "plus", "Make the job…"))
                 }
             }))
         }
         @if let Some(next) = &explained.next {
-            (item("", "note", "Nothing runs", "", html! { (sentence_case(&next.what)) " " @if let Some(command) = &next.command { code { (command) } } }))
+            @let command = next.command.as_deref().unwrap_or_default();
+            (item("", "note", "Nothing runs", "", html! { (sentence_case(&next.what)) " " code { (command) } }))
         }
         @if !view.config.mistakes().is_empty() {
             (item("dead", "dead", "The configuration has mistakes", "", html! { code { (view.app.command("config check")) } " lists them." }))
@@ -212,23 +203,21 @@ fn job_item(
 
 /// The changes that this job's state allows.
 fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
-    let one = |what: &str, class: &str, glyph: &str, word: &str| {
-        change(
-            &format!("/change/{what}?job={}&attempt={}", row.job, row.attempt),
-            class,
-            glyph,
-            word,
-        )
-    };
-    // A caller's answer is a file of the command line's.
-    let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
-    let kept = detail.event.payload_kept;
     html! {
-        @if row.state == State::Running { (one("cancel", "danger", "x", "Cancel…")) }
-        @if row.state == State::Held && !caller_waits { (one("succeeded", "", "succeeded", "It did its work…")) }
-        @if row.state == State::Held { (one("failed", "", "dead", "It did not…")) }
-        @if kept && matches!(row.state, State::Held | State::Dead | State::Succeeded) { (one("replay-job", "", "replay", "Run it again…")) }
-        @if matches!(row.state, State::Held | State::Dead | State::Ready | State::Waiting) { (one("drop-job", "quiet danger", "dropped", "Drop…")) }
+        // A caller's answer is a file of the command line's.
+        @let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
+        @let is_held = row.state == State::Held;
+        @let may_run = detail.event.payload_kept && matches!(row.state, State::Held | State::Dead | State::Succeeded);
+        @let may_drop = matches!(row.state, State::Held | State::Dead | State::Ready | State::Waiting);
+        @for (may, what, class, glyph, word) in [
+            (row.state == State::Running, "cancel", "danger", "x", "Cancel…"),
+            (is_held && !caller_waits, "succeeded", "", "succeeded", "It did its work…"),
+            (is_held, "failed", "", "dead", "It did not…"),
+            (may_run, "replay-job", "", "replay", "Run it again…"),
+            (may_drop, "drop-job", "quiet danger", "dropped", "Drop…"),
+        ] { @if may {
+            (change(&format!("/change/{what}?job={}&attempt={}", row.job, row.attempt), class, glyph, word))
+        } }
     }
 }
 
@@ -239,13 +228,11 @@ fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: Option<&Printed>) ->
         Some(Outcome::Failed | Outcome::Rejected) => "tag bad",
         Some(_) => "tag warn",
     };
-    let (record, is_live) = (&row.record, row.outcome.is_none());
-    let took = row.finished_at.unwrap_or(view.screen.now).since(row.started_at).as_secs_f64();
-    let [out, err] = match printed.filter(|_| is_live) {
-        Some([out, err]) => [out, err],
-        None => [&record.stdout, &record.stderr],
-    };
     html! {
+        @let (record, is_live) = (&row.record, row.outcome.is_none());
+        @let took = row.finished_at.unwrap_or(view.screen.now).since(row.started_at).as_secs_f64();
+        @let printed = printed.filter(|_| is_live).map(|[out, err]| (out, err));
+        @let (out, err) = printed.unwrap_or((&record.stdout, &record.stderr));
         div.attempt {
             div.line {
                 span.what { "Attempt " (row.number) }
@@ -286,13 +273,14 @@ pub(super) fn lines(bytes: &[u8]) -> Vec<String> {
 
 fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
     let (asked, event) = (view.asked, &detail.event);
-    let of_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
-    let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value.as_str());
     let (find, shows) = (asked.get("find").unwrap_or_default(), asked.get("show"));
-    let this = event_link(&event.source, event.event_id.as_str());
-    let raw = format!("{}&variant={}", this.replacen("/event", "/raw", 1), event.variant);
-    let tab = |name: Option<&str>| (shows == name).then_some("true");
     html! {
+        @let of_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
+        @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
+        @let variant = event.variant.to_string();
+        @let of = [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)];
+        @let raw = link("/raw", of);
+        @let tab = |name: Option<&str>| (shows == name).then_some("true");
         section.card aria-labelledby="payload" data-part="payload" {
             header.mid {
                 h2 #payload { "Payload" }
@@ -307,9 +295,7 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                 @if asked.get("secrets").is_none() { p.pad { a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" } } }
             } @else if let Some(body) = &detail.body {
                 form.filters action="/event" {
-                    @for (name, value) in [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &event.variant.to_string())] {
-                        input type="hidden" name=(name) value=(value);
-                    }
+                    @for (name, value) in of { input type="hidden" name=(name) value=(value); }
                     span.search {
                         (icon("search"))
                         input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
@@ -327,9 +313,10 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
 }
 
 fn headers(lines: &[(String, String)], masked: bool) -> Markup {
-    let is_secret = |name: &str| SECRET.split(' ').any(|word| name.to_lowercase().contains(word));
     html! { dl.kv.pad { @for (name, value) in lines {
-        dt { (shown(name)) } dd { code { (if masked && is_secret(name) { "masked".to_owned() } else { shown(value) }) } }
+        @let is_secret = SECRET.split(' ').any(|word| name.to_lowercase().contains(word));
+        dt { (shown(name)) }
+        dd { code { @if masked && is_secret { "masked" } @else { (shown(value)) } } }
     } } }
 }
 
