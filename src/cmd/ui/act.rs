@@ -17,6 +17,7 @@ use crate::store::{QuarantineFilter, Resolution, Verb};
 use super::app::{App, Operator};
 use super::parts::event_link;
 use super::request::{Request, link};
+use super::work::Work;
 
 /// Does what the form says. Returns the address of the page that shows the result.
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
@@ -25,7 +26,7 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
     let what = *path.get(1).ok_or_else(no_such_change)?;
     match what {
         "replay-event" => of_event(&operator, asked).await,
-        "replay" | "drop" | "rest" => of_many(&operator, asked),
+        "replay" | "drop" | "rest" => of_many(operator, asked).await,
         "pause" | "resume" | "reload" => of_handler(&operator, what, asked).await,
         "test" => {
             let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
@@ -47,16 +48,18 @@ async fn of_event(operator: &Operator, asked: &Request) -> Result<String, Failur
     Ok(to)
 }
 
-fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure> {
-    let number = asked.need("work")?;
-    let work = operator.app.works.get(number)?;
-    let count = work.jobs.len();
-    if work.verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
+async fn of_many(operator: Operator, asked: &Request) -> Result<String, Failure> {
+    let (number, only_one) = (asked.need("work")?, asked.get("only").is_some());
+    let look = |work: &mut Work| (work.verb, work.all);
+    let (verb, count) = operator.app.works.with(number, look)?;
+    if verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
         let message = format!("nothing was dropped: the number to type is {count}");
         let failure = Exit::WrongState.failure(message);
         return Err(failure.help("go back, and type it"));
     }
-    operator.start(number, asked.get("only").is_some())?;
+    // A visitor who leaves stops nothing.
+    let moved = tokio::spawn(async move { operator.go(number, only_one).await });
+    moved.await.map_err(|error| Exit::Io.failure(error.to_string()))??;
     Ok(format!("/work/{number}"))
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 
-use crate::admin::GetStatus;
+use crate::admin::{GetStatus, Operation};
 use crate::clock::Clock;
 use crate::cmd::output::thousands;
-use crate::cmd::status::{Screen, Site, Verdict, configuration, screen};
+use crate::cmd::status::{Screen, Site, SourceLine, Verdict, configuration, screen};
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -59,24 +59,22 @@ impl<'a> View<'a> {
         Ok(View { app, asked, screen, config, is_live, place: "", title: String::new() })
     }
 
+    /// Carries out a request of the admin API.
+    pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+        self.app.ask(request).await
+    }
+
     /// Says where in the navigation this is, and what it is called.
     pub(super) fn at(&mut self, place: &'static str, title: impl Into<String>) {
         (self.place, self.title) = (place, title.into());
     }
 
-    /// Deliveries in quarantine.
-    pub(super) fn kept(&self) -> u64 {
-        self.screen.sources.iter().map(|line| line.quarantined).sum()
-    }
-
     fn entry(&self, (to, glyph, word): (&str, &str, &str)) -> Markup {
+        let of = |count: fn(&SourceLine) -> u64| self.screen.sources.iter().map(count).sum();
         let (number, class) = match to {
             "/inbox" => (self.stuck(), "count warn"),
-            "/sources" => {
-                let refusing = |line: &&_| crate::cmd::status::SourceLine::refusing(line).is_some();
-                (self.screen.sources.iter().filter(refusing).count() as u64, "count bad")
-            }
-            "/quarantine" => (self.kept(), "count"),
+            "/sources" => (of(|line| line.refusing().is_some().into()), "count bad"),
+            "/quarantine" => (of(|line| line.quarantined), "count"),
             _ => (0, ""),
         };
         html! {
@@ -126,7 +124,8 @@ impl<'a> View<'a> {
                 (self.entry(("/more", "more", "More")))
             }
         };
-        whole(&title, self.is_live.then_some(&self.asked.target), self.asked.theme, &body)
+        let live = self.is_live.then_some(&self.asked.target);
+        whole(&title, live, self.asked.theme, &body)
     }
 
     /// The head of a page: its title and what stands beside it.

@@ -1,8 +1,8 @@
-//! Replays and drops of many jobs: chosen when a person asks what would happen, and moved in the background when that
-//! person says so, whether the page stays open or not.
+//! Replays and drops of many jobs: chosen when a person asks what would happen, and moved when that person says so,
+//! whether the page stays open or not.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::exit::{Exit, Failure};
 use crate::limits::BATCH_JOBS;
@@ -10,7 +10,6 @@ use crate::model::{JobId, State};
 use crate::store::{BatchResult, JobBatch, Verb};
 
 use super::app::Operator;
-use super::parts::sentence;
 
 /// Works that are remembered, those that were never started included.
 const WORKS: usize = 64;
@@ -19,20 +18,22 @@ const WORKS: usize = 64;
 pub(super) const WORK_JOBS: usize = 10_000;
 
 /// Jobs that are moved together.
-#[derive(Clone)]
 pub(super) struct Work {
-    pub(super) number: u64,
+    number: u64,
     pub(super) verb: Verb,
     /// Held or dead: the state in which they were chosen.
     state: State,
-    /// Oldest first, with the attempt after which each was chosen.
-    pub(super) jobs: Arc<Vec<(JobId, u32)>>,
-    /// The first so many have been handed to the receiver.
-    pub(super) moved: usize,
-    pub(super) is_running: bool,
+    pub(super) first: JobId,
+    pub(super) all: usize,
+    /// Those that are left, the oldest first, each with the attempt after which it was chosen.
+    left: VecDeque<(JobId, u32)>,
     pub(super) result: BatchResult,
-    /// Why it stopped before its end.
-    pub(super) failed: Option<String>,
+}
+
+impl Work {
+    pub(super) fn moved(&self) -> usize {
+        self.all - self.left.len()
+    }
 }
 
 /// The newest first.
@@ -44,30 +45,34 @@ impl Works {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what was chosen. Returns its number.
-    pub(super) fn propose(&self, verb: Verb, state: State, jobs: Vec<(JobId, u32)>) -> u64 {
+    /// Remembers the jobs that were chosen. Returns the number of their work; none without a job.
+    pub(super) fn propose(
+        &self,
+        verb: Verb,
+        state: State,
+        left: VecDeque<(JobId, u32)>,
+    ) -> Option<u64> {
         let mut works = self.lock();
         let number = works.front().map_or(1, |newest| newest.number + 1);
-        let (jobs, result, failed) = (Arc::new(jobs), BatchResult::default(), None);
         works.push_front(Work {
             number,
             verb,
             state,
-            jobs,
-            moved: 0,
-            is_running: false,
-            result,
-            failed,
+            first: left.front()?.0,
+            all: left.len(),
+            left,
+            result: BatchResult::default(),
         });
         works.truncate(WORKS);
-        number
+        Some(number)
     }
 
-    pub(super) fn get(&self, number: u64) -> Result<Work, Failure> {
-        self.with(number, |work| work.clone())
-    }
-
-    fn with<T>(&self, number: u64, look: impl FnOnce(&mut Work) -> T) -> Result<T, Failure> {
+    /// Looks at a work.
+    pub(super) fn with<T>(
+        &self,
+        number: u64,
+        look: impl FnOnce(&mut Work) -> T,
+    ) -> Result<T, Failure> {
         let forgotten = "this is not remembered any more: choose the jobs again";
         let mut works = self.lock();
         let work = works.iter_mut().find(|work| work.number == number);
@@ -76,39 +81,22 @@ impl Works {
 }
 
 impl Operator {
-    /// Moves the jobs of a work that are left, or the next one alone, and returns at once.
-    pub(super) fn start(&self, number: u64, only_one: bool) -> Result<(), Failure> {
-        let work = self.app.works.with(number, |work| {
-            let is_new = !std::mem::replace(&mut work.is_running, true);
-            is_new.then(|| work.clone())
-        })?;
-        if let Some(work) = work {
-            let left = if only_one { 1 } else { work.jobs.len() };
-            let operator = self.clone();
-            tokio::spawn(async move { operator.run(work, left).await });
-        }
-        Ok(())
-    }
-
-    /// A work that is not remembered any more goes on all the same.
-    async fn run(&self, work: Work, left: usize) {
-        let Work { number, verb, state, ref jobs, moved, .. } = work;
-        let jobs: Vec<_> = jobs.iter().copied().skip(moved).take(left).collect();
-        for batch in jobs.chunks(BATCH_JOBS) {
-            let request = JobBatch { verb, state, regardless: false, jobs: batch.to_vec() };
-            let answer = self.ask(request).await;
-            let is_over = answer.is_err();
-            let _ = self.app.works.with(number, |work| match answer {
-                Ok(more) => {
-                    work.moved += batch.len();
-                    work.result.add(more);
-                }
-                Err(failure) => work.failed = Some(sentence(&failure)),
-            });
-            if is_over {
-                break;
+    /// Moves the jobs of a work that are left, or the next one alone. A batch that the receiver does not answer counts as
+    /// moved: whether it was is not known, and each of its jobs shows it.
+    pub(super) async fn go(&self, number: u64, only_one: bool) -> Result<(), Failure> {
+        let most = if only_one { 1 } else { BATCH_JOBS };
+        loop {
+            let batch = self.app.works.with(number, |work| {
+                let jobs: Vec<_> = work.left.drain(..most.min(work.left.len())).collect();
+                let (verb, state, regardless) = (work.verb, work.state, false);
+                (!jobs.is_empty()).then_some(JobBatch { verb, state, regardless, jobs })
+            })?;
+            let Some(batch) = batch else { return Ok(()) };
+            let more = self.ask(batch).await?;
+            self.app.works.with(number, |work| work.result.add(more))?;
+            if only_one {
+                return Ok(());
             }
         }
-        let _ = self.app.works.with(number, |work| work.is_running = false);
     }
 }

@@ -13,7 +13,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/audit", "Audit");
     let verb: Option<AuditVerb> = view.asked.read("verb")?;
     let filter = AuditFilter { verb, since: None, limit: Some(ROWS), before: before(view)? };
-    let page = view.app.ask(filter).await?;
+    let page = view.ask(filter).await?;
     let verbs = AuditVerb::ALL.iter().map(|verb| verb.as_str());
     Ok(html! {
         (view.head(""))

@@ -68,7 +68,7 @@ impl Cause {
 
 /// Held ones first.
 pub(super) async fn causes(view: &View<'_>) -> Result<Vec<Cause>, Failure> {
-    let stuck = view.app.ask(ListStuck {}).await?;
+    let stuck = view.ask(ListStuck {}).await?;
     let cause = |group: StuckGroup| {
         let has_more = stuck.more.contains(&group.newest.state);
         Cause { group, has_more }

@@ -1,5 +1,7 @@
 //! What a change will do, before it is done: the facts, a reason, and the buttons.
 
+use std::collections::VecDeque;
+
 use crate::admin::{ShowJob, VerifyQuarantine};
 use crate::model::{HeldReason, JobId, Name, State};
 use crate::store::{JobSelection, QuarantineFilter, ReverifyCounts, Verb};
@@ -67,9 +69,10 @@ fn again() -> Markup {
 
 async fn of_job(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let (job, attempt): (JobId, u32) = (view.asked.need("job")?, view.asked.need("attempt")?);
-    let row = view.app.ask(ShowJob { job }).await?;
+    let row = view.ask(ShowJob { job }).await?;
     if row.attempt != attempt {
-        let now = format!("the job has changed: it is {} after attempt {}", row.state, row.attempt);
+        let (state, attempt) = (row.state, row.attempt);
+        let now = format!("the job has changed: it is {state} after attempt {attempt}");
         return Err(Exit::WrongState.failure(now).help("open its event again"));
     }
     let of = html! { b { (row.handler) } " for " (shown(&row.event_type)) ", after attempt " (attempt) "." };
@@ -99,13 +102,14 @@ async fn of_job(view: &View<'_>, what: &str) -> Result<Change, Failure> {
         "succeeded" => { (fact("succeeded", "The job counts as succeeded,", html! { "and nothing runs: " (of) })) }
         _ => { (fact("dead", "The job becomes a dead letter,", html! { "resolved as failed, and nothing runs: " (of) })) }
     } };
-    Ok(ask(title, word, body, event_link(&row.source, row.event_id.as_str())))
+    let back = event_link(&row.source, row.event_id.as_str());
+    Ok(ask(title, word, body, back))
 }
 
 fn of_event(view: &View<'_>) -> Result<Change, Failure> {
     let (source, id): (Name, String) = (view.asked.need("source")?, view.asked.need("id")?);
     let handler: Option<Name> = view.asked.read("handler")?;
-    let title = if handler.is_some() { "Make the missing job" } else { "Replay this event" };
+    let title = handler.as_ref().map_or("Replay this event", |_| "Make the missing job");
     let body = html! {
         (hidden("source", &source)) (hidden("id", &id))
         @match handler {
@@ -117,24 +121,21 @@ fn of_event(view: &View<'_>) -> Result<Change, Failure> {
 }
 
 async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
-    let state: State = view.asked.need("state")?;
+    let (state, filter) = (view.asked.need("state")?, filter(view)?);
     let (mut suspected, mut answered) = (0, 0);
-    let mut jobs: Vec<(JobId, u32)> = Vec::new();
+    let mut jobs: VecDeque<(JobId, u32)> = VecDeque::new();
     for chosen in view.asked.all("job") {
-        let read =
-            chosen.split_once('.').and_then(|(job, n)| Some((job.parse().ok()?, n.parse().ok()?)));
+        let parts = chosen.split_once('.');
+        let read = parts.and_then(|(job, n)| Some((job.parse().ok()?, n.parse().ok()?)));
         let wrong = || Exit::Usage.failure("a job is written as its id, a dot and its attempt");
-        jobs.push(read.ok_or_else(wrong)?);
+        // Chosen newest first.
+        jobs.push_front(read.ok_or_else(wrong)?);
     }
-    // Chosen newest first.
-    jobs.reverse();
-    let filter = filter(view)?;
-    if jobs.is_empty() && filter.reason.is_none() {
-        return Err(Exit::Usage.failure("no job is chosen: go back, and choose some"));
-    }
-    let mut next = jobs.is_empty().then_some(None);
+    // All that the filter means.
+    let mut next = (jobs.is_empty() && filter.reason.is_some()).then_some(None);
     while let Some(after) = next.filter(|_| jobs.len() < WORK_JOBS) {
-        let page = view.app.ask(JobSelection { filter: filter.clone(), after, verb }).await?;
+        let filter = filter.clone();
+        let page = view.ask(JobSelection { filter, after, verb }).await?;
         jobs.extend(page.jobs.iter().map(|chosen| (chosen.job, chosen.attempt)));
         suspected += page.suspected;
         answered += page.answered;
@@ -142,43 +143,40 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     }
     jobs.truncate(WORK_JOBS);
     let count = jobs.len() as u64;
-    if count == 0 {
-        return Err(Exit::WrongState.failure("no job is left that this could be done with"));
-    }
-    let own = filter.handler.as_ref().and_then(|name| view.config.handler(name));
-    let only_one = verb == Verb::Replay && view.asked.get("one").is_some();
+    let none = || Exit::WrongState.failure("no job is chosen, or is left to be moved");
+    let number = view.app.works.propose(verb, state, jobs).ok_or_else(none)?;
+    let (is_drop, jobs) = (verb == Verb::Drop, many(count, "job"));
+    let only_one = !is_drop && view.asked.get("one").is_some();
     let body = html! {
-        (hidden("work", view.app.works.propose(verb, state, jobs)))
+        (hidden("work", number))
         @if only_one { (hidden("only", 1)) }
-        @match verb {
-            Verb::Replay => {
-                (fact("replay", many(count, "job"), html! { "run again, oldest first" @if let Some(own) = own { ", " (own.concurrency) " at a time" } "." }))
-                (again())
-            }
-            Verb::Drop => { (fact("dropped", many(count, "job"), "never run again. A dropped job cannot be replayed.")) }
+        @if is_drop { (fact("dropped", &jobs, "never run again. A dropped job cannot be replayed.")) }
+        @else {
+            @let own = filter.handler.as_ref().and_then(|name| view.config.handler(name));
+            (fact("replay", &jobs, html! { "run again, oldest first" @if let Some(own) = own { ", " (own.concurrency) " at a time" } "." }))
+            (again())
         }
         @if suspected > 0 { (fact("twin", thousands(suspected), "left out: they may be forged.")) }
         @if answered > 0 { (fact("twin", thousands(answered), "left out: they have answered their callers.")) }
         (fact("note", "Left alone", "is a job that has changed by then."))
-        @if verb == Verb::Drop && count > 1 { label.field {
+        @if is_drop && count > 1 { label.field {
             "Type " b { (count) } " to drop them"
             input type="text" required pattern={"\\s*" (count) "\\s*"} inputmode="numeric" autocomplete="off" name="number";
         } }
     };
-    let verb = if verb == Verb::Drop { "Drop" } else { "Replay" };
-    let title = format!("{verb} {}", many(count, "job"));
-    let word = if only_one { "Replay one first, then decide" } else { &title };
-    Ok(ask(&title, word, body, "/inbox"))
+    let title = format!("{} {jobs}", if is_drop { "Drop" } else { "Replay" });
+    let first = only_one.then_some("Replay one first, then decide");
+    Ok(ask(&title, first.unwrap_or(&title), body, "/inbox"))
 }
 
-/// The jobs of a work of which one has run.
+/// The jobs of a replay of which one has run.
 fn of_rest(view: &View<'_>) -> Result<Change, Failure> {
     let number: u64 = view.asked.need("work")?;
-    let work = view.app.works.get(number)?;
-    let left = many((work.jobs.len() - work.moved) as u64, "job");
-    let body =
-        html! { (hidden("work", number)) (fact("replay", &left, "run again, oldest first.")) };
+    let left = view.app.works.with(number, |work| work.all - work.moved())?;
+    let left = many(left as u64, "job");
     let title = format!("Replay the other {left}");
+    let body =
+        html! { (hidden("work", number)) (fact("replay", left, "run again, oldest first.")) };
     Ok(ask(&title, &title, body, format!("/work/{number}")))
 }
 
@@ -222,27 +220,34 @@ fn of_source(view: &View<'_>) -> Result<Change, Failure> {
 async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {
     let mut filter = kept(view.asked)?;
     filter.limit = Some(1);
-    let listed = view.app.ask(filter.clone()).await?;
+    let listed = view.ask(filter.clone()).await?;
     // None that comes later.
     filter.upto = listed.deliveries.first().map(|newest| newest.id);
     filter.limit = None;
-    let counts = if what == "accept" { verified(view, &filter).await? } else { <_>::default() };
-    let bad = counts.bad.values().sum::<u64>() + counts.bodiless;
-    let body = html! {
+    let meant = html! {
         @if let Some(source) = &filter.source { (hidden("source", source)) }
         @if let Some(upto) = filter.upto { (hidden("upto", upto)) }
-        @if what == "forget" { (fact("dropped", thousands(listed.matching), "failed deliveries are deleted, and cannot be accepted any more.")) }
-        @else {
-            (fact("shield", thousands(counts.good), "verify now, each judged at the time it arrived. Each new event is accepted once, and its handlers run."))
-            (fact("dead", thousands(bad), "are still bad or have no body, and stay."))
-            (fact("twin", "Look at them first:", "what a leaked secret has forged verifies too."))
-        }
     };
-    let (title, word) = match what {
-        "forget" => ("Forget what failed", format!("Forget {}", thousands(listed.matching))),
-        _ => ("Accept what verifies now", format!("Accept {}", thousands(counts.good))),
+    if what == "forget" {
+        let all = thousands(listed.matching);
+        let fact = fact(
+            "dropped",
+            &all,
+            "failed deliveries are deleted, and cannot be accepted any more.",
+        );
+        let body = html! { (meant) (fact) };
+        return Ok(ask("Forget what failed", format!("Forget {all}"), body, "/quarantine"));
+    }
+    let counts = verified(view, &filter).await?;
+    let good = thousands(counts.good);
+    let body = html! {
+        (meant)
+        (fact("shield", &good, "verify now, each judged at the time it arrived. Each new event is accepted once, and its handlers run."))
+        @let bad = counts.bad.values().sum::<u64>() + counts.bodiless;
+        (fact("dead", thousands(bad), "are still bad or have no body, and stay."))
+        (fact("twin", "Look at them first:", "what a leaked secret has forged verifies too."))
     };
-    Ok(ask(title, word, body, "/quarantine"))
+    Ok(ask("Accept what verifies now", format!("Accept {good}"), body, "/quarantine"))
 }
 
 /// How many of these deliveries verify now.
@@ -250,7 +255,8 @@ async fn verified(view: &View<'_>, filter: &QuarantineFilter) -> Result<Reverify
     let mut counts = ReverifyCounts::default();
     let mut next = Some(0);
     while let Some(after) = next {
-        let part = view.app.ask(VerifyQuarantine { filter: filter.clone(), after }).await?;
+        let filter = filter.clone();
+        let part = view.ask(VerifyQuarantine { filter, after }).await?;
         part.sources.into_values().for_each(|more| counts.add(more));
         next = part.next;
     }

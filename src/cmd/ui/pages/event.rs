@@ -157,7 +157,7 @@ fn why(part: &HandlerPart) -> Markup {
 
 /// None where it cannot be asked.
 async fn printed(view: &View<'_>, row: &JobRow) -> Option<Printed> {
-    let peek = |stream| view.app.ask(ReadOutput { job: row.job, attempt: row.attempt, stream });
+    let peek = |stream| view.ask(ReadOutput { job: row.job, attempt: row.attempt, stream });
     let (out, err) = tokio::join!(peek(Stream::Stdout), peek(Stream::Stderr));
     Some([out.ok()?.output.unwrap_or_default(), err.ok()?.output.unwrap_or_default()])
 }

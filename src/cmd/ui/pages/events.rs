@@ -26,7 +26,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         limit: Some(ROWS),
         before: before(view)?,
     };
-    let page = view.app.ask(filter).await?;
+    let page = view.ask(filter).await?;
     Ok(html! {
         (view.head(""))
         section.card.events aria-label="Events" {
@@ -57,8 +57,8 @@ pub(super) fn before(view: &mut View<'_>) -> Result<Option<PageCursor>, Failure>
 
 /// What a page of a listing has, how far it has looked, and the way to the next.
 pub(super) fn pager<T>(view: &View<'_>, page: &Page<T>, noun: &str) -> Markup {
-    let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
     html! {
+        @let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
         div.pager {
             span {
                 (many(page.rows.len() as u64, noun)) " shown, newest first"
@@ -78,12 +78,14 @@ pub(super) async fn find(app: &App, asked: &Request) -> Result<String, Failure> 
     let query = IdQuery { kind: IdKind::Any, text, source: None };
     let help =
         "an event's id is kept for storage.keep_ids; what failed verification is in the quarantine";
-    Ok(match app.ask(query).await.map_err(Failure::help_for(Exit::NotFound, help))? {
+    let found = app.ask(query).await;
+    match found.map_err(Failure::help_for(Exit::NotFound, help))? {
+        IdMatch::Event(event) => Ok(link("/event", [("id", event.as_str())])),
         IdMatch::Job(row) => {
-            format!("{}#{}", event_link(&row.source, row.event_id.as_str()), row.job)
+            let to = event_link(&row.source, row.event_id.as_str());
+            Ok(format!("{to}#{}", row.job))
         }
-        IdMatch::Event(event) => link("/event", [("id", event.as_str())]),
-    })
+    }
 }
 
 fn filters(view: &View<'_>) -> Markup {

@@ -13,7 +13,7 @@ use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/handlers", "Handlers");
-    let recent = view.app.ask(GetTraffic {}).await?;
+    let recent = view.ask(GetTraffic {}).await?;
     let screen = &view.screen;
     let mut names: Vec<&Name> = view.config.handlers.iter().map(|own| &own.name).collect();
     names.extend(screen.stuck.iter().map(|stuck| &stuck.handler));

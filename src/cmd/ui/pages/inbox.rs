@@ -2,7 +2,7 @@
 
 use crate::cmd::settle_advice::advice;
 use crate::model::State;
-use crate::store::{JobFilter, JobRow};
+use crate::store::JobRow;
 
 use super::super::parts::*;
 use super::super::view::View;
@@ -16,41 +16,35 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/inbox", "Inbox");
     let all = causes(view).await?;
     let asked = view.asked;
-    let is_meant = |cause: &&Cause| {
-        cause.query().iter().all(|(name, value)| {
-            asked.parameters.iter().all(|(known, meant)| known != name || meant == value)
-        })
-    };
+    let names = |name: &str, value: &str| asked.exactly(name).is_none_or(|meant| meant == value);
+    let is_meant = |cause: &&Cause| cause.query().iter().all(|(name, value)| names(name, value));
     let listed: Vec<&Cause> = all.iter().filter(is_meant).collect();
-    let open = asked.get("reason").and(listed.first()).filter(|_| listed.len() == 1);
-    let rows = match open {
-        Some(_) => {
-            let (limit, before) = (Some(ROWS), before(view)?);
-            Some(view.app.ask(JobFilter { limit, before, ..filter(view)? }).await?)
-        }
-        None => None,
-    };
-    let tabs = [("All", None), ("Held", Some(State::Held)), ("Dead", Some(State::Dead))];
-    let tab = |(word, state): (&str, Option<State>)| {
-        let of = all.iter().filter(|cause| state.is_none_or(|state| cause.state() == state));
-        let to = link("/inbox", state.map(|state| ("state", state.as_str())));
-        let is_current = asked.get("state") == state.map(State::as_str) && open.is_none();
+    let is_open = listed.len() == 1 && asked.get("reason").is_some();
+    let open = listed.first().filter(|_| is_open);
+    let mut rows = None;
+    if is_open {
+        let mut filter = filter(view)?;
+        (filter.limit, filter.before) = (Some(ROWS), before(view)?);
+        rows = Some(view.ask(filter).await?);
+    }
+    let tab = |word, state: Option<State>| {
         html! {
-            a href=(to) aria-current=[is_current.then_some("page")] {
+            @let of = all.iter().filter(|cause| state.is_none_or(|state| cause.state() == state));
+            @let is_current = asked.get("state") == state.map(State::as_str) && !is_open;
+            a href=(link("/inbox", state.map(|state| ("state", state.as_str())))) aria-current=[is_current.then_some("page")] {
                 (word) " " span.count { (thousands(of.map(|cause| cause.group.jobs).sum())) }
             }
         }
     };
-    let review = |cause: &Cause| match open {
-        Some(_) => html! {},
-        None => html! { a.btn.small href=(link("/inbox", cause.query())) { "Review" } },
+    let review = |cause: &Cause| {
+        html! { @if !is_open { a.btn.small href=(link("/inbox", cause.query())) { "Review" } } }
     };
     Ok(html! {
         (view.head(""))
-        div.inbox[open.is_some()] {
+        div.inbox[is_open] {
             section.card aria-label="Jobs that need a person" {
                 div.filters data-part="tabs-of-inbox" {
-                    nav.tabs aria-label="State" { @for one in tabs { (tab(one)) } }
+                    nav.tabs aria-label="State" { (tab("All", None)) (tab("Held", Some(State::Held))) (tab("Dead", Some(State::Dead))) }
                     @if let Some(cause) = open {
                         a.chip href="/inbox" { span.hide { "Leave the group " } (cause.query()[1].1) ": " (shown(cause.query()[2].1)) (icon("x")) }
                     }

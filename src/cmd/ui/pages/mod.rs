@@ -82,8 +82,12 @@ async fn content(view: &mut View<'_>, cookie: &str) -> Result<Markup, Failure> {
             view.at("/more", "More");
             Ok(html! { (view.head("")) (more()) })
         }
-        _ => Err(Exit::NotFound.failure("there is no such page")),
+        _ => Err(no_such_page()),
     }
+}
+
+fn no_such_page() -> Failure {
+    Exit::NotFound.failure("there is no such page")
 }
 
 pub(super) fn see(path: &str) -> HttpResponseBuilder {

@@ -22,7 +22,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/", "Overview");
     let causes = causes(view).await?;
     let running = running(view).await?;
-    let recent = view.app.ask(GetTraffic {}).await?;
+    let recent = view.ask(GetTraffic {}).await?;
     let all: u64 = view.screen.running.iter().map(|backlog| backlog.jobs).sum();
     let machine = html! {
         dl.kv.pad { @for (about, _, lines) in &facts(&view.screen) { @if !ELSEWHERE.contains(about) {
@@ -106,7 +106,7 @@ async fn running(view: &View<'_>) -> Result<Markup, Failure> {
     let (state, limit) = (Some(State::Running), Some(RUNNING));
     let filter = JobFilter { state, limit, ..<_>::default() };
     let mut parts = Vec::new();
-    for row in view.app.ask(filter).await?.rows {
+    for row in view.ask(filter).await?.rows {
         let lines = last_lines(view, &row).await;
         parts.push(html! { div.pad {
             div.line {
@@ -127,7 +127,7 @@ async fn running(view: &View<'_>) -> Result<Markup, Failure> {
 /// The last lines that a running attempt has printed; none where that cannot be asked.
 async fn last_lines(view: &View<'_>, row: &JobRow) -> Vec<String> {
     let (job, attempt, stream) = (row.job, row.attempt, Stream::Stdout);
-    let answer = view.app.ask(ReadOutput { job, attempt, stream }).await;
+    let answer = view.ask(ReadOutput { job, attempt, stream }).await;
     let output = answer.ok().and_then(|answer| answer.output);
     let output = output.unwrap_or_default();
     let mut all = lines(&output.head);

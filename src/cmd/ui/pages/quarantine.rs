@@ -19,7 +19,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         limit: Some(ROWS),
         ..QuarantineFilter::default()
     };
-    let kept = view.app.ask(filter).await?;
+    let kept = view.ask(filter).await?;
     let mut groups: BTreeMap<_, Vec<&QuarantinedRow>> = BTreeMap::new();
     for row in &kept.deliveries {
         groups.entry((&row.source, &row.reason)).or_default().push(row);

@@ -11,7 +11,7 @@ use super::super::view::View;
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/sources", "Sources");
-    let secrets = view.app.ask(ListSecrets {}).await?.secrets;
+    let secrets = view.ask(ListSecrets {}).await?.secrets;
     Ok(html! {
         (view.head(""))
         div.stack {
