@@ -528,6 +528,9 @@ pub struct Demo {
 /// `hooklatch ui`
 #[derive(Debug, Args)]
 pub struct Ui {
+    /// Serve as [dashboard] of the configuration says, without a link and without an end: for a service manager
+    #[arg(long, conflicts_with_all = ["port", "view", "time"])]
+    pub configured: bool,
     /// The port on 127.0.0.1; 0 takes any that is free
     #[arg(long, value_name = "PORT", default_value_t = 8484)]
     pub port: u16,

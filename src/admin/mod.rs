@@ -34,6 +34,6 @@ pub use receiver::{ReceiverState, ReceiverStatus, Refusal, Status};
 pub use reload::{Names, ReloadAsked, Reloaded, RunnerTold, SecretRead};
 pub use routes::{ROUTES, Route};
 pub use server::{Listener, listen};
-pub use socket::{ListenError, reading_socket_path, socket_path};
+pub use socket::{ListenError, bind, reading_socket_path, socket_path};
 pub use store_client::{ConnectError, StoreClient};
 pub use stream::{StreamOperation, StreamReader};

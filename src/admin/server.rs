@@ -85,7 +85,7 @@ pub fn listen(
         .max_concurrent_connections(limits::ADMIN_CONNECTIONS)
         .shutdown_timeout(limits::ADMIN_WAIT.as_secs());
     for (path, reads_only) in paths.iter().zip([false, true]) {
-        let socket = bind(path)?;
+        let socket = bind(path, 0o600)?;
         let served = Served { reads_only, ..served.clone() };
         let stopping = server.graceful_shutdown_signal();
         let serving = server.listen_uds(path.display().to_string(), socket, move || {

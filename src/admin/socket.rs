@@ -1,6 +1,6 @@
-//! The files of the two sockets.
+//! The files of the two sockets, and of the dashboard's.
 //!
-//! `serve` makes them once it holds the store's lock, so it is safe to replace a dead receiver's. A
+//! `serve` makes its two once it holds the store's lock, so it is safe to replace a dead receiver's. A
 //! socket is made in a directory that only this user can enter and moved to its place when its mode is
 //! set, so another user can connect at no moment.
 
@@ -31,14 +31,14 @@ pub enum ListenError {
         "the socket path {path} has {bytes} bytes; {PATH_MAX_BYTES} is the limit (choose a shorter storage path)"
     )]
     PathTooLong { path: PathBuf, bytes: usize },
-    #[error("{0} is in the way of the admin socket and is not a socket (move it away)")]
+    #[error("{0} is in the way of the socket and is not a socket (move it away)")]
     InTheWay(PathBuf),
-    #[error("failed to make the admin socket {path}: {source}")]
+    #[error("failed to make the socket {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Makes the socket `path`, mode 0600.
-pub(super) fn bind(path: &Path) -> Result<UnixListener, ListenError> {
+/// Makes the socket `path` with this mode. Replaces a socket that is there.
+pub fn bind(path: &Path, mode: u32) -> Result<UnixListener, ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > PATH_MAX_BYTES {
         return Err(ListenError::PathTooLong { path: path.to_owned(), bytes });
@@ -46,10 +46,10 @@ pub(super) fn bind(path: &Path) -> Result<UnixListener, ListenError> {
     if fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
         return Err(ListenError::InTheWay(path.to_owned()));
     }
-    bind_privately(path).map_err(|source| ListenError::Io { path: path.to_owned(), source })
+    bind_privately(path, mode).map_err(|source| ListenError::Io { path: path.to_owned(), source })
 }
 
-fn bind_privately(path: &Path) -> io::Result<UnixListener> {
+fn bind_privately(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     // A short name: the socket's address must not become longer than it will be.
     let private = tempfile::Builder::new()
@@ -59,7 +59,7 @@ fn bind_privately(path: &Path) -> io::Result<UnixListener> {
     let hidden = private.path().join("s");
     let socket = UnixListener::bind(&hidden)?;
     socket.set_nonblocking(true)?;
-    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(mode))?;
     fs::rename(&hidden, path)?;
     Ok(socket)
 }

@@ -87,7 +87,9 @@ impl Half {
                 let problems = parts.iter().map(|(half, folder)| {
                     half.problems(config, path, &of_unit(environment, path, folder))
                 });
-                problems.collect::<Vec<_>>().concat()
+                let of_ui = of_unit(environment, path, "ui-secrets");
+                let of_dashboard = config.dashboard_access(&of_ui).err().unwrap_or_default();
+                problems.chain([of_dashboard]).collect::<Vec<_>>().concat()
             }
             Half::Receiver => config.resolve(environment).err().unwrap_or_default(),
             Half::Runner(name) => {

@@ -32,6 +32,7 @@ fn tables(config: &Config) -> Result<(), Failure> {
     for (field, key) in GENERAL {
         rows.push(setting(key, text(&shown[field])));
     }
+    settings("dashboard", &shown["dashboard"], &mut rows);
     for table in ["sources", "handlers"] {
         let all = shown[table].as_array().map_or(&[][..], Vec::as_slice);
         if all.is_empty() {

@@ -39,13 +39,16 @@ fn hides_the_store(found: &[Problem], understood: &Config) -> bool {
         // An unterminated string, or the second of two paths.
         Some(at) => problem.line == at.line() || problem.message.contains("duplicate key"),
         // A syntax error, an unknown table, or a problem in this one.
-        None => !problem.key.contains('.') || problem.key.starts_with("storage."),
+        None => match problem.key.split_once('.') {
+            Some((table, _)) => table == "storage",
+            None => problem.key != "dashboard",
+        },
     };
     found.iter().any(|problem| problem.file == understood.file && may_name_one(problem))
 }
 
 /// The sections that only the main file may have.
-const MAIN_ONLY: [&str; 4] = ["server", "storage", "limits", "metrics"];
+const MAIN_ONLY: [&str; 5] = ["server", "storage", "limits", "metrics", "dashboard"];
 
 fn read(path: &Path, problems: &Problems) -> Option<Config> {
     // As the operator wrote it, for messages; relative paths in the configuration begin in the absolute one.

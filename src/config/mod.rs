@@ -6,11 +6,13 @@
 //! this module. In a [`Config`] every value is in its range, every name that it mentions exists, and
 //! secrets are references.
 
+mod access;
 mod changes;
 mod check;
 mod commands;
 mod condition;
 mod configuration;
+mod dashboard;
 mod environment;
 mod files;
 mod grouping;
@@ -41,8 +43,10 @@ pub(crate) use shown::duration_text;
 #[cfg(debug_assertions)]
 pub(crate) use {condition::read_when, values::read as read_values};
 
+pub use access::{Access, Token};
 pub use changes::read as secret_read;
 pub use configuration::Config;
+pub use dashboard::{Dashboard, Listen, PROXY_SECRET};
 pub use environment::Environment;
 pub use files::NO_CONFIGURATION;
 pub use load::{load, load_in_part};

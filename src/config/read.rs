@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::document::{At, Section, Size, Value};
+use crate::document::{At, Fault, Section, Size, Value};
 use crate::limits::{self, Limit, Limits, Unit};
 use crate::model::{Name, is_header_name};
 
@@ -106,6 +107,25 @@ pub(super) fn header(section: &Section<'_>, key: &'static str) -> Option<Value<S
         if is_header_name(&name) { Ok(name) } else { Err(format!("'{name}' is not a header name")) }
     })
 }
+
+/// A numeric address with a port, such as `example`.
+pub(super) fn parse_address(text: &str, example: &str) -> Result<SocketAddr, Fault> {
+    // Not resolved: it means this machine.
+    let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    numeric.as_deref().unwrap_or(text).parse().map_err(|_| {
+        let port = text.trim_start_matches([':', '*']);
+        let help = match port.parse::<u16>() {
+            Ok(port) => format!(
+                "write \"127.0.0.1:{port}\" for this machine alone, as behind a proxy, or \"0.0.0.0:{port}\" for every address of it"
+            ),
+            Err(_) => format!("write a numeric address, such as \"{example}\" or \"{IPV6}\""),
+        };
+        Fault::new(format!("'{text}' is not an address with a port"), help)
+    })
+}
+
+/// An IPv6 address with its port.
+const IPV6: &str = "[::1]:8080";
 
 /// Why a text cannot be a path, an argument or a variable's value.
 pub(super) fn bad_text(text: &str) -> Option<&'static str> {

@@ -139,7 +139,7 @@ impl Reference {
             }
             _ => own,
         };
-        let help = "put it into the folder that LoadCredential= of the unit names, /etc/hooklatch/secrets (a command's: /etc/hooklatch/runner-secrets), and restart the unit";
+        let help = "put it into the folder that LoadCredential= of the unit names, /etc/hooklatch/secrets (a command's: /etc/hooklatch/runner-secrets, the dashboard's: /etc/hooklatch/ui-secrets), and restart the unit";
         self.read_file(&path, (!path.exists()).then_some(help))
     }
 

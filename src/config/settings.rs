@@ -1,4 +1,4 @@
-//! Reads `[server]`, `[metrics]`, `[storage]` and `[limits]`, which only the main file has.
+//! Reads `[server]`, `[metrics]`, `[storage]`, `[limits]` and `[dashboard]`, which only the main file has.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,7 +10,8 @@ use serde::{Serialize, Serializer};
 use crate::document::{At, Fault, Section, Value};
 use crate::limits::{self, Limits};
 
-use super::read::{path, ranged};
+use super::dashboard::{self, Dashboard};
+use super::read::{parse_address, path, ranged};
 use super::shown;
 
 /// The section `[server]`.
@@ -68,6 +69,8 @@ pub(super) struct Settings {
     pub(super) store_path: PathBuf,
     #[serde(serialize_with = "serialize_limits")]
     pub(super) limits: Limits,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dashboard: Option<Dashboard>,
     /// The position of each of these settings that is written, by its dotted key.
     #[serde(skip)]
     pub(super) places: BTreeMap<String, At>,
@@ -84,6 +87,7 @@ pub(super) fn read(root: &Section<'_>, folder: &Path) -> Settings {
         metrics: None,
         store_path: STORE.into(),
         limits: Limits::default(),
+        dashboard: None,
         places: BTreeMap::new(),
     };
     if let Some(section) = root.section("server") {
@@ -99,6 +103,10 @@ pub(super) fn read(root: &Section<'_>, folder: &Path) -> Settings {
     }
     if let Some(section) = root.section("storage") {
         settings.read_storage(section, folder);
+    }
+    if let Some(section) = root.section("dashboard") {
+        let others: Vec<_> = settings.metrics.into_iter().chain([settings.server.listen]).collect();
+        settings.dashboard = Some(dashboard::read(section, folder, &others));
     }
     settings
 }
@@ -177,26 +185,9 @@ impl Settings {
     }
 }
 
-/// A numeric address with a port, such as `example`.
 fn address(section: &Section<'_>, key: &'static str, example: &str) -> Option<Value<SocketAddr>> {
-    section.parse(key, |text: String| {
-        // Not resolved: it means this machine.
-        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-        numeric.as_ref().unwrap_or(&text).parse().map_err(|_| {
-            let port = text.trim_start_matches([':', '*']);
-            let help = match port.parse::<u16>() {
-                Ok(port) => format!(
-                    "write \"127.0.0.1:{port}\" for this machine alone, as behind a proxy, or \"0.0.0.0:{port}\" for every address of it"
-                ),
-                Err(_) => format!("write a numeric address, such as \"{example}\" or \"{IPV6}\""),
-            };
-            Fault::new(format!("'{text}' is not an address with a port"), help)
-        })
-    })
+    section.parse(key, |text: String| parse_address(&text, example))
 }
-
-/// An IPv6 address with its port.
-const IPV6: &str = "[::1]:8080";
 
 /// `ADDRESS` or `ADDRESS/BITS`.
 fn network(text: &str) -> Option<IpNet> {

@@ -44,6 +44,9 @@ impl Config {
                 warn_of_permissions(&secret.value, public, &secret.at, &found);
             }
         }
+        for secret in self.dashboard().iter().flat_map(|dashboard| dashboard.secrets()) {
+            warn_of_permissions(&secret.value, false, &secret.at, &found);
+        }
         for handler in &self.handlers {
             self.warn_of_events(handler, &found);
             self.warn_of_unsigned_headers(handler, &found);

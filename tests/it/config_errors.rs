@@ -20,6 +20,8 @@ fn environment() -> Environment {
         .with("OTHER_SECRET", "whsec_only-for-tests-too")
         .with("SHARED", "whsec_b25seSBmb3IgdGVzdHM=")
         .with("EMPTY", "\n")
+        .with("LONG", "0123456789012345678901234567890123456789")
+        .with("LONG_TOO", "0123456789012345678901234567890123456789")
 }
 
 /// Whether `config check` accepts the file, and what it prints.

@@ -1,8 +1,13 @@
 //! The dashboard over its own socket, beside a real receiver: who gets in, what each role may do, what each page
 //! answers, and what becomes of hostile texts.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use crate::support::{Receiver, Site, stripe_event};
@@ -24,7 +29,13 @@ struct Dashboard {
     port: u16,
     link: String,
     cookie: String,
+    /// Of a configured one: its name, and its Unix socket if it has one.
+    name: Option<String>,
+    socket: Option<PathBuf>,
 }
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
 
 impl Drop for Dashboard {
     fn drop(&mut self) {
@@ -33,6 +44,9 @@ impl Drop for Dashboard {
         let _ = self.process.wait();
     }
 }
+
+/// What a page of the dashboard sends with a form.
+const OWN: &str = "Sec-Fetch-Site: same-origin\r\n";
 
 /// An answer: status, header lines, body.
 struct Answer {
@@ -77,7 +91,33 @@ impl Dashboard {
         let (host, link) = address.split_once('/').unwrap();
         let port = host.rsplit(':').next().unwrap().parse().unwrap();
         let (link, cookie) = (format!("/{link}"), String::new());
-        Dashboard { process, port, link, cookie }
+        Dashboard { process, port, link, cookie, name: None, socket: None }
+    }
+
+    /// One as the site's `[dashboard]` says.
+    fn configured(site: &Site) -> Dashboard {
+        let mut command = site.command(&["ui", "--configured"]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (origin, place) = line.trim().split_once(" listens on ").unwrap();
+        let name = origin.split_once("://").unwrap().1.to_owned();
+        let socket = place.strip_prefix("unix:").map(PathBuf::from);
+        let port = place.rsplit(':').next().unwrap().parse().unwrap_or_default();
+        let (link, cookie) = (String::new(), String::new());
+        Dashboard { process, port, link, cookie, name: Some(name), socket }
+    }
+
+    /// Types a token into the login page.
+    fn log_in(&self, token: &str) -> Answer {
+        self.post("/login", OWN, &format!("token={token}&to=/"))
+    }
+
+    /// Sends the cookie of a login with every further request.
+    fn keep(&mut self, answer: &Answer) {
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        let cookie = answer.header("set-cookie").unwrap();
+        self.cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
     }
 
     /// Uses the link up.
@@ -86,12 +126,15 @@ impl Dashboard {
         assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
         let cookie = answer.header("set-cookie").unwrap();
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
-        self.cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
+        self.keep(&answer);
         self
     }
 
     fn host(&self) -> String {
-        format!("Host: 127.0.0.1:{}\r\n", self.port)
+        match &self.name {
+            Some(name) => format!("Host: {name}\r\n"),
+            None => format!("Host: 127.0.0.1:{}\r\n", self.port),
+        }
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -114,11 +157,29 @@ impl Dashboard {
         assert_eq!(page.status, 200, "{path}");
         let body = format!("{}&{more}", page.fields());
         let path = path.split('?').next().unwrap();
-        self.post(path, "Sec-Fetch-Site: same-origin\r\n", &body)
+        self.post(path, OWN, &body)
+    }
+
+    fn connect(&self) -> Box<dyn Stream> {
+        match &self.socket {
+            Some(path) => Box::new(UnixStream::connect(path).unwrap()),
+            None => Box::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap()),
+        }
+    }
+
+    /// The status of an answer, which may not end.
+    fn status(&self, method: &str, path: &str) -> u16 {
+        let mut stream = self.connect();
+        let (host, cookie) = (self.host(), &self.cookie);
+        let form = "Content-Length: 7\r\nConnection: close\r\n\r\nform=00";
+        write!(stream, "{method} {path} HTTP/1.1\r\n{host}{cookie}{OWN}{form}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
     fn send(&self, head: &str, body: &str) -> Answer {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = self.connect();
         write!(stream, "{head}Connection: close\r\n\r\n{body}").unwrap();
         let mut text = Vec::new();
         stream.read_to_end(&mut text).unwrap();
@@ -406,4 +467,369 @@ fn a_source_is_tried_from_its_page() {
     assert!(dashboard.get(event).body.contains("invoice.paid"));
     let wrong = dashboard.change(&test, "type=");
     assert_eq!(wrong.status, 400);
+}
+
+const OPERATE: &str = "operate-0123456789-0123456789-0123456789";
+const VIEW: &str = "view-0123456789-0123456789-0123456789";
+
+/// The token of each role, and what else `[dashboard]` says.
+fn tokens(more: &str) -> String {
+    format!(
+        "[dashboard]\nlisten = \"127.0.0.1:0\"\noperate = [\"file:operate\"]\nview = [\"file:view\"]\n{more}\n"
+    )
+}
+
+fn site(dashboard: &str, handlers: &str) -> Site {
+    let site = Site::with(dashboard, handlers);
+    for (name, secret) in [("operate", OPERATE), ("view", VIEW)] {
+        fs::write(site.path(name), format!("{secret}\n")).unwrap();
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    site
+}
+
+/// Like [`stopped`], with a `[dashboard]`.
+fn stopped_with(dashboard: &str) -> (Site, Receiver) {
+    let site = site(dashboard, HANDLERS);
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_lost", "lost.one", r#","note":"needle-in-body""#), 0);
+    site.jobs_when(|jobs| {
+        jobs.iter().filter(|job| ["held", "dead"].contains(&job["state"].as_str().unwrap())).count()
+            == 2
+    });
+    (site, receiver)
+}
+
+/// Every route, as the source matches it: "raw", "work/number", "change/pause".
+fn routes() -> BTreeSet<String> {
+    let source = |file: &str| {
+        let ui = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd/ui");
+        fs::read_to_string(ui.join(file)).unwrap()
+    };
+    let mut routes = BTreeSet::new();
+    for file in ["server.rs", "pages/mod.rs"] {
+        let text = source(file);
+        let arms = text.lines().map(str::trim).filter(|line| line.contains("=>"));
+        let arms = arms.filter_map(|line| {
+            line.strip_prefix("Some(\"").or(line.strip_prefix('['))?.split_once([']', ')'])
+        });
+        routes.extend(arms.map(|(path, _)| path.replace(", ", "/").replace('"', "")));
+    }
+    assert!(routes.len() > 14, "{routes:?}");
+    assert!(routes.remove("change/what"));
+    let act = source("act.rs");
+    let arms = act.lines().map(str::trim).filter(|line| line.starts_with('"'));
+    let arms = arms.filter_map(|line| line.split_once(" =>"));
+    let changes: Vec<&str> = arms.flat_map(|(words, _)| words.split(" | ")).collect();
+    assert!(changes.len() > 12, "{changes:?}");
+    routes.extend(changes.iter().map(|word| format!("change/{}", word.replace('"', ""))));
+    routes
+}
+
+#[test]
+fn every_route_has_its_answer_for_each_role() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let mut dashboard = Dashboard::configured(&site);
+    let mut cookies = vec![String::new()];
+    for token in [VIEW, OPERATE] {
+        let answer = dashboard.log_in(token);
+        dashboard.keep(&answer);
+        cookies.push(std::mem::take(&mut dashboard.cookie));
+    }
+    dashboard.cookie.clone_from(&cookies[2]);
+    let jobs = site.json(&["jobs"]);
+    let of = |state: &str| {
+        let job = jobs.as_array().unwrap().iter().find(|job| job["state"] == state).unwrap();
+        format!("?job={}&attempt={}", job["job"].as_str().unwrap(), job["attempt"])
+    };
+    let (held, dead) = (of("held"), of("dead"));
+    let groups = dashboard.get("/inbox").links("/inbox?state=dead");
+    let group = groups.iter().find(|to| to.contains("handler=")).unwrap();
+    let group = group.strip_prefix("/inbox").unwrap();
+    // It gets the number 1.
+    assert_eq!(dashboard.status("GET", &format!("/change/replay{group}")), 200);
+    let event = "?source=stripe&id=evt_lost";
+    let handler = "?handler=fulfil".to_owned();
+    let page = [403, 200, 200];
+    let change = [403, 409, 200];
+    let table = [
+        ("", String::new(), page),
+        ("inbox", String::new(), page),
+        ("events", String::new(), page),
+        ("event", event.to_owned(), page),
+        ("handlers", String::new(), page),
+        ("sources", String::new(), page),
+        ("quarantine", String::new(), page),
+        ("audit", String::new(), page),
+        ("more", String::new(), page),
+        ("find", "?id=evt_lost".to_owned(), [403, 303, 303]),
+        ("work/number", String::new(), page),
+        ("live", "?of=/".to_owned(), page),
+        ("raw", event.to_owned(), [403, 403, 200]),
+        ("change/replay-job", dead.clone(), change),
+        ("change/drop-job", dead.clone(), change),
+        ("change/cancel", dead, change),
+        ("change/succeeded", held.clone(), change),
+        ("change/failed", held, change),
+        ("change/replay-event", event.to_owned(), change),
+        ("change/replay", group.to_owned(), change),
+        ("change/drop", group.to_owned(), change),
+        ("change/rest", "?work=1".to_owned(), change),
+        ("change/pause", handler.clone(), change),
+        ("change/resume", handler, change),
+        ("change/reload", String::new(), change),
+        ("change/accept", String::new(), change),
+        ("change/forget", String::new(), change),
+        ("change/test", "?source=stripe".to_owned(), change),
+        // Links are for `hooklatch ui` without --configured; the login is a POST alone.
+        ("in", "?t=0".to_owned(), [403, 404, 404]),
+        ("login", String::new(), [403, 404, 404]),
+        ("logout", String::new(), [403, 404, 404]),
+    ];
+    let rows: BTreeSet<String> = table.iter().map(|row| row.0.to_owned()).collect();
+    assert_eq!(rows, routes());
+    for (route, query, wanted) in &table {
+        let path = format!("/{}{query}", route.replace("number", "1"));
+        for (cookie, wanted) in cookies.iter().zip(wanted) {
+            dashboard.cookie.clone_from(cookie);
+            assert_eq!(dashboard.status("GET", &path), *wanted, "{path} {cookie}");
+            // Without a form of this session no POST changes anything.
+            if *route != "logout" {
+                assert_eq!(dashboard.status("POST", &path), 403, "{path} {cookie}");
+            }
+        }
+    }
+    for (cookie, wanted) in cookies.iter().zip([403, 303, 303]) {
+        dashboard.cookie.clone_from(cookie);
+        assert_eq!(dashboard.status("POST", "/logout"), wanted);
+        assert_eq!(dashboard.get("/").status, 403, "the session has ended");
+    }
+    let audit = site.json(&["audit"]);
+    assert!(audit.as_array().unwrap().is_empty(), "nothing has changed: {audit}");
+}
+
+#[test]
+fn a_token_logs_in_from_the_login_page_only() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let mut dashboard = Dashboard::configured(&site);
+    let page = dashboard.get("/event?source=stripe&id=evt_lost");
+    assert_eq!(page.status, 403);
+    assert!(page.body.contains("type=\"password\"") && !page.body.contains("needle"));
+    for path in ["//evil.test/", "/\\evil.test"] {
+        let page = dashboard.get(path);
+        assert_eq!(page.status, 403);
+        assert!(page.body.contains("type=\"password\"") && !page.body.contains("evil"), "{path}");
+    }
+    let typed = format!("token={OPERATE}");
+    let origin = |origin: &str| format!("Origin: {origin}\r\n");
+    let own = format!("http://127.0.0.1:{}", dashboard.port);
+    for (path, headers, body) in [
+        ("/login", String::new(), typed.as_str()),
+        ("/login", "Sec-Fetch-Site: cross-site\r\n".to_owned(), &typed),
+        ("/login", "Sec-Fetch-Site: same-site\r\n".to_owned(), &typed),
+        ("/login", origin("http://evil.test"), &typed),
+        ("/login", origin(&own.replace("http", "https")), &typed),
+        // A token in an address stays in histories and logs.
+        (&format!("/login?{typed}"), OWN.to_owned(), ""),
+        (&format!("/login?{typed}"), OWN.to_owned(), "token="),
+        (&format!("/?{typed}"), OWN.to_owned(), ""),
+    ] {
+        let answer = dashboard.post(path, &headers, body);
+        assert_eq!(answer.status, 403, "{path} {headers}");
+        assert_eq!(answer.header("set-cookie"), None, "{path} {headers}");
+    }
+    for path in [format!("/login?{typed}"), format!("/?{typed}"), format!("/in?t={OPERATE}")] {
+        let answer = dashboard.get(&path);
+        assert_eq!((answer.status, answer.header("set-cookie")), (403, None), "{path}");
+    }
+    let to = "to=%2Fevent%3Fsource%3Dstripe%26id%3Devt_lost";
+    let answer = dashboard.post("/login", &origin(&own), &format!("{typed}&{to}"));
+    assert_eq!(answer.header("location"), Some("/event?source=stripe&id=evt_lost"));
+    for to in ["//evil.test", "/\\evil.test", "https://evil.test", "/a%0d%0ab"] {
+        let answer = dashboard.post("/login", &origin(&own), &format!("{typed}&to={to}"));
+        assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{to}");
+    }
+    dashboard.keep(&answer);
+    dashboard.change("/change/pause?handler=fulfil", "note=why");
+    let said = site.json(&["audit"]);
+    assert_eq!((&said[0]["name"], &said[0]["reason"]), (&"file:operate".into(), &"why".into()));
+}
+
+#[test]
+fn after_ten_wrong_tokens_none_is_compared() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let mut dashboard = Dashboard::configured(&site);
+    let answer = dashboard.log_in(VIEW);
+    for nth in 0..10 {
+        assert_eq!(dashboard.log_in(&format!("{VIEW}{nth}")).status, 403);
+    }
+    assert_eq!(dashboard.log_in(OPERATE).status, 429);
+    dashboard.keep(&answer);
+    assert_eq!(dashboard.get("/").status, 200, "a session stays");
+}
+
+const WAITS: &str = r#"
+[handlers.waits]
+source = "stripe"
+events = ["*"]
+cwd = "."
+command = ["/bin/sh", "-c", "echo needle-in-output; mkfifo go; read line <go; exit 65"]
+"#;
+
+#[test]
+fn the_role_view_sees_payloads_only_where_it_may() {
+    for (more, may) in [("", false), ("view_payloads = true", true)] {
+        let site = site(&tokens(more), WAITS);
+        let receiver = site.start();
+        receiver.stripe(&stripe_event("evt_one", "one", r#","note":"needle-in-body""#), 0);
+        let [mut view, mut operate] = [(); 2].map(|()| Dashboard::configured(&site));
+        view.keep(&view.log_in(VIEW));
+        operate.keep(&operate.log_in(OPERATE));
+        let mut stream = operate.connect();
+        let (host, cookie) = (operate.host(), &operate.cookie);
+        write!(stream, "GET /live?of=%2F HTTP/1.1\r\n{host}{cookie}\r\n").unwrap();
+        let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("needle-in-output")), "the handler runs");
+        let event = "/event?source=stripe&id=evt_one";
+        let signature = format!("{event}&show=headers&secrets=1");
+        let found = format!("{event}&find=needle-in");
+        let shows = |dashboard: &Dashboard, page: &str, needle: &str| {
+            let answer = dashboard.get(page);
+            assert_eq!(answer.status, 200, "{page}");
+            answer.body.contains(needle)
+        };
+        let places = [
+            ("/", "needle-in-output"),
+            (event, "needle-in-output"),
+            (event, "needle-in-body"),
+            (&found, "needle-in-body"),
+            (&signature, "v1="),
+        ];
+        for (page, needle) in places {
+            assert!(shows(&operate, page, needle), "{page} {needle}");
+            assert_eq!(shows(&view, page, needle), may, "{page} {needle}");
+        }
+        let raw = view.get("/raw?source=stripe&id=evt_one");
+        assert_eq!(raw.status, if may { 200 } else { 403 });
+        assert_eq!(raw.body.contains("needle"), may);
+        fs::write(site.path("go"), "go on\n").unwrap();
+        site.all_jobs(1, "dead");
+        // The output of an attempt that has ended comes from the store.
+        assert!(shows(&operate, event, "needle-in-output"));
+        assert_eq!(shows(&view, event, "needle-in-output"), may);
+        drop(receiver);
+    }
+}
+
+#[test]
+fn behind_an_https_proxy_its_name_is_the_only_one() {
+    let (site, _receiver) =
+        stopped_with(&tokens("public_url = \"https://Hooks.example.net:443/\""));
+    let mut dashboard = Dashboard::configured(&site);
+    let answer = dashboard.log_in(OPERATE);
+    let cookie = answer.header("set-cookie").unwrap();
+    assert!(cookie.starts_with("__Host-hooklatch="), "{cookie}");
+    for attribute in ["Path=/", "HttpOnly", "SameSite=Strict", "Secure"] {
+        assert!(cookie.split("; ").any(|one| one == attribute), "{cookie}");
+    }
+    dashboard.keep(&answer);
+    assert_eq!(dashboard.get("/").status, 200);
+    let port = dashboard.port;
+    for host in [&format!("127.0.0.1:{port}"), &format!("localhost:{port}"), "hooks.example.net:1"]
+    {
+        let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n{}", dashboard.cookie);
+        assert_eq!(dashboard.send(&head, "").status, 421, "{host}");
+    }
+    let fields = dashboard.get("/change/pause?handler=fulfil").fields();
+    let origin = |scheme: &str| format!("Origin: {scheme}://hooks.example.net\r\n");
+    assert_eq!(dashboard.post("/change/pause", &origin("http"), &fields).status, 403);
+    assert_eq!(dashboard.post("/change/pause", &origin("https"), &fields).status, 303);
+    // A new start reads the tokens again, and no session outlives the old one.
+    let mut again = Dashboard::configured(&site);
+    again.cookie.clone_from(&dashboard.cookie);
+    assert_eq!(again.get("/").status, 403);
+}
+
+/// What a proxy sends for a user.
+fn as_user(name: &str) -> String {
+    format!("X-Forwarded-User: {name}\r\nHooklatch-Proxy-Secret: {OPERATE}\r\n")
+}
+
+#[test]
+fn a_proxy_names_the_user_with_its_secret() {
+    let proxy = "[dashboard]\nlisten = \"127.0.0.1:0\"\npublic_url = \"https://hooks.example.net\"\n\
+        proxy = { user_header = \"X-Forwarded-User\", secret = \"file:operate\", operate = [\"ops@example.net\"] }\n";
+    let (site, _receiver) = stopped_with(proxy);
+    let mut dashboard = Dashboard::configured(&site);
+    let secret = format!("Hooklatch-Proxy-Secret: {OPERATE}\r\n");
+    for (status, headers) in [
+        (403, String::new()),
+        (403, "X-Forwarded-User: ops@example.net\r\n".to_owned()),
+        (403, "Cookie: __Host-hooklatch=ops@example.net\r\n".to_owned()),
+        (403, as_user("ops@example.net").replace(OPERATE, VIEW)),
+        (403, as_user("ops@example.net").replace(OPERATE, "")),
+        (403, secret.clone()),
+        (400, format!("{}X-Forwarded-User: joe\r\n", as_user("ops@example.net"))),
+        (400, format!("{}{secret}", as_user("ops@example.net"))),
+        (400, as_user("")),
+        (400, as_user("j\u{f6}")),
+        (400, as_user(&"j".repeat(101))),
+        (200, as_user("joe")),
+        (200, as_user("ops@example.net")),
+    ] {
+        dashboard.cookie = headers;
+        assert_eq!(dashboard.get("/").status, status, "{}", dashboard.cookie);
+        // There is no token to type.
+        assert_ne!(dashboard.log_in(OPERATE).status, 303);
+    }
+    dashboard.cookie = as_user("joe");
+    assert!(dashboard.get("/").body.contains("role: view"));
+    assert_eq!(dashboard.status("GET", "/change/pause?handler=fulfil"), 409);
+    dashboard.cookie = as_user("ops@example.net");
+    assert!(dashboard.get("/").body.contains("role: operate"));
+    let fields = dashboard.get("/change/pause?handler=fulfil").fields();
+    dashboard.cookie = as_user("joe");
+    assert_eq!(dashboard.post("/change/pause", OWN, &fields).status, 403, "another one's form");
+    dashboard.cookie = as_user("ops@example.net");
+    assert_eq!(dashboard.post("/change/pause", OWN, &fields).status, 303);
+    assert_eq!(site.json(&["audit"])[0]["name"], "ops@example.net");
+}
+
+#[test]
+fn the_mode_of_a_unix_socket_proves_the_proxy() {
+    let (site, _receiver) = stopped_with(
+        "[dashboard]\nlisten = \"unix:ui.sock\"\npublic_url = \"https://hooks.example.net\"\n\
+         proxy = { user_header = \"X-Forwarded-User\" }\n",
+    );
+    let mut dashboard = Dashboard::configured(&site);
+    let mode = fs::metadata(site.path("ui.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o660);
+    assert_eq!(dashboard.get("/").status, 403);
+    dashboard.cookie = "X-Forwarded-User: joe\r\n".to_owned();
+    assert!(dashboard.get("/").body.contains("role: view"));
+}
+
+#[test]
+fn a_dashboard_that_is_not_configured_or_has_a_weak_token_does_not_start() {
+    let refused = |site: &Site| {
+        let mut command = site.command(&["ui", "--configured"]);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if !line.is_empty() {
+            process.kill().unwrap();
+        }
+        assert_eq!(line, "", "it serves");
+        let output = process.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(78));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&site("", HANDLERS)).contains("no [dashboard]"));
+    let weak = site(&tokens(""), HANDLERS);
+    fs::write(weak.path("view"), &VIEW[..31]).unwrap();
+    let said = refused(&weak);
+    assert!(said.contains("32 visible ASCII characters"), "{said}");
+    assert!(!said.contains(&VIEW[..31]), "{said}");
+    fs::write(weak.path("view"), OPERATE).unwrap();
+    assert!(refused(&weak).contains("has the secret of a token in operate"));
 }

@@ -103,3 +103,34 @@ fn the_packaged_socket_has_the_default_address() {
     assert_eq!(config.server().listen.to_string(), listen);
     assert!(!config.server().listen_is_set);
 }
+
+#[test]
+fn the_dashboard_is_confined_and_reaches_only_the_receiver() {
+    let [receiver, ui, socket] =
+        ["hooklatch.service", "hooklatch-ui.service", "hooklatch-ui.socket"].map(unit);
+    let sandbox = receiver.iter().skip_while(|line| *line != "CapabilityBoundingSet=");
+    let sandbox = sandbox.take_while(|line| *line != "[Install]");
+    for line in sandbox.filter(|line| !line.starts_with("RestrictAddressFamilies=")) {
+        assert!(ui.contains(line), "{line}");
+    }
+    for (key, wanted) in [
+        ("PrivateNetwork", "yes"),
+        ("RestrictAddressFamilies", "AF_UNIX"),
+        ("IPAddressDeny", "any"),
+        ("ExecStart", "/usr/bin/hooklatch ui --configured"),
+        ("LoadCredential", "secrets:/etc/hooklatch/ui-secrets"),
+        ("StartLimitIntervalSec", "0"),
+    ] {
+        assert_eq!(value(&ui, key), wanted);
+    }
+    // Nothing of it starts with the machine, unless somebody enables the socket.
+    assert!(!ui.contains(&"[Install]".to_owned()));
+    for (key, wanted) in [
+        ("ListenStream", "127.0.0.1:8484"),
+        ("IPAddressDeny", "any"),
+        ("IPAddressAllow", "localhost"),
+        ("TriggerLimitIntervalSec", "0"),
+    ] {
+        assert_eq!(value(&socket, key), wanted);
+    }
+}

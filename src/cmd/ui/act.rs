@@ -11,6 +11,7 @@ use crate::admin::{
 use crate::cli;
 use crate::cmd::send;
 use crate::exit::{Exit, Failure};
+use crate::limits::BATCH_JOBS;
 use crate::model::{EventId, JobId, Name};
 use crate::store::{QuarantineFilter, Resolution, Verb};
 
@@ -28,6 +29,11 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
         "replay-event" => of_event(&operator, asked).await,
         "replay" | "drop" | "rest" => of_many(operator, asked).await,
         "pause" | "resume" | "reload" => of_handler(&operator, what, asked).await,
+        // The unit of a permanent dashboard has no network.
+        "test" if !app.login.is_linked() => {
+            let failure = Exit::WrongState.failure("this dashboard sends no test deliveries");
+            Err(failure.help("send one in a shell: hooklatch send SOURCE TYPE"))
+        }
         "test" => {
             let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
             let send = cli::Send::once(source.clone(), event_type, &app.config);
@@ -58,20 +64,35 @@ async fn of_many(operator: Operator, asked: &Request) -> Result<String, Failure>
         return Err(failure.help("go back, and type it"));
     }
     // A visitor who leaves stops nothing.
-    let moved = tokio::spawn(async move { operator.go(number, only_one).await });
+    let moved = tokio::spawn(async move { go(&operator, number, only_one).await });
     moved.await.map_err(|error| Exit::Io.failure(error.to_string()))??;
     Ok(format!("/work/{number}"))
+}
+
+/// Moves the jobs of a work that are left, or the next one alone. Of a batch without an answer it is not known whether
+/// it was moved: each of its jobs shows that.
+async fn go(operator: &Operator, number: u64, only_one: bool) -> Result<(), Failure> {
+    let works = &operator.app.works;
+    let most = if only_one { 1 } else { BATCH_JOBS };
+    while let Some(batch) = works.with(number, |work| work.take(most))? {
+        let more = operator.ask(batch).await?;
+        works.with(number, |work| work.result.add(more))?;
+        if only_one {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
     if what == "reload" {
         operator.ask(Reload {}).await?;
+    } else if what == "pause" {
+        let handler = asked.need("handler")?;
+        operator.ask(PauseHandler { handler }).await?;
     } else {
-        let handler: Name = asked.need("handler")?;
-        match what {
-            "pause" => drop(operator.ask(PauseHandler { handler }).await?),
-            _ => drop(operator.ask(ResumeHandler { handler }).await?),
-        }
+        let handler = asked.need("handler")?;
+        operator.ask(ResumeHandler { handler }).await?;
     }
     Ok("/handlers".to_owned())
 }
@@ -101,23 +122,23 @@ async fn of_quarantine(
 }
 
 async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
-    let (job, attempt): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
+    let (job, number): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
     let row = operator.ask(ShowJob { job }).await?;
-    let how = match what {
-        "succeeded" => Resolution::Succeeded,
-        _ => Resolution::Failed,
-    };
-    let seen = Some(attempt);
+    let attempt = Some(number);
     match what {
         "replay-job" => {
             let (new_key, regardless) = (asked.get("new_key").is_some(), false);
-            let attempt = seen;
             let replay = ReplayJob { job, new_key, attempt, regardless };
-            drop(operator.ask(replay).await?);
+            operator.ask(replay).await?;
         }
-        "drop-job" => drop(operator.ask(DropJob { job, attempt: seen }).await?),
-        "cancel" => drop(operator.ask(CancelJob { job, attempt: seen }).await?),
-        "succeeded" | "failed" => drop(operator.ask(ResolveJob { job, attempt, how }).await?),
+        "drop-job" => _ = operator.ask(DropJob { job, attempt }).await?,
+        "cancel" => _ = operator.ask(CancelJob { job, attempt }).await?,
+        "succeeded" | "failed" => {
+            let is_done = what == "succeeded";
+            let how = if is_done { Resolution::Succeeded } else { Resolution::Failed };
+            let attempt = number;
+            operator.ask(ResolveJob { job, attempt, how }).await?;
+        }
         _ => return Err(no_such_change()),
     }
     let to = event_link(&row.source, row.event_id.as_str());

@@ -1,20 +1,23 @@
 //! What every page needs: the way to the receiver, the configuration, and who may do what.
 
+use std::borrow::Cow;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::admin::{Client, Operation};
+use crate::admin::{Client, Operation, reading_socket_path, socket_path};
 use crate::cli;
+use crate::cmd::explain::Explanation;
 use crate::cmd::store;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
 use crate::model::Via;
-use crate::store::By;
+use crate::store::{By, EventDetail, OutputExcerpt};
 
-use super::login::Login;
+use super::login::{Login, Role, User, lock};
 use super::work::Works;
 
 /// The receiver's answer is waited for so long: a page is for a person who looks at it.
@@ -23,21 +26,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The files of the configuration are read again after so long.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What a session may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    View,
-    Operate,
-}
+/// Without a request for so long, nobody looks at it.
+const IDLE: Duration = Duration::from_secs(30 * 60);
 
-impl Role {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Role::View => "view",
-            Role::Operate => "operate",
-        }
-    }
-}
+/// How often the end by idleness is looked for.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// The proof that a change may be made: only [`App::operator`] makes one.
 #[derive(Clone)]
@@ -53,9 +46,9 @@ impl Operator {
     }
 }
 
-pub(super) struct App {
-    pub(super) role: Role,
-    socket: PathBuf,
+/// What all requests share.
+pub(super) struct Dashboard {
+    store: PathBuf,
     pub(super) config: PathBuf,
     /// The `--config` option for printed commands.
     pub(super) suffix: String,
@@ -63,43 +56,68 @@ pub(super) struct App {
     pub(super) login: Login,
     pub(super) works: Works,
     last_request: Mutex<Instant>,
+    view_payloads: bool,
+}
+
+/// The dashboard as the user of one request may use it.
+pub(super) struct App {
+    pub(super) role: Role,
+    name: Option<String>,
+    dashboard: Arc<Dashboard>,
+}
+
+impl Deref for App {
+    type Target = Dashboard;
+
+    fn deref(&self) -> &Dashboard {
+        &self.dashboard
+    }
 }
 
 impl App {
-    pub(super) fn new(
-        role: Role,
-        socket: PathBuf,
-        options: &cli::Options,
-        port: u16,
-    ) -> Result<Self, Failure> {
-        Ok(App {
-            role,
-            socket,
-            config: options.config().to_owned(),
-            suffix: options.suffix(),
-            read: Mutex::default(),
-            login: Login::new(port)?,
-            works: Works::default(),
-            last_request: Mutex::new(Instant::now()),
-        })
+    pub(super) fn new(dashboard: &Arc<Dashboard>, (role, name): User) -> Arc<Self> {
+        let dashboard = Arc::clone(dashboard);
+        Arc::new(App { role, name, dashboard })
     }
 
-    /// A link that lets one browser in.
-    pub(super) fn link(&self) -> Result<String, Failure> {
-        let token = self.login.new_link()?;
-        Ok(format!("http://{}/in?t={token}", self.login.hosts[0]))
-    }
-
-    /// Fails for those who may only look. The reason is what the visitor has typed.
+    /// Fails for the role view. The reason is what the user has typed.
     pub(super) fn operator(self: &Arc<Self>, reason: Option<&str>) -> Result<Operator, Failure> {
-        let note = cli::Note { note: reason.map(str::to_owned) };
-        let by = By { via: Via::Dashboard, ..store::by(&note) };
-        match self.role {
-            Role::Operate => Ok(Operator { app: Arc::clone(self), by }),
-            Role::View => Err(Exit::WrongState
-                .failure("this dashboard is for looking only")
-                .help("start it without --view")),
+        if self.role == Role::View {
+            return Err(Exit::WrongState.failure("the role view changes nothing"));
         }
+        let (app, note) = (Arc::clone(self), reason.map(str::to_owned));
+        let mut by = store::by(&cli::Note { note });
+        by.via = Via::Dashboard;
+        by.name = self.name.clone().or(by.name);
+        Ok(Operator { app, by })
+    }
+
+    /// Whether bodies, headers and outputs may be shown.
+    pub(super) fn may_see_payloads(&self) -> bool {
+        self.role == Role::Operate || self.view_payloads
+    }
+
+    /// The event without what this user may not see, also in its explanation.
+    pub(super) fn visible<'e>(
+        &self,
+        event: &'e EventDetail,
+        story: &mut Explanation,
+    ) -> Cow<'e, EventDetail> {
+        if self.may_see_payloads() {
+            return Cow::Borrowed(event);
+        }
+        let mut event = EventDetail { body: None, headers: Vec::new(), ..event.clone() };
+        if let Some(key) = &mut event.key {
+            (key.body, key.headers) = (None, Vec::new());
+        }
+        for attempt in event.jobs.iter_mut().flat_map(|job| &mut job.attempts) {
+            attempt.record.stdout = OutputExcerpt::default();
+            attempt.record.stderr = OutputExcerpt::default();
+        }
+        for handler in &mut story.handlers {
+            handler.conditions = Default::default();
+        }
+        Cow::Owned(event)
     }
 
     /// Carries out a request of the admin API.
@@ -108,9 +126,13 @@ impl App {
     }
 
     async fn ask_as<O: Operation>(&self, by: &By, request: O) -> Result<O::Reply, Failure> {
+        let socket = match self.role {
+            Role::View => reading_socket_path(&self.store),
+            Role::Operate => socket_path(&self.store),
+        };
         let asked = async {
-            let client = Client::connect(&self.socket).await.map_err(|error| {
-                let message = format!("no receiver answers at {}: {error}", self.socket.display());
+            let client = Client::connect(&socket).await.map_err(|error| {
+                let message = format!("no receiver answers at {}: {error}", socket.display());
                 let serve = format!("start it: hooklatch serve{}", self.suffix);
                 Exit::Unavailable.failure(message).help(serve)
             })?;
@@ -121,10 +143,30 @@ impl App {
             Err(Exit::Unavailable.failure(format!("the receiver has not answered in {seconds} s")))
         })
     }
+}
+
+impl Dashboard {
+    pub(super) fn new(
+        store: PathBuf,
+        options: &cli::Options,
+        login: Login,
+        view_payloads: bool,
+    ) -> Arc<Self> {
+        Arc::new(Dashboard {
+            store,
+            config: options.config().to_owned(),
+            suffix: options.suffix(),
+            read: Mutex::default(),
+            login,
+            works: Works::default(),
+            last_request: Mutex::new(Instant::now()),
+            view_payloads,
+        })
+    }
 
     /// The configuration as its files are now, which a receiver may not have read yet.
     pub(super) fn config(&self) -> Result<Arc<Config>, Failure> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = lock(&self.read);
         if let Some((at, config)) = &*read
             && at.elapsed() < FRESH
         {
@@ -140,10 +182,13 @@ impl App {
     }
 
     pub(super) fn asked(&self) {
-        *self.last_request.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.last_request) = Instant::now();
     }
 
-    pub(super) fn idle(&self) -> Duration {
-        self.last_request.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    /// Returns after half an hour without a request.
+    pub(super) async fn until_idle(&self) {
+        while lock(&self.last_request).elapsed() < IDLE {
+            sleep(LOOK).await;
+        }
     }
 }

@@ -1,32 +1,62 @@
-//! One-time links, sessions, and the tokens of forms.
+//! Who may come in: one-time links, tokens or a proxy's users; their sessions, and the tokens of forms.
 //!
-//! Must stay true: a link works once and for two minutes, a form works once, and no token is in a log or in a page's
-//! address.
+//! Must stay true: a link works once and for two minutes, a form works once, secrets are compared in constant time, and
+//! no token is in a log or in a page's address.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use actix_web::http::header::HeaderMap;
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use subtle::ConstantTimeEq;
 
 use crate::cmd::random;
-use crate::exit::Failure;
+use crate::config::{Access, Listen, PROXY_SECRET, Token};
+use crate::exit::{Exit, Failure};
+use crate::limits::BY_NAME_BYTES;
 
 /// Long enough to go to a browser, too short to be found later.
 const LINK: Duration = Duration::from_secs(2 * 60);
 
-/// A session ends after so long without a request, as a working day's last one.
+/// The longest life of a session: a working day.
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
-/// Browsers that may be in at once, and links that may be open.
-const SESSIONS: usize = 16;
+/// A session ends after so long without a request or an open page that is followed.
+const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// Wrong links a minute, after which none is looked at.
+/// Sessions at once, and links that may be open. A new one replaces the oldest.
+const SESSIONS: usize = 64;
+
+/// Wrong links and tokens a minute. After that none is compared for the rest of the minute.
 const WRONG: usize = 10;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Submitted forms that a session remembers, so that a second click shows the first one's result.
 const FORMS: usize = 200;
+
+/// What a user may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    View,
+    Operate,
+}
+
+impl Role {
+    pub(super) fn of(operates: bool) -> Self {
+        if operates { Role::Operate } else { Role::View }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Role::View => "view",
+            Role::Operate => "operate",
+        }
+    }
+}
+
+/// A role, and what the audit list shows as the claimed name.
+pub(super) type User = (Role, Option<String>);
 
 /// 128 random bits, in hex.
 fn token() -> Result<String, Failure> {
@@ -34,12 +64,21 @@ fn token() -> Result<String, Failure> {
 }
 
 pub(super) struct Login {
-    /// The names under which this dashboard answers, with the port; the first is in the link. A cookie of an address
-    /// goes to every port of it, a cookie of a random name to no other.
-    pub(super) hosts: [String; 3],
+    /// The origins under which this dashboard answers. The first is in the link and has a random host name: a cookie
+    /// of an address goes to every port of it.
+    origins: Vec<String>,
     /// A host's cookies are for all its ports.
     pub(super) cookie: String,
+    attributes: &'static str,
+    pub(super) way: Way,
     state: Mutex<State>,
+}
+
+/// How users prove who they are.
+pub(super) enum Way {
+    /// By a link that this process prints; the role is for all.
+    Link(Role),
+    Configured(Access),
 }
 
 #[derive(Default)]
@@ -49,19 +88,28 @@ struct State {
     wrong: VecDeque<Instant>,
 }
 
+/// Submitted and open forms, and where the submitted ones led to.
+type Forms = VecDeque<(String, Option<String>)>;
+
 struct Session {
-    token: String,
+    /// The cookie's value; of a proxy's user the name.
+    key: String,
+    user: User,
+    made_at: Instant,
     used_at: Instant,
-    /// The forms that pages of it may submit, and where those that were submitted led to.
-    forms: VecDeque<(String, Option<String>)>,
+    /// The forms that pages of it may submit.
+    forms: Forms,
 }
 
-/// What a link leads to.
+/// The user of a request, and the key of the session.
+type Visitor = Result<Option<(User, String)>, Failure>;
+
+/// What a link or a token leads to.
 pub(super) enum Entered {
-    /// The cookie's value.
+    /// The line that sets the cookie.
     In(String),
     Refused,
-    /// Too many wrong links came.
+    /// Too many wrong ones came.
     Later,
 }
 
@@ -74,68 +122,143 @@ pub(super) enum Form {
 }
 
 impl Login {
-    pub(super) fn new(port: u16) -> Result<Self, Failure> {
+    /// For links, on a port of this machine.
+    pub(super) fn linked(port: u16, role: Role) -> Result<Self, Failure> {
         let name = BASE32_NOPAD.encode(&random::bytes::<5>()?).to_lowercase();
-        let hosts = [
-            format!("{name}.localhost:{port}"),
-            format!("127.0.0.1:{port}"),
-            format!("localhost:{port}"),
-        ];
-        Ok(Login { hosts, cookie: format!("hooklatch_{port}"), state: Mutex::default() })
+        let listen = Listen::Tcp(([127, 0, 0, 1], port).into());
+        let mut login = Login::new(&listen, None, Way::Link(role));
+        login.origins.insert(0, format!("http://{name}.localhost:{port}"));
+        Ok(login)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// With a Unix socket there is always a `public_url`.
+    pub(super) fn new(listen: &Listen, public_url: Option<&str>, way: Way) -> Self {
+        let (state, mut attributes) = (Mutex::default(), "Path=/; HttpOnly; SameSite=Strict");
+        let (mut origins, mut cookie) = (Vec::new(), String::new());
+        if let Listen::Tcp(address) = listen {
+            let port = address.port();
+            origins = vec![format!("http://{address}"), format!("http://localhost:{port}")];
+            cookie = format!("hooklatch_{port}");
+        }
+        if let Some(url) = public_url {
+            origins = vec![url.to_owned()];
+            cookie = "__Host-hooklatch".to_owned();
+            attributes = "Path=/; HttpOnly; SameSite=Strict; Secure";
+        }
+        Login { origins, cookie, attributes, way, state }
     }
 
+    /// The origin of this dashboard with that host and port, if it has one.
+    pub(super) fn origin(&self, host: &str) -> Option<&str> {
+        let is_host =
+            |origin: &&String| origin.split_once("://").is_some_and(|(_, own)| own == host);
+        self.origins.iter().find(is_host).map(String::as_str)
+    }
+
+    /// Whether users come by a link, to a dashboard that a person has started.
+    pub(super) fn is_linked(&self) -> bool {
+        matches!(self.way, Way::Link(_))
+    }
+
+    /// The origin that users type or see.
+    pub(super) fn address(&self) -> &str {
+        self.origins.first().map_or("", String::as_str)
+    }
+
+    /// A link that lets one browser in.
     pub(super) fn new_link(&self) -> Result<String, Failure> {
         let token = token()?;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.links.truncate(SESSIONS - 1);
         state.links.push_front((Instant::now(), token.clone()));
-        Ok(token)
+        Ok(format!("{}/in?t={token}", self.address()))
     }
 
-    /// Uses a link up.
-    pub(super) fn enter(&self, link: &str) -> Result<Entered, Failure> {
-        let session = token()?;
-        let mut state = self.state();
-        state.wrong.retain(|at| at.elapsed() < Duration::from_secs(60));
+    /// Compares a token, or uses a link up.
+    pub(super) fn enter(&self, given: &str) -> Result<Entered, Failure> {
+        let key = token()?;
+        let mut state = lock(&self.state);
+        state.wrong.retain(|at| at.elapsed() < MINUTE);
         if state.wrong.len() >= WRONG {
             return Ok(Entered::Later);
         }
-        state.links.retain(|(made, _)| made.elapsed() < LINK);
-        let Some(at) = state.links.iter().position(|(_, known)| same(known, link)) else {
+        let Some(user) = self.user(&mut state, given) else {
+            tracing::warn!("a wrong token was refused");
             state.wrong.push_back(Instant::now());
             return Ok(Entered::Refused);
         };
-        state.links.remove(at);
-        state.sessions.truncate(SESSIONS - 1);
-        state.sessions.push_front(Session {
-            token: session.clone(),
-            used_at: Instant::now(),
-            forms: VecDeque::new(),
-        });
-        Ok(Entered::In(session))
+        state.add(&key, user);
+        Ok(Entered::In(format!("{}={key}; {}", self.cookie, self.attributes)))
     }
 
-    /// Whether a cookie is a session's.
-    pub(super) fn knows(&self, cookie: &str) -> bool {
-        self.with(cookie, |_| ()).is_some()
+    fn user(&self, state: &mut State, given: &str) -> Option<User> {
+        match &self.way {
+            Way::Link(role) => {
+                state.links.retain(|(made, _)| made.elapsed() < LINK);
+                let mut links = state.links.iter();
+                let at = links.position(|(_, known)| same(known, given))?;
+                state.links.remove(at);
+                Some((*role, None))
+            }
+            Way::Configured(Access::Tokens { operate, view }) => {
+                let name = |tokens: &[Token]| {
+                    let token = tokens.iter().find(|token| same(&token.secret, given))?;
+                    Some(Some(token.name.clone()).filter(|name| name.len() <= BY_NAME_BYTES))
+                };
+                let operator = name(operate).map(|name| (Role::Operate, name));
+                operator.or_else(|| Some((Role::View, name(view)?)))
+            }
+            Way::Configured(Access::Proxy(_)) => None,
+        }
     }
 
-    fn with<T>(&self, cookie: &str, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
-        let mut state = self.state();
-        state.sessions.retain(|session| session.used_at.elapsed() < SESSION);
-        let session = state.sessions.iter_mut().find(|session| same(&session.token, cookie))?;
+    /// Who sent a request, and the key of the session; `cookie` is the session cookie's value. None without a
+    /// session, and of a proxy that does not prove itself. Fails for a header that comes twice.
+    pub(super) fn visitor(&self, headers: &HeaderMap, cookie: Option<String>) -> Visitor {
+        let Way::Configured(Access::Proxy(proxy)) = &self.way else {
+            let known = |key: String| Some((self.with(&key, |own| own.user.clone())?, key));
+            return Ok(cookie.and_then(known));
+        };
+        let proof = only(headers, PROXY_SECRET)?.unwrap_or_default();
+        let name = only(headers, &proxy.user_header)?.map(str::to_owned);
+        let is_proven = proxy.secret.iter().all(|secret| same(secret, proof));
+        let Some(name) = name.filter(|_| is_proven) else {
+            return Ok(None);
+        };
+        if name.is_empty() || name.len() > BY_NAME_BYTES {
+            let message = format!("a user's name has 1 to {BY_NAME_BYTES} bytes");
+            return Err(Exit::Usage.failure(message));
+        }
+        let user = (Role::of(proxy.operate.contains(&name)), Some(name.clone()));
+        if !self.knows(&name) {
+            lock(&self.state).add(&name, user.clone());
+        }
+        Ok(Some((user, name)))
+    }
+
+    /// Ends a session.
+    pub(super) fn leave(&self, key: &str) {
+        let sessions = &mut lock(&self.state).sessions;
+        sessions.retain(|session| !same(&session.key, key));
+    }
+
+    /// Whether this is the key of a session.
+    pub(super) fn knows(&self, key: &str) -> bool {
+        self.with(key, |_| ()).is_some()
+    }
+
+    fn with<T>(&self, key: &str, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
+        let sessions = &mut lock(&self.state).sessions;
+        sessions.retain(|one| one.made_at.elapsed() < SESSION && one.used_at.elapsed() < IDLE);
+        let session = sessions.iter_mut().find(|one| same(&one.key, key))?;
         session.used_at = Instant::now();
         Some(work(session))
     }
 
     /// A token for a form in a page of this session.
-    pub(super) fn new_form(&self, cookie: &str) -> Result<String, Failure> {
+    pub(super) fn new_form(&self, key: &str) -> Result<String, Failure> {
         let token = token()?;
-        self.with(cookie, |session| {
+        self.with(key, |session| {
             session.forms.truncate(FORMS - 1);
             session.forms.push_front((token.clone(), None));
         });
@@ -143,30 +266,53 @@ impl Login {
     }
 
     /// Uses a form up.
-    pub(super) fn submit(&self, cookie: &str, form: &str) -> Form {
-        let submitted = self.with(cookie, |session| {
-            let known = session.forms.iter_mut().find(|(token, _)| same(token, form));
-            let Some((_, led)) = known else { return Form::Unknown };
-            match led {
-                None => {
-                    *led = Some(String::new());
-                    Form::First
-                }
-                Some(to) => Form::Again((!to.is_empty()).then(|| to.clone())),
+    pub(super) fn submit(&self, key: &str, form: &str) -> Form {
+        let submitted = self.with(key, |session| match led(&mut session.forms, form) {
+            None => Form::Unknown,
+            Some(Some(to)) => Form::Again((!to.is_empty()).then(|| to.clone())),
+            Some(led) => {
+                *led = Some(String::new());
+                Form::First
             }
         });
         submitted.unwrap_or(Form::Unknown)
     }
 
     /// Remembers where a submitted form led to.
-    pub(super) fn led(&self, cookie: &str, form: &str, to: &str) {
-        self.with(cookie, |session| {
-            let known = session.forms.iter_mut().find(|(token, _)| same(token, form));
-            if let Some((_, led)) = known {
-                *led = Some(to.to_owned());
-            }
-        });
+    pub(super) fn led(&self, key: &str, form: &str, to: &str) {
+        let to = Some(to.to_owned());
+        self.with(key, |session| led(&mut session.forms, form).map(|led| *led = to));
     }
+}
+
+fn led<'f>(forms: &'f mut Forms, form: &str) -> Option<&'f mut Option<String>> {
+    let known = forms.iter_mut().find(|(token, _)| same(token, form));
+    known.map(|(_, led)| led)
+}
+
+impl State {
+    fn add(&mut self, key: &str, user: User) {
+        self.sessions.truncate(SESSIONS - 1);
+        let (key, now, forms) = (key.to_owned(), Instant::now(), Forms::new());
+        self.sessions.push_front(Session { key, user, made_at: now, used_at: now, forms });
+    }
+}
+
+/// The value of a header, if it is there. Fails if it comes twice, or is not visible ASCII.
+pub(super) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Failure> {
+    let mut all = headers.get_all(name).map(|value| value.to_str());
+    match (all.next(), all.next()) {
+        (None, _) => Ok(None),
+        (Some(Ok(text)), None) => Ok(Some(text)),
+        _ => {
+            let message = format!("the header {name} must come once, in visible ASCII");
+            Err(Exit::Usage.failure(message))
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn same(known: &str, given: &str) -> bool {
@@ -178,20 +324,43 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn link(login: &Login) -> String {
+        login.new_link().unwrap().split_once("?t=").unwrap().1.to_owned()
+    }
+
+    fn key(entered: Entered) -> String {
+        let Entered::In(line) = entered else { panic!("refused") };
+        line.split_once('=').unwrap().1.split(';').next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_session_ends_after_half_an_hour_without_use_and_after_eight_hours() {
+        let login = Login::linked(1, Role::View).unwrap();
+        for back in [
+            |session: &mut Session| session.used_at -= IDLE,
+            |session: &mut Session| session.made_at -= SESSION,
+        ] {
+            let key = key(login.enter(&link(&login)).unwrap());
+            assert!(login.knows(&key));
+            login.with(&key, back);
+            assert!(!login.knows(&key));
+        }
+    }
+
     #[test]
     fn a_link_works_once() {
-        let login = Login::new(1).unwrap();
-        let link = login.new_link().unwrap();
-        let Entered::In(cookie) = login.enter(&link).unwrap() else { panic!("refused") };
-        assert!(login.knows(&cookie));
+        let login = Login::linked(1, Role::View).unwrap();
+        let link = link(&login);
+        let key = key(login.enter(&link).unwrap());
+        assert!(login.knows(&key));
         assert!(matches!(login.enter(&link).unwrap(), Entered::Refused));
         assert!(!login.knows(&link));
     }
 
     #[test]
     fn after_ten_wrong_links_a_good_one_waits_too() {
-        let login = Login::new(1).unwrap();
-        let link = login.new_link().unwrap();
+        let login = Login::linked(1, Role::View).unwrap();
+        let link = link(&login);
         for _ in 0..WRONG {
             assert!(matches!(login.enter("x").unwrap(), Entered::Refused));
         }
@@ -200,10 +369,8 @@ mod tests {
 
     #[test]
     fn a_form_works_once_and_then_shows_where_it_led() {
-        let login = Login::new(1).unwrap();
-        let Entered::In(cookie) = login.enter(&login.new_link().unwrap()).unwrap() else {
-            panic!("refused")
-        };
+        let login = Login::linked(1, Role::View).unwrap();
+        let cookie = key(login.enter(&link(&login)).unwrap());
         let form = login.new_form(&cookie).unwrap();
         assert!(matches!(login.submit(&cookie, "other"), Form::Unknown));
         assert!(matches!(login.submit("other", &form), Form::Unknown));

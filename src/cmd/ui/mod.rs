@@ -1,11 +1,13 @@
-//! `hooklatch ui`: the dashboard, in a process of its own and for one user of this machine.
+//! `hooklatch ui`: the dashboard, in a process of its own: for one user of this machine, or as `[dashboard]` says.
 //!
-//! It is one more client of the admin API and has no other way to the store. Must stay true: it listens on loopback
-//! only, every page but the login needs a session, and what a handler, a provider or a payload says is text.
+//! It is one more client of the admin API and has no other way to the store. Must stay true: without an https
+//! `public_url` it listens on loopback only, every page but the login needs a session, and what a handler, a provider
+//! or a payload says is text.
 
 mod act;
 mod app;
 mod assets;
+mod configured;
 mod live;
 mod login;
 mod pages;
@@ -19,12 +21,10 @@ mod work;
 use std::io::{BufRead, IsTerminal};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::admin::{reading_socket_path, socket_path};
 use crate::cli;
 use crate::exit::{Exit, Failure};
 
@@ -32,41 +32,37 @@ use super::output;
 use super::runtime::block_on;
 use super::signals::Signals;
 use super::{owner, store};
-use app::{App, Role};
-
-/// Without a request for so long, nobody looks at it.
-const IDLE: Duration = Duration::from_secs(30 * 60);
-
-/// How often the end by idleness is looked for.
-const LOOK: Duration = Duration::from_secs(5);
+use app::Dashboard;
+use login::{Login, Role};
+use server::Socket;
 
 /// Serves the dashboard until a signal, the end of its time, or half an hour without a request.
 pub(super) fn run(args: &cli::Ui) -> Result<Exit, Failure> {
-    let config = store::load(&args.options)?;
-    let store = config.store().path;
+    if args.configured {
+        return configured::run(&args.options);
+    }
+    let store = store::load(&args.options)?.store().path;
     owner::assume(&store)?;
-    let (role, socket) = match args.view {
-        true => (Role::View, reading_socket_path(&store)),
-        false => (Role::Operate, socket_path(&store)),
-    };
+    let role = Role::of(!args.view);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).map_err(|error| {
         let message = format!("failed to listen on 127.0.0.1:{}: {error}", args.port);
         Exit::Io.failure(message).help("choose another port: hooklatch ui --port 0")
     })?;
     let address = listener.local_addr().map_err(Failure::io("look at the port"))?;
-    let app = Arc::new(App::new(role, socket, &args.options, address.port())?);
+    let login = Login::linked(address.port(), role)?;
+    let dashboard = Dashboard::new(store, &args.options, login, true);
     block_on(async {
         let mut signals = Signals::register()?;
-        let server = server::serve(listener, Arc::clone(&app))
+        let server = server::serve(Socket::Tcp(listener), Arc::clone(&dashboard))
             .map_err(Failure::io("serve the dashboard"))?;
         let mut asked = enter_pressed();
-        show_link(&app)?;
+        show_link(&dashboard)?;
         loop {
             tokio::select! {
                 _ = signals.next() => break,
                 () = sleep(args.time) => break,
-                () = idle(&app) => break,
-                Some(()) = asked.recv() => show_link(&app)?,
+                () = dashboard.until_idle() => break,
+                Some(()) = asked.recv() => show_link(&dashboard)?,
             }
         }
         server.stop(false).await;
@@ -74,14 +70,8 @@ pub(super) fn run(args: &cli::Ui) -> Result<Exit, Failure> {
     })?
 }
 
-async fn idle(app: &App) {
-    while app.idle() < IDLE {
-        sleep(LOOK).await;
-    }
-}
-
-fn show_link(app: &App) -> Result<(), Failure> {
-    output::line(app.link()?)?;
+fn show_link(dashboard: &Dashboard) -> Result<(), Failure> {
+    output::line(dashboard.login.new_link()?)?;
     if std::io::stdin().is_terminal() {
         output::note(
             "it works once, within 2 minutes; Enter prints another, Ctrl-C ends the dashboard",

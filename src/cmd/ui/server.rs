@@ -2,29 +2,30 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_http::HttpService;
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
-use actix_web::body::{BodyStream, to_bytes_limited};
-use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{self, HeaderMap, HeaderName};
+use actix_web::dev::ServerHandle;
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
-use actix_web::{App as Web, HttpMessage, HttpResponse};
+use actix_web::web::{self, Payload};
+use actix_web::{App as Web, HttpRequest, HttpResponse, HttpServer};
 use bytes::Bytes;
+use maud::html;
 use tokio::time::timeout;
 
+use crate::config::Access;
 use crate::exit::{Exit, Failure};
 
 use super::act;
-use super::app::App;
+use super::app::{App, Dashboard};
 use super::assets;
 use super::live;
-use super::login::{Entered, Form};
-use super::pages::{self, answer as html, failed, see};
+use super::login::{Entered, Form, Login, Way, only};
+use super::pages::{self, answer as page, failed, see};
 use super::request::Request;
-use super::view::bare;
+use super::view::{WITHHELD, bare};
 
 /// Far more than one person's browsers open.
 const CONNECTIONS: usize = 32;
@@ -47,63 +48,61 @@ const HEADERS: &[(&str, &str)] = &[
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    // Unless the answer says otherwise.
+    ("cache-control", "no-store"),
 ];
 
-const NO_STORE: &str = "no-store";
+type Answer = Result<HttpResponse, Failure>;
+
+/// Where the dashboard listens.
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
 
 /// Serves until the handle stops it. To be called inside a tokio runtime.
-pub(super) fn serve(listener: TcpListener, app: Arc<App>) -> io::Result<ServerHandle> {
-    let server = Workers::build()
-        .workers(1)
-        .disable_signals()
-        .max_concurrent_connections(CONNECTIONS)
-        .listen("dashboard", listener, move || {
-            let app = Arc::clone(&app);
-            let web = Web::new().default_service(fn_service(move |request| {
-                let answered = answer(Arc::clone(&app), request);
-                async { Ok::<_, actix_web::Error>(answered.await) }
-            }));
-            let web = web.into_factory().map_err(|error| error.error_response());
-            HttpService::build()
-                .keep_alive(WAIT)
-                .client_request_timeout(WAIT)
-                // A browser that closes its end has left, and its stream ends.
-                .h1_allow_half_closed(false)
-                .h1(map_config(web, |()| AppConfig::default()))
-                .tcp()
-        })?
-        .run();
-    let handle = server.handle();
-    tokio::spawn(server);
+pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
+    let server = HttpServer::new(move || {
+        let dashboard = Arc::clone(&dashboard);
+        Web::new().default_service(web::to(move |request, payload| {
+            answer(Arc::clone(&dashboard), request, payload)
+        }))
+    });
+    let server = server.workers(1).disable_signals().max_connections(CONNECTIONS);
+    // A browser that closes its end has left, and its stream ends.
+    let server = server.keep_alive(WAIT).client_request_timeout(WAIT).h1_allow_half_closed(false);
+    let server = match socket {
+        Socket::Tcp(socket) => server.listen(socket)?,
+        Socket::Unix(socket) => server.listen_uds(socket)?,
+    };
+    let running = server.run();
+    let handle = running.handle();
+    tokio::spawn(running);
     Ok(handle)
 }
 
-async fn answer(app: Arc<App>, mut request: ServiceRequest) -> ServiceResponse {
-    let answered = route(&app, &mut request).await;
+async fn answer(dashboard: Arc<Dashboard>, request: HttpRequest, body: Payload) -> HttpResponse {
+    let answered = route(&dashboard, &request, body).await;
     let mut response = answered.unwrap_or_else(|failure| failed(&failure));
+    let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        response
-            .headers_mut()
-            .insert(HeaderName::from_static(name), header::HeaderValue::from_static(value));
+        if !headers.contains_key(*name) {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
     }
-    if !response.headers().contains_key(header::CACHE_CONTROL) {
-        let value = header::HeaderValue::from_static(NO_STORE);
-        response.headers_mut().insert(header::CACHE_CONTROL, value);
-    }
-    request.into_response(response)
+    response
 }
 
-async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpResponse, Failure> {
-    let headers = request.headers();
+async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload) -> Answer {
+    let (headers, login) = (request.headers(), &dashboard.login);
     // Another name for this machine is another site's (DNS rebinding).
-    let host = one(headers, &header::HOST).unwrap_or_default().to_owned();
-    if !app.login.hosts.contains(&host) {
-        return Ok(plain(StatusCode::MISDIRECTED_REQUEST, "not the name of this dashboard"));
-    }
+    let Some(origin) = login.origin(only(headers, "host")?.unwrap_or_default()) else {
+        return plain(421, "not the name of this dashboard");
+    };
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_get && request.method() != Method::POST {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "GET or POST"));
+        return plain(405, "GET or POST");
     }
     if is_get && let Some(asset) = assets::find(&target) {
         return Ok(HttpResponse::Ok()
@@ -111,85 +110,110 @@ async fn route(app: &Arc<App>, request: &mut ServiceRequest) -> Result<HttpRespo
             .content_type(asset.content_type)
             .body(asset.text));
     }
-    let cookie = session(headers, &app.login.cookie);
-    if is_get && request.path() == "/in" {
-        return enter(app, headers, &Request::parse(&target, b""));
+    if !is_get && !is_own(headers, origin)? {
+        return plain(403, "a change is asked for by this dashboard's own pages only");
     }
-    let Some(cookie) = cookie.filter(|cookie| app.login.knows(cookie)) else {
-        return Ok(html(StatusCode::FORBIDDEN, bare("Not logged in", NOT_IN, None)));
+    let theme = session(headers, "hooklatch_theme");
+    let theme = ["light", "dark"].into_iter().find(|known| theme.as_deref() == Some(*known));
+    let asked = Request { theme, ..Request::parse(&target, b"") };
+    let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
+    match path[..] {
+        // A prefetch would use the link up.
+        ["in"] if is_get && is_prefetch(headers) => return plain(503, "not ahead of time"),
+        ["in"] if is_get && matches!(login.way, Way::Link(_)) => {
+            return enter(login, asked.get("t"), "This link does not work any more", "/");
+        }
+        ["login"] if !is_get && matches!(login.way, Way::Configured(Access::Tokens { .. })) => {
+            // A token in the address does not count.
+            let typed = Request::parse("/login", &read(body).await?);
+            let to = typed.get("to").unwrap_or("/");
+            return enter(login, typed.get("token"), "This token is wrong", to);
+        }
+        _ => {}
+    }
+    let visitor = login.visitor(headers, session(headers, &login.cookie))?;
+    let Some((user, key)) = visitor else {
+        return not_in(login, "Not logged in", if is_get { &target } else { "/" });
     };
-    if is_get && is_embedded(request.headers()) {
-        return Ok(plain(StatusCode::FORBIDDEN, "another site may link here, and embed nothing"));
+    if is_get && is_embedded(headers) {
+        return plain(403, "another site may link here, and embed nothing");
     }
-    app.asked();
-    if is_get {
-        let theme = session(request.headers(), "hooklatch_theme");
-        let theme = ["light", "dark"].into_iter().find(|known| theme.as_deref() == Some(*known));
-        let asked = Request { theme, ..Request::parse(&target, b"") };
-        return match asked.path.first().map(String::as_str) {
-            Some("live") => live::stream(app, &cookie, asked.get("of").unwrap_or("/")),
-            Some("raw") => pages::event::raw(app, &asked).await,
-            _ => Ok(pages::page(app, &cookie, &asked).await),
-        };
+    dashboard.asked();
+    let app = App::new(dashboard, user);
+    match path[..] {
+        ["live"] if is_get => live::stream(&app, &key, asked.get("of").unwrap_or("/")),
+        ["raw"] if is_get && !app.may_see_payloads() => plain(403, WITHHELD),
+        ["raw"] if is_get => pages::event::raw(&app, &asked).await,
+        _ if is_get => Ok(pages::page(&app, &key, &asked).await),
+        ["logout"] => {
+            login.leave(&key);
+            Ok(see("/").finish())
+        }
+        _ => submit(&app, &key, &Request::parse(&target, &read(body).await?)).await,
     }
-    if !is_own(headers, &host) {
-        return Ok(plain(
-            StatusCode::FORBIDDEN,
-            "a change is asked for by this dashboard's own pages only",
-        ));
-    }
-    let body = read(request).await?;
-    submit(app, &cookie, &Request::parse(&target, &body)).await
 }
 
-const NOT_IN: &str = "Open the link that hooklatch ui has printed; it works once. Press Enter there for another one.";
-
-fn enter(app: &App, headers: &HeaderMap, asked: &Request) -> Result<HttpResponse, Failure> {
-    // A prefetch would use the link up.
-    let fetched_ahead = ["sec-purpose", "purpose"].iter().any(|name| {
-        headers.get(*name).is_some_and(|value| value.as_bytes().starts_with(b"prefetch"))
-    });
-    if fetched_ahead {
-        return Ok(plain(StatusCode::SERVICE_UNAVAILABLE, "not ahead of time"));
-    }
-    Ok(match app.login.enter(asked.get("t").unwrap_or_default())? {
-        Entered::In(session) => {
-            let cookie = &app.login.cookie;
-            let cookie = format!("{cookie}={session}; Path=/; HttpOnly; SameSite=Strict");
-            see("/").insert_header((header::SET_COOKIE, cookie)).finish()
-        }
-        Entered::Refused => {
-            html(StatusCode::FORBIDDEN, bare("This link does not work any more", NOT_IN, None))
-        }
-        Entered::Later => {
-            plain(StatusCode::TOO_MANY_REQUESTS, "ten wrong links came; wait a minute")
-        }
-    })
+/// The answer to those without a session. `to` is the page that they asked for.
+fn not_in(login: &Login, title: &str, to: &str) -> Answer {
+    let to = own_path(to);
+    let text = match login.way {
+        Way::Link(_) => html! {
+            "Open the link that hooklatch ui has printed; it works once. Press Enter there for another one."
+        },
+        Way::Configured(Access::Tokens { .. }) => html! {
+            form.card.panel method="post" action="/login" {
+                div.pad {
+                    input type="hidden" name="to" value=(to);
+                    label.field { "Token" input type="password" name="token" autocomplete="current-password" required autofocus; }
+                }
+                footer { button.btn.primary { "Log in" } }
+            }
+            // A link from another site comes without the cookie.
+            "Logged in already? " a.link href=(to) { "Open the page" }
+        },
+        Way::Configured(Access::Proxy(_)) => html! {
+            "This dashboard is reached through its proxy, which names the user."
+        },
+    };
+    Ok(page(StatusCode::FORBIDDEN, bare(title, text, None)))
 }
 
-async fn submit(app: &Arc<App>, cookie: &str, asked: &Request) -> Result<HttpResponse, Failure> {
+/// The path, or the overview's in place of what leads to another site.
+fn own_path(to: &str) -> &str {
+    let begins = to.starts_with('/') && !to[1..].starts_with(['/', '\\']);
+    if begins && to.bytes().all(|b| b.is_ascii_graphic()) { to } else { "/" }
+}
+
+fn enter(login: &Login, given: Option<&str>, wrong: &str, to: &str) -> Answer {
+    match login.enter(given.unwrap_or_default())? {
+        Entered::In(cookie) => {
+            Ok(see(own_path(to)).insert_header((header::SET_COOKIE, cookie)).finish())
+        }
+        Entered::Refused => not_in(login, wrong, to),
+        Entered::Later => plain(429, "ten wrong links or tokens came; wait a minute"),
+    }
+}
+
+async fn submit(app: &Arc<App>, key: &str, asked: &Request) -> Answer {
     let form = asked.get("form").unwrap_or_default();
-    let to = match app.login.submit(cookie, form) {
+    match app.login.submit(key, form) {
         Form::First => {
             let to = act::act(app, asked).await?;
-            app.login.led(cookie, form, &to);
-            to
+            app.login.led(key, form, &to);
+            Ok(see(&to).finish())
         }
-        Form::Again(Some(to)) => to,
+        Form::Again(Some(to)) => Ok(see(&to).finish()),
         Form::Again(None) => {
-            return Ok(plain(
-                StatusCode::CONFLICT,
-                "this was asked for already, and was refused or still runs",
-            ));
+            plain(409, "this was asked for already, and was refused or still runs")
         }
-        Form::Unknown => {
-            return Ok(plain(
-                StatusCode::FORBIDDEN,
-                "this form is not known any more; open its page again",
-            ));
-        }
-    };
-    Ok(see(&to).finish())
+        Form::Unknown => plain(403, "this form is not known any more; open its page again"),
+    }
+}
+
+fn is_prefetch(headers: &HeaderMap) -> bool {
+    let says =
+        |name| headers.get(name).is_some_and(|text| text.as_bytes().starts_with(b"prefetch"));
+    says("sec-purpose") || says("purpose")
 }
 
 /// Whether a page of another origin asks for something other than to be left for this dashboard (Fetch Metadata).
@@ -200,25 +224,18 @@ fn is_embedded(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a page of this dashboard sent the request. Another port of this machine is not the same origin.
-fn is_own(headers: &HeaderMap, host: &str) -> bool {
-    match headers.get("sec-fetch-site") {
+fn is_own(headers: &HeaderMap, origin: &str) -> Result<bool, Failure> {
+    Ok(match only(headers, "sec-fetch-site")? {
         Some(site) => site == "same-origin",
-        None => one(headers, &header::ORIGIN) == Some(&format!("http://{host}")),
-    }
+        None => only(headers, "origin")? == Some(origin),
+    })
 }
 
-async fn read(request: &mut ServiceRequest) -> Result<Bytes, Failure> {
-    let body = BodyStream::new(request.take_payload());
-    match timeout(WAIT, to_bytes_limited(body, FORM_BYTES)).await {
+async fn read(body: Payload) -> Result<Bytes, Failure> {
+    match timeout(WAIT, body.to_bytes_limited(FORM_BYTES)).await {
         Ok(Ok(Ok(body))) => Ok(body),
         _ => Err(Exit::Usage.failure(format!("a form has at most {FORM_BYTES} bytes"))),
     }
-}
-
-/// A header that comes once, as text.
-fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut all = headers.get_all(name);
-    all.next().filter(|_| all.next().is_none())?.to_str().ok()
 }
 
 fn session(headers: &HeaderMap, name: &str) -> Option<String> {
@@ -228,6 +245,8 @@ fn session(headers: &HeaderMap, name: &str) -> Option<String> {
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
 }
 
-fn plain(status: StatusCode, why: &'static str) -> HttpResponse {
-    HttpResponse::build(status).content_type("text/plain; charset=utf-8").body(format!("{why}\n"))
+fn plain(status: u16, why: &str) -> Answer {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN);
+    let mut answer = HttpResponse::build(status);
+    Ok(answer.content_type("text/plain; charset=utf-8").body(format!("{why}\n")))
 }

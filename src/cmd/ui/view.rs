@@ -8,11 +8,12 @@ use crate::admin::{GetStatus, Operation};
 use crate::clock::Clock;
 use crate::cmd::output::thousands;
 use crate::cmd::status::{Screen, Site, SourceLine, Verdict, configuration, screen};
-use crate::config::Config;
+use crate::config::{Access, Config};
 use crate::exit::Failure;
 
 use super::app::App;
 use super::assets::{ICON, SCRIPT, STYLE};
+use super::login::Way;
 use super::parts::{icon, minute, shown, time, zone};
 use super::request::Request;
 
@@ -108,6 +109,7 @@ impl<'a> View<'a> {
                             div { "since " (time(receiver.started_at, self.screen.now)) " · " (shown(&receiver.version)) }
                         }
                         div { "role: " (self.app.role.as_str()) " · times in " (zone()) }
+                        div { (self.logout()) }
                     }
                 }
                 main #main tabindex="-1" {
@@ -128,6 +130,12 @@ impl<'a> View<'a> {
         whole(&title, live, self.asked.theme, &body)
     }
 
+    /// Ends the session, where this dashboard has made it.
+    pub(super) fn logout(&self) -> Markup {
+        let is_by_proxy = matches!(self.app.login.way, Way::Configured(Access::Proxy(_)));
+        html! { @if !is_by_proxy { form method="post" action="/logout" { button.btn.small.quiet { "Log out" } } } }
+    }
+
     /// The head of a page: its title and what stands beside it.
     pub(super) fn head(&self, beside: impl Render) -> Markup {
         html! {
@@ -146,6 +154,13 @@ impl<'a> View<'a> {
             }
         }
     }
+}
+
+pub(super) const WITHHELD: &str = "The role view does not see bodies, headers and outputs here.";
+
+/// In the place of a payload.
+pub(super) fn withheld() -> Markup {
+    html! { section.card data-part="payload" { p.pad.muted { (WITHHELD) } } }
 }
 
 /// The places that a phone's tab bar has no room for.

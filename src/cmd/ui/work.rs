@@ -5,11 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::exit::{Exit, Failure};
-use crate::limits::BATCH_JOBS;
 use crate::model::{JobId, State};
 use crate::store::{BatchResult, JobBatch, Verb};
-
-use super::app::Operator;
 
 /// Works that are remembered, those that were never started included.
 const WORKS: usize = 64;
@@ -33,6 +30,13 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn moved(&self) -> usize {
         self.all - self.left.len()
+    }
+
+    /// The next jobs to move, at most so many; they count as moved.
+    pub(super) fn take(&mut self, most: usize) -> Option<JobBatch> {
+        let jobs: Vec<_> = self.left.drain(..most.min(self.left.len())).collect();
+        let (verb, state, regardless) = (self.verb, self.state, false);
+        (!jobs.is_empty()).then_some(JobBatch { verb, state, regardless, jobs })
     }
 }
 
@@ -77,26 +81,5 @@ impl Works {
         let mut works = self.lock();
         let work = works.iter_mut().find(|work| work.number == number);
         work.map(look).ok_or_else(|| Exit::NotFound.failure(forgotten))
-    }
-}
-
-impl Operator {
-    /// Moves the jobs of a work that are left, or the next one alone. A batch that the receiver does not answer counts as
-    /// moved: whether it was is not known, and each of its jobs shows it.
-    pub(super) async fn go(&self, number: u64, only_one: bool) -> Result<(), Failure> {
-        let most = if only_one { 1 } else { BATCH_JOBS };
-        loop {
-            let batch = self.app.works.with(number, |work| {
-                let jobs: Vec<_> = work.left.drain(..most.min(work.left.len())).collect();
-                let (verb, state, regardless) = (work.verb, work.state, false);
-                (!jobs.is_empty()).then_some(JobBatch { verb, state, regardless, jobs })
-            })?;
-            let Some(batch) = batch else { return Ok(()) };
-            let more = self.ask(batch).await?;
-            self.app.works.with(number, |work| work.result.add(more))?;
-            if only_one {
-                return Ok(());
-            }
-        }
     }
 }

@@ -14,7 +14,7 @@ use super::super::app::App;
 use super::super::parts::*;
 use super::super::payload;
 use super::super::request::Request;
-use super::super::view::View;
+use super::super::view::{View, withheld};
 
 /// Lines of an output that are shown at once; the others are in a part that opens.
 const LINES: usize = 12;
@@ -34,14 +34,15 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let config = view.config.clone();
     let explainer =
         Explainer { config: &config, now: view.screen.now, time: said, suffix: &view.app.suffix };
-    let explained = explainer.explain(detail);
+    let mut explained = explainer.explain(detail);
+    let detail = &view.app.visible(detail, &mut explained);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
     view.at("/events", shown(type_of(event)));
     let mut jobs = Vec::new();
     for job in &detail.jobs {
         let part = explained.handlers.iter().find(|part| part.handler == job.job.handler);
-        let printed =
-            if job.job.state == State::Running { printed(view, &job.job).await } else { None };
+        let is_shown = job.job.state == State::Running && view.app.may_see_payloads();
+        let printed = if is_shown { printed(view, &job.job).await } else { None };
         jobs.push(job_item(view, detail, job, part, printed.as_ref()));
     }
     let story = html! { ol.tl { (arrival(view, &explained)) @for job in &jobs { (job) } } };
@@ -272,6 +273,9 @@ pub(super) fn lines(bytes: &[u8]) -> Vec<String> {
 }
 
 fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
+    if !view.app.may_see_payloads() {
+        return withheld();
+    }
     let (asked, event) = (view.asked, &detail.event);
     let (find, shows) = (asked.get("find").unwrap_or_default(), asked.get("show"));
     html! {

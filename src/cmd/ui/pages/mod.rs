@@ -80,7 +80,7 @@ async fn content(view: &mut View<'_>, cookie: &str) -> Result<Markup, Failure> {
         ["change", what] => change::show(view, cookie, what).await,
         ["more"] => {
             view.at("/more", "More");
-            Ok(html! { (view.head("")) (more()) })
+            Ok(html! { (view.head("")) (more()) (view.logout()) })
         }
         _ => Err(no_such_page()),
     }

@@ -48,7 +48,7 @@ fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
                 span.end.btns {
                     @if line.quarantined > 0 { a.btn.small href=(link("/quarantine", of)) { (thousands(line.quarantined)) " kept" } }
                     a.btn.small.quiet href=(link("/events", of)) { "Events" }
-                    @if line.served { (change(&link("/change/test", of), "quiet", "in", "Send a test…")) }
+                    @if line.served && view.app.login.is_linked() { (change(&link("/change/test", of), "quiet", "in", "Send a test…")) }
                 }
             }
             dl.kv.pad {

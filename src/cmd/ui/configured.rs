@@ -1,0 +1,104 @@
+//! `hooklatch ui --configured`: the dashboard as `[dashboard]` says, under a service manager.
+
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use crate::admin;
+use crate::cli;
+use crate::cmd::runtime::block_on;
+use crate::cmd::serve::{manager, start_log};
+use crate::cmd::signals::Signals;
+use crate::cmd::{output, owner, store};
+use crate::config::{self, Environment, Listen};
+use crate::confine;
+use crate::document::Problem;
+use crate::exit::{Exit, Failure};
+use crate::systemd::sockets;
+
+use super::app::Dashboard;
+use super::login::{Login, Way};
+use super::server::{self, Socket};
+
+/// Who may open a Unix socket that this process makes: its user and group.
+const SOCKET_MODE: u32 = 0o660;
+
+/// Serves until a signal; with a socket of the service manager's also until half an hour without a request, because
+/// the next connection starts it again.
+pub(super) fn run(options: &cli::Options) -> Result<Exit, Failure> {
+    start_log("info")?;
+    let environment = Environment::capture();
+    let config = store::load(options)?;
+    // A mistake elsewhere must not keep an operator from looking.
+    let concerns = |mistake: &&Problem| {
+        let table = mistake.key.split('.').next().unwrap_or_default();
+        mistake.file == config.file() && ["", "dashboard"].contains(&table)
+    };
+    let mistakes: Vec<_> = config.mistakes().iter().filter(concerns).cloned().collect();
+    if !mistakes.is_empty() {
+        return Err(mistakes.into());
+    }
+    let store = config.store().path;
+    owner::assume(&store)?;
+    let access = config.dashboard_access(&environment)?;
+    let (Some(dashboard), Some(access)) = (config.dashboard(), access) else {
+        let failure = Exit::Config.failure("the configuration has no [dashboard]");
+        return Err(failure.help("add it: docs/dashboard.md; or run hooklatch ui"));
+    };
+    let (socket, place, is_inherited) = listen(dashboard, &environment)?;
+    if let Err(error) = confine::deny_execution() {
+        tracing::warn!(%error, "this process keeps the right to execute programs");
+    }
+    let url = dashboard.public_url.as_deref();
+    let login = Login::new(&place, url, Way::Configured(access));
+    let shared = Dashboard::new(store, options, login, dashboard.view_payloads);
+    block_on(async {
+        let mut signals = Signals::register()?;
+        let server = server::serve(socket, Arc::clone(&shared))
+            .map_err(Failure::io("serve the dashboard"))?;
+        output::line(format!("{} listens on {place}", shared.login.address()))?;
+        manager(&environment).ready().await;
+        tokio::select! {
+            _ = signals.next() => {}
+            () = shared.until_idle(), if is_inherited => {}
+        }
+        server.stop(false).await;
+        Ok(Exit::Ok)
+    })?
+}
+
+/// The socket, where it is, and whether the service manager has opened it.
+fn listen(
+    dashboard: &config::Dashboard,
+    environment: &Environment,
+) -> Result<(Socket, Listen, bool), Failure> {
+    let failed = |error| Failure::io("listen for the dashboard")(error);
+    match &dashboard.listen {
+        Listen::Tcp(address) => {
+            let given = inherited::<TcpListener>(environment)?;
+            let is_inherited = given.is_some();
+            let socket = given.map_or_else(|| TcpListener::bind(address), Ok);
+            let socket = socket.map_err(failed)?;
+            let address = socket.local_addr().map_err(failed)?;
+            if !address.ip().to_canonical().is_loopback() && dashboard.public_url.is_none() {
+                let message = format!("{address} can be reached from other machines, without TLS");
+                let help = "add public_url to [dashboard], or correct the socket unit";
+                return Err(Exit::Config.failure(message).help(help));
+            }
+            Ok((Socket::Tcp(socket), Listen::Tcp(address), is_inherited))
+        }
+        place @ Listen::Unix(path) => {
+            if let Some(socket) = inherited::<UnixListener>(environment)? {
+                return Ok((Socket::Unix(socket), place.clone(), true));
+            }
+            let made = admin::bind(path, SOCKET_MODE);
+            let made = made.map_err(|error| Exit::Io.failure(error.to_string()))?;
+            Ok((Socket::Unix(made), place.clone(), false))
+        }
+    }
+}
+
+fn inherited<L: sockets::Listener>(environment: &Environment) -> Result<Option<L>, Failure> {
+    let given = sockets::take_only(&|name| environment.get(name));
+    given.map_err(|error| Exit::Unavailable.failure(error.to_string()))
+}
