@@ -29,17 +29,7 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
         "replay-event" => of_event(&operator, asked).await,
         "replay" | "drop" | "rest" => of_many(operator, asked).await,
         "pause" | "resume" | "reload" => of_handler(&operator, what, asked).await,
-        // The unit of a permanent dashboard has no network.
-        "test" if !app.login.is_linked() => {
-            let failure = Exit::WrongState.failure("this dashboard sends no test deliveries");
-            Err(failure.help("send one in a shell: hooklatch send SOURCE TYPE"))
-        }
-        "test" => {
-            let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
-            let send = cli::Send::once(source.clone(), event_type, &app.config);
-            let id = send::stored(&send, &*app.config()?).await?;
-            Ok(event_link(&source, &id))
-        }
+        "test" => of_source(app, asked).await,
         "accept" | "forget" => of_quarantine(&operator, what, asked).await,
         _ => of_job(&operator, what, asked).await,
     }
@@ -95,6 +85,18 @@ async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Result<
         operator.ask(ResumeHandler { handler }).await?;
     }
     Ok("/handlers".to_owned())
+}
+
+async fn of_source(app: &App, asked: &Request) -> Result<String, Failure> {
+    // The unit of a permanent dashboard has no network.
+    if !app.login.is_linked() {
+        let failure = Exit::WrongState.failure("this dashboard sends no test deliveries");
+        return Err(failure.help("send one in a shell: hooklatch send SOURCE TYPE"));
+    }
+    let (source, event_type): (Name, String) = (asked.need("source")?, asked.need("type")?);
+    let send = cli::Send::once(source.clone(), event_type, &app.config);
+    let id = send::stored(&send, &*app.config()?).await?;
+    Ok(event_link(&source, &id))
 }
 
 async fn of_quarantine(

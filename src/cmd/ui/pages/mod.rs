@@ -76,7 +76,10 @@ async fn content(view: &mut View<'_>, cookie: &str) -> Result<Markup, Failure> {
         ["sources"] => sources::show(view).await,
         ["quarantine"] => quarantine::show(view).await,
         ["audit"] => audit::show(view).await,
-        ["work", number] => works::show(view, number).await,
+        ["work", number] => match number.parse() {
+            Ok(number) => works::show(view, number).await,
+            Err(_) => Err(no_such_page()),
+        },
         ["change", what] => change::show(view, cookie, what).await,
         ["more"] => {
             view.at("/more", "More");

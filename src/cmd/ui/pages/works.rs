@@ -7,8 +7,7 @@ use super::super::parts::*;
 use super::super::view::View;
 use super::super::work::Work;
 
-pub(super) async fn show(view: &mut View<'_>, number: &str) -> Result<Markup, Failure> {
-    let number = number.parse().map_err(|_| super::no_such_page())?;
+pub(super) async fn show(view: &mut View<'_>, number: u64) -> Result<Markup, Failure> {
     let look =
         |work: &mut Work| (work.verb, work.first, work.all, work.moved(), work.result.clone());
     let (verb, job, all, moved, result) = view.app.works.with(number, look)?;
