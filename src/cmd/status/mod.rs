@@ -101,7 +101,7 @@ pub(super) fn facts(screen: &Screen) -> Vec<Fact> {
         say("paused", WARNING, vec![line]);
     }
     for line in &screen.sources {
-        say("source", PLAIN, source(line, screen));
+        say("source", PLAIN, source_lines(line, screen));
     }
     for unknown in &screen.unknown_paths {
         let requests = count(unknown.requests, "request");
@@ -176,7 +176,8 @@ fn jobs(screen: &Screen) -> Vec<String> {
     lines
 }
 
-fn source(line: &SourceLine, screen: &Screen) -> Vec<String> {
+/// A source, its last words, and its counts.
+pub(super) fn source_lines(line: &SourceLine, screen: &Screen) -> Vec<String> {
     let place = match (&line.path, line.served, &screen.receiver) {
         (None, true, Some(_)) => "served, and not found in the configuration".to_owned(),
         (None, ..) => "not configured any more".to_owned(),

@@ -64,7 +64,9 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
         let next = followed.next().await;
         Some((Ok::<_, actix_web::Error>(next), followed))
     });
-    Ok(HttpResponse::Ok().content_type("text/event-stream").streaming(Box::pin(events)))
+    let mut answer = HttpResponse::Ok();
+    answer.content_type("text/event-stream");
+    Ok(answer.streaming(Box::pin(events)))
 }
 
 impl Followed {
@@ -79,15 +81,17 @@ impl Followed {
             self.app.asked();
             let answer = pages::page(&self.app, &self.cookie, &self.page).await;
             self.moves_by_itself = answer.extensions().contains::<MovesByItself>();
-            let name = if answer.status().is_success() { "page" } else { "gone" };
+            let is_good = answer.status().is_success();
             let html = to_bytes(answer.into_body()).await.unwrap_or_default();
             let is_same = self.last.as_ref() == Some(&html);
             if is_same && self.said_at.elapsed() < HEARTBEAT {
                 continue;
             }
-            let event = if is_same { ":\n\n".into() } else { event(name, &html) };
-            (self.last, self.said_at) = (Some(html), Instant::now());
-            return event;
+            (self.last, self.said_at) = (Some(html.clone()), Instant::now());
+            return match is_same {
+                true => ":\n\n".into(),
+                false => event(if is_good { "page" } else { "gone" }, &html),
+            };
         }
     }
 
@@ -106,6 +110,7 @@ impl Followed {
 fn event(name: &str, html: &[u8]) -> Bytes {
     let html = String::from_utf8_lossy(html);
     // Each of the two ends a line.
-    let lines: String = html.split(['\n', '\r']).map(|line| format!("data: {line}\n")).collect();
+    let lines = html.split(['\n', '\r']);
+    let lines: String = lines.map(|line| format!("data: {line}\n")).collect();
     format!("event: {name}\n{lines}\n").into()
 }

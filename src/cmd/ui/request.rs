@@ -14,7 +14,7 @@ pub(super) struct Request {
     /// Path and query as they came.
     pub(super) target: String,
     /// `light` or `dark`, where this browser has chosen.
-    pub(super) theme: Option<&'static str>,
+    pub(super) theme: Option<String>,
 }
 
 impl Request {

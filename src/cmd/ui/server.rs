@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::DefaultHeaders;
 use actix_web::web::{self, Payload};
 use actix_web::{App as Web, HttpRequest, HttpResponse, HttpServer};
 use bytes::Bytes;
@@ -47,7 +48,7 @@ const HEADERS: &[(&str, &str)] = &[
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
     // Unless the answer says otherwise.
     ("cache-control", "no-store"),
 ];
@@ -63,14 +64,15 @@ pub(super) enum Socket {
 /// Serves until the handle stops it. To be called inside a tokio runtime.
 pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
     let server = HttpServer::new(move || {
+        let headers = HEADERS.iter().fold(DefaultHeaders::new(), |all, one| all.add(*one));
         let dashboard = Arc::clone(&dashboard);
-        Web::new().default_service(web::to(move |request, payload| {
-            answer(Arc::clone(&dashboard), request, payload)
-        }))
+        let service = move |request, body| answer(Arc::clone(&dashboard), request, body);
+        Web::new().wrap(headers).default_service(web::to(service))
     });
-    let server = server.workers(1).disable_signals().max_connections(CONNECTIONS);
+    let server = server.workers(1).disable_signals();
+    let server = server.max_connections(CONNECTIONS).keep_alive(WAIT);
     // A browser that closes its end has left, and its stream ends.
-    let server = server.keep_alive(WAIT).client_request_timeout(WAIT).h1_allow_half_closed(false);
+    let server = server.client_request_timeout(WAIT).h1_allow_half_closed(false);
     let server = match socket {
         Socket::Tcp(socket) => server.listen(socket)?,
         Socket::Unix(socket) => server.listen_uds(socket)?,
@@ -83,14 +85,7 @@ pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<Ser
 
 async fn answer(dashboard: Arc<Dashboard>, request: HttpRequest, body: Payload) -> HttpResponse {
     let answered = route(&dashboard, &request, body).await;
-    let mut response = answered.unwrap_or_else(|failure| failed(&failure));
-    let headers = response.headers_mut();
-    for (name, value) in HEADERS {
-        if !headers.contains_key(*name) {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-    }
-    response
+    answered.unwrap_or_else(|failure| failed(&failure))
 }
 
 async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload) -> Answer {
@@ -99,29 +94,30 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     let Some(origin) = login.origin(only(headers, "host")?.unwrap_or_default()) else {
         return plain(421, "not the name of this dashboard");
     };
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    let target = request.uri().path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_get && request.method() != Method::POST {
         return plain(405, "GET or POST");
     }
-    if is_get && let Some(asset) = assets::find(&target) {
+    if is_get && let Some(asset) = assets::find(target) {
         return Ok(HttpResponse::Ok()
             .insert_header((header::CACHE_CONTROL, "public, max-age=31536000, immutable"))
             .content_type(asset.content_type)
             .body(asset.text));
     }
     if !is_get && !is_own(headers, origin)? {
-        return plain(403, "a change is asked for by this dashboard's own pages only");
+        return plain(403, "only this dashboard's own pages ask for changes");
     }
     let theme = session(headers, "hooklatch_theme");
-    let theme = ["light", "dark"].into_iter().find(|known| theme.as_deref() == Some(*known));
-    let asked = Request { theme, ..Request::parse(&target, b"") };
+    let mut asked = Request::parse(target, b"");
+    asked.theme = theme.filter(|theme| ["light", "dark"].contains(&theme.as_str()));
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
     match path[..] {
         // A prefetch would use the link up.
         ["in"] if is_get && is_prefetch(headers) => return plain(503, "not ahead of time"),
         ["in"] if is_get && matches!(login.way, Way::Link(_)) => {
-            return enter(login, asked.get("t"), "This link does not work any more", "/");
+            return enter(login, asked.get("t"), "This link does not work now", "/");
         }
         ["login"] if !is_get && matches!(login.way, Way::Configured(Access::Tokens { .. })) => {
             // A token in the address does not count.
@@ -133,7 +129,7 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     }
     let visitor = login.visitor(headers, session(headers, &login.cookie))?;
     let Some((user, key)) = visitor else {
-        return not_in(login, "Not logged in", if is_get { &target } else { "/" });
+        return not_in(login, "Not logged in", if is_get { target } else { "/" });
     };
     if is_get && is_embedded(headers) {
         return plain(403, "another site may link here, and embed nothing");
@@ -149,7 +145,7 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
             login.leave(&key);
             Ok(see("/").finish())
         }
-        _ => submit(&app, &key, &Request::parse(&target, &read(body).await?)).await,
+        _ => submit(&app, &key, &Request::parse(target, &read(body).await?)).await,
     }
 }
 
@@ -180,14 +176,16 @@ fn not_in(login: &Login, title: &str, to: &str) -> Answer {
 
 /// The path, or the overview's in place of what leads to another site.
 fn own_path(to: &str) -> &str {
-    let begins = to.starts_with('/') && !to[1..].starts_with(['/', '\\']);
-    if begins && to.bytes().all(|b| b.is_ascii_graphic()) { to } else { "/" }
+    let is_path = to.starts_with('/') && !to[1..].starts_with(['/', '\\']);
+    let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic());
+    Some(to).filter(|_| is_path && is_plain).unwrap_or("/")
 }
 
 fn enter(login: &Login, given: Option<&str>, wrong: &str, to: &str) -> Answer {
     match login.enter(given.unwrap_or_default())? {
         Entered::In(cookie) => {
-            Ok(see(own_path(to)).insert_header((header::SET_COOKIE, cookie)).finish())
+            let mut answer = see(own_path(to));
+            Ok(answer.insert_header((header::SET_COOKIE, cookie)).finish())
         }
         Entered::Refused => not_in(login, wrong, to),
         Entered::Later => plain(429, "ten wrong links or tokens came; wait a minute"),
@@ -203,17 +201,14 @@ async fn submit(app: &Arc<App>, key: &str, asked: &Request) -> Answer {
             Ok(see(&to).finish())
         }
         Form::Again(Some(to)) => Ok(see(&to).finish()),
-        Form::Again(None) => {
-            plain(409, "this was asked for already, and was refused or still runs")
-        }
+        Form::Again(None) => plain(409, "this was asked for already: refused, or under way"),
         Form::Unknown => plain(403, "this form is not known any more; open its page again"),
     }
 }
 
 fn is_prefetch(headers: &HeaderMap) -> bool {
-    let says =
-        |name| headers.get(name).is_some_and(|text| text.as_bytes().starts_with(b"prefetch"));
-    says("sec-purpose") || says("purpose")
+    let mut said = ["sec-purpose", "purpose"].iter().filter_map(|name| headers.get(*name));
+    said.any(|text| text.as_bytes().starts_with(b"prefetch"))
 }
 
 /// Whether a page of another origin asks for something other than to be left for this dashboard (Fetch Metadata).
@@ -239,14 +234,17 @@ async fn read(body: Payload) -> Result<Bytes, Failure> {
 }
 
 fn session(headers: &HeaderMap, name: &str) -> Option<String> {
-    let lines = headers.get_all(header::COOKIE).filter_map(|line| line.to_str().ok());
-    let mut pairs =
-        lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
+    let lines = headers.get_all(header::COOKIE);
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';'));
+    let mut pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = pairs.find(|(known, _)| *known == name)?;
+    Some(value.to_owned())
 }
 
 fn plain(status: u16, why: &str) -> Answer {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN);
     let mut answer = HttpResponse::build(status);
-    Ok(answer.content_type("text/plain; charset=utf-8").body(format!("{why}\n")))
+    answer.content_type("text/plain; charset=utf-8");
+    Ok(answer.body(format!("{why}\n")))
 }

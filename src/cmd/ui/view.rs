@@ -127,7 +127,7 @@ impl<'a> View<'a> {
             }
         };
         let live = self.is_live.then_some(&self.asked.target);
-        whole(&title, live, self.asked.theme, &body)
+        whole(&title, live, self.asked.theme.as_deref(), &body)
     }
 
     /// Ends the session, where this dashboard has made it.

@@ -2,7 +2,7 @@
 
 use crate::admin::ListSecrets;
 use crate::cmd::init::steps;
-use crate::cmd::status::SourceLine;
+use crate::cmd::status::{SourceLine, source_lines};
 use crate::http::public_url;
 use crate::store::SecretUse;
 
@@ -24,26 +24,22 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
 }
 
 fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
-    let (name, now) = (&line.source, view.screen.now);
+    let name = &line.source;
     let own = view.config.source(name);
     let provider = own.map(|own| own.scheme.name());
-    let refused = line.refusing();
-    let matched = |reference: &str| {
-        let used = secrets.iter().find(|one| one.source == *name && one.reference == reference);
-        used.map(|used| used.last_matched_at)
-    };
     let of = [("source", name.as_str())];
     let steps = own.map(|own| {
         let base = own.public_url.as_deref().unwrap_or("https://YOUR-HOST");
         let url = public_url(base, &own.path.value, None);
-        steps::fields(&own.scheme, &url, Some("its secret"), "the text of verify_token")
+        let (secret, token) = (Some("its secret"), "the text of verify_token");
+        steps::fields(&own.scheme, &url, secret, token)
     });
     html! {
         section.card id=(name) aria-label=(name) data-part={"source-" (name)} {
             header {
                 h2 { (source(name)) }
                 @if let Some(provider) = provider { span.small { "provider " (provider) } }
-                @if refused.is_some() { span.tag.bad { "refused" } }
+                @if line.refusing().is_some() { span.tag.bad { "refused" } }
                 @if !line.served { span.tag.warn { "not served" } }
                 span.end.btns {
                     @if line.quarantined > 0 { a.btn.small href=(link("/quarantine", of)) { (thousands(line.quarantined)) " kept" } }
@@ -52,29 +48,15 @@ fn one(view: &View<'_>, line: &SourceLine, secrets: &[SecretUse]) -> Markup {
                 }
             }
             dl.kv.pad {
-                dt { "Path" } dd { code { (line.path.as_deref().unwrap_or("not configured any more")) } }
-                dt { "Last good" }
-                dd { @if let Some(at) = line.last_good_at { (time(at, now)) " · " (age(at, now)) " ago" } @else { "none yet" } }
-                @if let Some(failed) = &line.last_failure {
-                    dt { "Last refused" } dd { (time(failed.at, now)) ": " (shown(&failed.reason)) }
-                }
-                @if let Some(refused) = &refused { dt { "Now" } dd { (sentence_case(refused)) } }
-                dt { "Since the start" }
-                dd.num {
-                    (thousands(line.accepted)) " accepted · " (thousands(line.duplicates)) " repeated · " (thousands(line.refused)) " refused"
-                    @if line.handshakes > 0 { " · " (thousands(line.handshakes)) " challenges answered" }
-                    @if line.too_large > 0 { " · " (thousands(line.too_large)) " too large (" code { "max_body" } ")" }
-                }
+                dt { "Deliveries" } dd.num { @for line in &source_lines(line, &view.screen) { div { (shown(line)) } } }
                 @for secret in own.iter().flat_map(|own| &own.secrets) {
                     @let reference = secret.value.to_string();
+                    @let mut used = secrets.iter().filter(|one| one.source == *name && one.reference == reference);
                     dt { "Secret" }
-                    dd {
-                        code { (reference) } " "
-                        @match matched(&reference) {
-                            Some(at) => { "last matched " (age(at, now)) " ago" }
-                            None => { "has not matched yet" }
-                        }
-                    }
+                    dd { code { (reference) } " " @match used.next() {
+                        Some(used) => { "last matched " (age(used.last_matched_at, view.screen.now)) " ago" }
+                        None => { "has not matched yet" }
+                    } }
                 }
                 @if let Some(own) = own {
                     dt { "At the provider" }
