@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::limits::BATCH_JOBS;
 use crate::model::{JobId, Name, State};
-use crate::store::{BatchResult, JobBatch, JobFilter, JobSelection, Verb};
+use crate::store::{BatchResult, JobBatch, JobFilter, JobSelection, SelectedJobs, Verb};
 
 use super::{confirm, output, progress, store};
 
@@ -33,11 +33,11 @@ pub(super) struct Bulk<'a> {
 
 /// The jobs to move, as they were counted.
 #[derive(Default)]
-struct Counted {
-    jobs: Vec<(JobId, u32)>,
+pub(super) struct Counted {
+    pub(super) jobs: Vec<(JobId, u32)>,
     handlers: BTreeMap<Name, u64>,
-    suspected: u64,
-    answered: u64,
+    pub(super) suspected: u64,
+    pub(super) answered: u64,
 }
 
 /// Counts, asks, and does it batch by batch.
@@ -46,7 +46,10 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     if asks {
         confirm::need_terminal()?;
     }
-    let counted = store::with_client(config, async |client| count(client, bulk).await)?;
+    let counted = store::with_client(config, async |client| {
+        let ask = async |selection| Ok(client.call(selection).await?);
+        count(&bulk.filter, bulk.verb, usize::MAX, ask).await
+    })?;
     if bulk.dry_run || counted.jobs.is_empty() {
         return report(bulk, &counted, &BatchResult::default());
     }
@@ -65,12 +68,17 @@ pub(super) fn run(config: &Config, bulk: &Bulk<'_>) -> Result<Exit, Failure> {
     report(bulk, &counted, &moved)
 }
 
-async fn count(client: &StoreClient, bulk: &Bulk<'_>) -> Result<Counted, Failure> {
+/// The jobs that the filter means now, oldest first: `most` of them at least, if there are as many.
+pub(super) async fn count(
+    filter: &JobFilter,
+    verb: Verb,
+    most: usize,
+    ask: impl AsyncFn(JobSelection) -> Result<SelectedJobs, Failure>,
+) -> Result<Counted, Failure> {
     let mut counted = Counted::default();
     let mut after = None;
     loop {
-        let ask = JobSelection { filter: bulk.filter.clone(), after, verb: bulk.verb };
-        let selected = client.call(ask).await?;
+        let selected = ask(JobSelection { filter: filter.clone(), after, verb }).await?;
         for chosen in selected.jobs {
             *counted.handlers.entry(chosen.handler).or_default() += 1;
             counted.jobs.push((chosen.job, chosen.attempt));
@@ -78,7 +86,7 @@ async fn count(client: &StoreClient, bulk: &Bulk<'_>) -> Result<Counted, Failure
         counted.suspected += selected.suspected;
         counted.answered += selected.answered;
         after = selected.next;
-        if after.is_none() {
+        if after.is_none() || counted.jobs.len() >= most {
             return Ok(counted);
         }
     }

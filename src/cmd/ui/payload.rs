@@ -27,12 +27,8 @@ const VALUE_BYTES: usize = 4096;
 /// Pointers that a search lists.
 const FOUND: usize = 50;
 
-/// The payload, and where the text to find stands in it.
-pub(super) struct Payload {
-    pub(super) html: Markup,
-    pub(super) found: Vec<String>,
-    pub(super) is_cut: bool,
-}
+/// The payload, where the text to find stands in it, and whether only its beginning is shown.
+pub(super) struct Payload(pub(super) Markup, pub(super) Vec<String>, pub(super) bool);
 
 /// Shows a payload. `find` is a text or a pointer in it.
 pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
@@ -46,36 +42,29 @@ pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
         }
         Err(_) => {
             let shown = &head[..head.len().min(VALUE_BYTES)];
-            return Payload {
-                html: hex(shown),
-                found: Vec::new(),
-                is_cut: shown.len() < body.len(),
-            };
+            return Payload(hex(shown), Vec::new(), shown.len() < body.len());
         }
     };
     if content_type.starts_with("application/x-www-form-urlencoded") {
-        return Payload { html: form(text), found: Vec::new(), is_cut };
+        return Payload(form(text), Vec::new(), is_cut);
     }
-    let lines = match json(body) {
-        Some(json) => {
-            is_cut = json.is_cut;
-            json.lines
-        }
-        None => text.lines().take(SHOWN_LINES).map(Line::text).collect(),
-    };
-    let is_found = |line: &Line| match find {
+    let mut lines: Vec<Line> = text.lines().take(SHOWN_LINES).map(Line::text).collect();
+    if let Some(json) = json(body) {
+        (lines, is_cut) = (json.lines, json.is_cut);
+    }
+    let is_found = |line: &&Line| match find {
         "" => false,
         pointer if pointer.starts_with('/') => line.pointer == pointer,
         text => line.key.contains(text) || line.value.contains(text),
     };
-    let found = lines.iter().filter(|line| is_found(line)).map(|line| line.pointer.clone());
-    let found = found.take(FOUND).collect();
+    let found = lines.iter().filter(is_found).take(FOUND);
+    let found = found.map(|line| line.pointer.clone()).collect();
     let html = html! {
         pre.json tabindex="0" aria-label="Payload" { @for line in &lines {
-            span.l { @if is_found(line) { mark { (line.html()) } } @else { (line.html()) } }
+            span.l { @if is_found(&line) { mark { (line.html()) } } @else { (line.html()) } }
         } }
     };
-    Payload { html, found, is_cut }
+    Payload(html, found, is_cut)
 }
 
 /// A line of a payload: `key: value` and a comma.
@@ -93,7 +82,8 @@ struct Line {
 
 impl Line {
     fn text(value: &str) -> Self {
-        Line { value: cut(value), ..Line::default() }
+        let value = cut(value);
+        Line { value, ..Line::default() }
     }
 
     fn html(&self) -> Markup {
@@ -127,13 +117,13 @@ fn json(body: &[u8]) -> Option<Json> {
     }
     let raw: &RawValue = serde_json::from_slice(body).ok()?;
     let mut json = Json::default();
-    json.value(raw.get(), Line::default());
+    json.value(raw.get(), 0, String::new(), String::new());
     Some(json)
 }
 
 impl Json {
-    /// Adds the lines of a value, the first of which is `line`.
-    fn value(&mut self, raw: &str, line: Line) {
+    /// Adds the lines of a value.
+    fn value(&mut self, raw: &str, depth: usize, key: String, pointer: String) {
         let (class, end) = match raw.as_bytes()[0] {
             b'{' => ("p", "}"),
             b'[' => ("p", "]"),
@@ -141,24 +131,20 @@ impl Json {
             b't' | b'f' | b'n' => ("w", ""),
             _ => ("n", ""),
         };
-        let (depth, pointer) = (line.depth, line.pointer.clone());
         if end.is_empty() || depth == LEVELS {
-            self.push(Line { class, value: cut(raw), ..line });
-            return;
+            return self.push(depth, key, class, cut(raw), pointer);
         }
-        self.push(Line { class, value: raw[..1].to_owned(), ..line });
+        self.push(depth, key, class, raw[..1].to_owned(), pointer.clone());
         let opened = self.lines.len();
         let mut item = |key: String, step: &str, raw: &str| {
-            if self.is_cut {
-                return;
+            let is_first = self.lines.len() == opened;
+            match self.lines.last_mut() {
+                _ if self.is_cut => return,
+                Some(last) if !is_first => last.comma = ",",
+                _ => {}
             }
-            if self.lines.len() > opened
-                && let Some(last) = self.lines.last_mut()
-            {
-                last.comma = ",";
-            }
-            let pointer = format!("{pointer}/{}", step.replace('~', "~0").replace('/', "~1"));
-            self.value(raw, Line { depth: depth + 1, key, pointer, ..Line::default() });
+            let step = step.replace('~', "~0").replace('/', "~1");
+            self.value(raw, depth + 1, key, format!("{pointer}/{step}"));
         };
         if end == "}" {
             members(
@@ -169,24 +155,31 @@ impl Json {
                 },
             );
         } else {
-            let mut at = 0;
+            let mut at = 0..;
             elements(raw.as_bytes(), SHOWN_LINES, |raw| {
-                item(String::new(), &at.to_string(), raw);
-                at += 1;
+                item(String::new(), &at.next().unwrap_or(0).to_string(), raw);
             });
         }
         if self.lines.len() > opened {
-            self.push(Line { depth, class, value: end.to_owned(), pointer, ..Line::default() });
+            self.push(depth, String::new(), class, end.to_owned(), pointer);
         } else if let Some(empty) = self.lines.last_mut().filter(|_| !self.is_cut) {
             empty.value.push_str(end);
         }
     }
 
-    fn push(&mut self, line: Line) {
-        self.bytes += line.key.len() + line.value.len() + line.pointer.len();
+    fn push(
+        &mut self,
+        depth: usize,
+        key: String,
+        class: &'static str,
+        value: String,
+        pointer: String,
+    ) {
+        self.bytes += key.len() + value.len() + pointer.len();
         self.is_cut |= self.bytes > SHOWN_BYTES || self.lines.len() == SHOWN_LINES;
         if !self.is_cut {
-            self.lines.push(line);
+            let comma = "";
+            self.lines.push(Line { depth, key, class, value, comma, pointer });
         }
     }
 }
@@ -242,7 +235,7 @@ mod tests {
     #[test]
     fn markup_and_hidden_characters_are_text() {
         let body = "{\"<script>\":\"\u{202e}<img onerror=x>\"}";
-        let html = view(body.as_bytes(), "application/json", "").html.into_string();
+        let html = view(body.as_bytes(), "application/json", "").0.into_string();
         assert!(!html.contains("<script>") && !html.contains("<img"), "{html}");
         assert!(html.contains("\\u{202e}"), "{html}");
     }
@@ -255,10 +248,10 @@ mod tests {
             format!("{{{}\"a\":1}}", format!("\"{}\":[{{}}],", "k".repeat(900)).repeat(2000));
         for long in [format!("{{\"a\":\"{}\"}}", "x".repeat(5 << 20)), deep, many, keys] {
             let payload = view(long.as_bytes(), "application/json", "");
-            let shown = payload.html.into_string().len();
-            assert!(payload.is_cut || long.starts_with("[["), "{shown}");
+            let shown = payload.0.into_string().len();
+            assert!(payload.2 || long.starts_with("[["), "{shown}");
             assert!(shown < 4 * SHOWN_BYTES, "{shown}");
         }
-        assert!(view(&[0xff; 100], "", "").html.into_string().contains("ff ff"));
+        assert!(view(&[0xff; 100], "", "").0.into_string().contains("ff ff"));
     }
 }

@@ -1,10 +1,9 @@
 //! What a change will do, before it is done: the facts, a reason, and the buttons.
 
-use std::collections::VecDeque;
-
 use crate::admin::{ShowJob, VerifyQuarantine};
+use crate::cmd::bulk::{self, Counted};
 use crate::model::{HeldReason, JobId, Name, State};
-use crate::store::{JobSelection, QuarantineFilter, ReverifyCounts, Verb};
+use crate::store::{QuarantineFilter, ReverifyCounts, Verb};
 
 use super::super::act::{kept, no_such_change};
 use super::super::parts::*;
@@ -122,29 +121,24 @@ fn of_event(view: &View<'_>) -> Result<Change, Failure> {
 
 async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     let (state, filter) = (view.asked.need("state")?, filter(view)?);
-    let (mut suspected, mut answered) = (0, 0);
-    let mut jobs: VecDeque<(JobId, u32)> = VecDeque::new();
+    let mut counted = Counted::default();
     for chosen in view.asked.all("job") {
         let parts = chosen.split_once('.');
         let read = parts.and_then(|(job, n)| Some((job.parse().ok()?, n.parse().ok()?)));
         let wrong = || Exit::Usage.failure("a job is written as its id, a dot and its attempt");
-        // Chosen newest first.
-        jobs.push_front(read.ok_or_else(wrong)?);
+        counted.jobs.push(read.ok_or_else(wrong)?);
     }
-    // All that the filter means.
-    let mut next = (jobs.is_empty() && filter.reason.is_some()).then_some(None);
-    while let Some(after) = next.filter(|_| jobs.len() < WORK_JOBS) {
-        let filter = filter.clone();
-        let page = view.ask(JobSelection { filter, after, verb }).await?;
-        jobs.extend(page.jobs.iter().map(|chosen| (chosen.job, chosen.attempt)));
-        suspected += page.suspected;
-        answered += page.answered;
-        next = page.next.map(Some);
+    // Chosen newest first.
+    counted.jobs.reverse();
+    if counted.jobs.is_empty() && filter.reason.is_some() {
+        let ask = async |selection| view.ask(selection).await;
+        counted = bulk::count(&filter, verb, WORK_JOBS, ask).await?;
+        counted.jobs.truncate(WORK_JOBS);
     }
-    jobs.truncate(WORK_JOBS);
+    let Counted { jobs, suspected, answered, .. } = counted;
     let count = jobs.len() as u64;
     let none = || Exit::WrongState.failure("no job is chosen, or is left to be moved");
-    let number = view.app.works.propose(verb, state, jobs).ok_or_else(none)?;
+    let number = view.app.works.propose(verb, state, jobs.into()).ok_or_else(none)?;
     let (is_drop, jobs) = (verb == Verb::Drop, many(count, "job"));
     let only_one = !is_drop && view.asked.get("one").is_some();
     let body = html! {

@@ -12,7 +12,7 @@ use actix_web::http::header;
 
 use super::super::app::App;
 use super::super::parts::*;
-use super::super::payload;
+use super::super::payload::{self, Payload};
 use super::super::request::Request;
 use super::super::view::{View, withheld};
 
@@ -305,10 +305,10 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                         input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
                     }
                 }
-                @let payload = payload::view(body, content_type, find);
-                @if !find.is_empty() { p.pad { (many(payload.found.len() as u64, "line")) " found. " @for pointer in &payload.found { code { (shown(pointer)) } " " } } }
-                (payload.html)
-                @if payload.is_cut { p.pad { "This is its beginning; " a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "." } }
+                @let Payload(lines, found, is_cut) = payload::view(body, content_type, find);
+                @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. " @for pointer in &found { code { (shown(pointer)) } " " } } }
+                (lines)
+                @if is_cut { p.pad { "This is its beginning; " a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "." } }
             } @else {
                 p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" } " says how long payloads are kept. It cannot run again." }
             }
@@ -329,7 +329,7 @@ fn answer(key: &KeyRow) -> Markup {
         Some(status) => {
             dl.kv.pad { dt { "Status" } dd { (status) } }
             (headers(&key.headers, false))
-            @if let Some(body) = &key.body { (payload::view(body, "", "").html) }
+            @if let Some(body) = &key.body { (payload::view(body, "", "").0) }
         }
         None => { p.pad.muted { "Not answered yet: the caller is told to come back." } }
     } }
