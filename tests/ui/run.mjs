@@ -88,7 +88,7 @@ const checks = {
 
   async "hostile texts show as texts"() {
     const page = await visit();
-    for (const path of ["/", "/events", "/event?source=shop&id=evt_hostile", "/event?source=shop&id=evt_long", "/event?source=shop&id=evt_bytes"]) {
+    for (const path of ["/", "/events", "/event?source=shop&id=evt_hostile", "/event?source=shop&id=evt_long", "/event?source=code&id=bytes"]) {
       await page.to(path);
       const tags = await page.evaluate(() => [document.scripts.length, document.images.length, document.querySelectorAll("b b, i").length]);
       assert.deepEqual(tags, [1, 0, 0], path);
@@ -138,6 +138,75 @@ const checks = {
     await press("form.change button");
     assert.match(await page.$eval(".jobcard", (card) => card.textContent), /succeeded/);
     await stage.until((jobs) => jobs.every((job) => job.state === "succeeded"), "--handler", "label");
+  },
+
+  async "every other action does what its page says, with a script and without"() {
+    for (const hasScript of [true, false]) {
+      const page = await visit();
+      await page.setJavaScriptEnabled(hasScript);
+      const id = (name) => `evt_${name}_${hasScript}`;
+      const of = (name) => `/event?source=shop&id=${id(name)}`;
+      // Opens the page, follows the link to the change, fills the form in, submits it.
+      const act = async (path, change, fields = {}) => {
+        await page.to(path);
+        const link = `a[href^='/change/${change}']`;
+        await page.waitForSelector(link);
+        // In one step: the page may be made again between two.
+        const click = () => page.$eval(link, (element) => element.click());
+        if (hasScript) {
+          await click();
+          await page.waitForSelector("dialog[open] form.change");
+        } else await Promise.all([page.waitForNavigation(), click()]);
+        for (const [name, value] of Object.entries({ note: `for ${change}`, ...fields })) {
+          await page.$eval(`input[name=${name}]`, (input, text) => (input.value = text), value);
+        }
+        await Promise.all([page.waitForNavigation(), page.click("form.change button")]);
+        assert.ok(!page.url().includes("/change/"), `${change}: ${await page.$eval("main", (main) => main.textContent)}`);
+      };
+      const state = (event, wanted) => stage.until((jobs) => jobs.some((job) => job.event_id === event && job.state === wanted));
+
+      await act("/handlers", "pause?handler=build");
+      await stage.push(`paused-${hasScript}`, '{"ref":"main"}');
+      await state(`paused-${hasScript}`, "ready");
+      await act("/handlers", "resume?handler=build");
+      await state(`paused-${hasScript}`, "dead");
+      await act("/handlers", "reload");
+      await act(`/event?source=code&id=paused-${hasScript}`, "replay-event");
+      await stage.until((jobs) => jobs.some((job) => job.event_id === `paused-${hasScript}` && job.replays === 1 && job.state === "dead"));
+      await act(`/event?source=code&id=paused-${hasScript}`, "replay-job");
+      await stage.until((jobs) => jobs.some((job) => job.event_id === `paused-${hasScript}` && job.replays === 2 && job.state === "dead"));
+      await act(`/event?source=code&id=paused-${hasScript}`, "drop-job");
+      await state(`paused-${hasScript}`, "dropped");
+
+      await stage.deliver(id("label"), "label.wanted");
+      await state(id("label"), "held");
+      await act(of("label"), "failed");
+      await state(id("label"), "dead");
+
+      await stage.deliver(id("slow"), "slow.one");
+      await state(id("slow"), "running");
+      await act(of("slow"), "cancel");
+      await state(id("slow"), "held");
+      await act(of("slow"), "drop-job");
+
+      for (const nth of [1, 2]) await stage.push(`many-${nth}-${hasScript}`, `{"ref":"${nth}"}`);
+      for (const nth of [1, 2]) await state(`many-${nth}-${hasScript}`, "dead");
+      const group = "/inbox?state=dead&handler=build&reason=rejected";
+      await act(group, "drop", { number: "2" });
+      for (const nth of [1, 2]) await state(`many-${nth}-${hasScript}`, "dropped");
+
+      await stage.push(`forged-${hasScript}`, "{}", "another secret");
+      await act("/quarantine?source=code", "accept");
+      await act("/quarantine?source=code", "forget");
+      assert.match(await page.$eval("main", (main) => main.textContent), /0 kept|No delivery/);
+
+      await act("/sources", "test?source=shop", { type: "order.test" });
+      assert.match(await page.$eval("main", (main) => main.textContent), /order\.test/);
+
+      const rows = await stage.json("audit", "--limit", "30");
+      const verbs = new Set(rows.filter((row) => row.via === "dashboard" && row.reason?.startsWith("for ")).map((row) => row.verb));
+      for (const verb of ["pause", "resume", "reload", "replay", "drop", "resolve", "cancel"]) assert.ok(verbs.has(verb), `${verb} in ${[...verbs]}`);
+    }
   },
 
   async "output appears within a second"() {
@@ -206,8 +275,8 @@ const prepare = async () => {
   for (const number of [1, 2, 3]) await stage.deliver(`evt_order_${number}`, "order.paid", { id: 12345678901234567890n.toString() });
   await stage.deliver("evt_label", "label.wanted");
   await stage.deliver("evt_hostile", `other.${"<b>&'"}`, { note: CROSS, [CROSS]: [CROSS] });
-  await stage.deliver("evt_long", "other.long", { line: "x".repeat(900_000) });
-  await stage.deliverBody('{"id":"evt_bytes","type":"other.bytes","x":"\\u0000"}');
+  await stage.deliver("evt_long", "other.long", { line: "x".repeat(5 << 20) });
+  await stage.push("bytes", Buffer.from([0x7b, 0x22, 0x61, 0x22, 0x3a, 0x22, 0xff, 0x22, 0x7d]), undefined, "ping");
   await fetch(`http://${stage.address}/hooks/shop`, { method: "POST", body: CROSS });
   await stage.until((jobs) => jobs.filter((job) => job.state === "dead").length === 3 && jobs.some((job) => job.state === "held"));
 };

@@ -17,6 +17,14 @@ path = "store.db"
 [sources.shop]
 provider = "stripe"
 secrets = ["file:secret"]
+max_body = "8 MiB"
+[sources.code]
+provider = "github"
+secrets = ["file:secret"]
+[handlers.build]
+source = "code"
+events = ["push"]
+command = ["/bin/sh", "-c", "exit 65"]
 [handlers.fulfil]
 source = "shop"
 events = ["order.*"]
@@ -95,13 +103,26 @@ export class Stage {
     return answer.status;
   }
 
-  // Jobs as the command line lists them.
-  async jobs(...args) {
-    const process = this.run(["jobs", "--json", ...args]);
+  // Bytes as GitHub would send them. A wrong secret makes a forgery.
+  async push(id, body, secret = SECRET, type = "push") {
+    const signature = createHmac("sha256", secret).update(body).digest("hex");
+    const headers = { "x-github-event": type, "x-github-delivery": id, "x-hub-signature-256": `sha256=${signature}`, "content-type": "application/json" };
+    const answer = await fetch(`http://${this.address}/hooks/code`, { method: "POST", body, headers });
+    return answer.status;
+  }
+
+  // What a command answers with --json.
+  async json(...args) {
+    const process = this.run([...args, "--json"]);
     let text = "";
     process.stdout.on("data", (part) => (text += part));
     await new Promise((ended) => process.on("close", ended));
     return JSON.parse(text);
+  }
+
+  // Jobs as the command line lists them.
+  async jobs(...args) {
+    return await this.json("jobs", ...args);
   }
 
   async until(wanted, ...args) {

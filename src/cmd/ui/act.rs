@@ -105,11 +105,8 @@ async fn of_quarantine(
     asked: &Request,
 ) -> Result<String, Failure> {
     let filter = kept(asked)?;
-    if what == "forget" {
-        operator.ask(DropQuarantine { filter }).await?;
-        return Ok("/quarantine".to_owned());
-    }
-    let mut next = Some(0);
+    let source = asked.get("source").map(|source| ("source", source));
+    let mut next = Some(0).filter(|_| what == "accept");
     while let Some(after) = next {
         let filter = filter.clone();
         let part = operator.ask(AcceptQuarantine { filter, after }).await?;
@@ -119,7 +116,9 @@ async fn of_quarantine(
         }
         next = part.next;
     }
-    let source = asked.get("source").map(|source| ("source", source));
+    if what == "forget" {
+        operator.ask(DropQuarantine { filter }).await?;
+    }
     Ok(link("/quarantine", source))
 }
 
