@@ -155,7 +155,7 @@ pub const BATCH_JOBS: usize = 200;
 
 /// So far back among all events, in rows, `status` looks for a source's newest one: a look of milliseconds. For a
 /// source that was silent for longer, the use of its secret says when.
-pub const LOOK_BACK_ROWS: i64 = 100_000;
+pub const LOOK_BACK_ROWS: i64 = 20_000;
 
 /// Held and dead jobs that the metrics count at most, each: they are few, or their exact count does not help.
 pub const COUNTED_JOBS: i64 = 100_000;
