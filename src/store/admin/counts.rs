@@ -71,21 +71,35 @@ pub(crate) const RUNNING: &str =
     "SELECT j.handler, count(*), min(a.started_at) FROM attempt a JOIN job j ON j.row = a.job
      WHERE a.outcome IS NULL GROUP BY j.handler";
 
+/// By the indexes of their causes, which have the groups in order.
+pub(crate) const STUCK: &str =
+    "SELECT 'held', handler, reason, count(*), min(created_at) FROM job INDEXED BY job_held_cause
+         WHERE state = 'held' GROUP BY handler, reason
+     UNION ALL
+     SELECT 'dead', handler, reason, count(*), min(created_at) FROM job INDEXED BY job_dead_cause
+         WHERE state = 'dead' GROUP BY handler, reason";
+
 /// By the indexes of held and of dead jobs, ?1 of each at most.
-pub(crate) const STUCK: &str = "SELECT 'held', handler, reason, count(*), min(created_at)
+pub(crate) const SOME_STUCK: &str = "SELECT 'held', handler, reason, count(*), min(created_at)
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler, reason
      UNION ALL
      SELECT 'dead', handler, reason, count(*), min(created_at)
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler, reason";
 
-/// By the indexes of held and of dead jobs, ?1 of each at most, each with one look at the index of groups.
+/// Of the held and of the dead jobs that have a group ?1 at most, each with one look at the index of groups. By the
+/// indexes of causes: without the name SQLite takes that of all jobs with a group.
 pub(crate) const BLOCKED: &str = "SELECT handler, count(*), id FROM (
-         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job WHERE state = 'held' LIMIT ?1)
+         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job INDEXED BY job_held_cause
+             WHERE state = 'held' AND group_key IS NOT NULL LIMIT ?1)
          UNION ALL
-         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job WHERE state = 'dead' LIMIT ?1)) f
+         SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job INDEXED BY job_dead_cause
+             WHERE state = 'dead' AND group_key IS NOT NULL LIMIT ?1)) f
      WHERE holds = 1 AND behind = 0 AND EXISTS (SELECT 1 FROM job n
          WHERE n.handler = f.handler AND n.group_key = f.group_key AND n.behind = 1)
      GROUP BY handler";
+
+/// Whether any job waits behind another of its group: by their index, where mostly there is none.
+const ANY_BEHIND: &str = "SELECT 1 FROM job WHERE behind = 1 LIMIT 1";
 
 impl JobCounts {
     /// With a bound counts so many held and dead jobs at most, each, and has the time of the ready job that is claimed
@@ -94,9 +108,9 @@ impl JobCounts {
         // SQLite takes a negative limit for none.
         let most = bound.unwrap_or(-1);
         let ready = if bound.is_some() { READY } else { OLDEST_READY };
-        let stuck = conn
-            .prepare_cached(STUCK)?
-            .query_map([most], |row| {
+        let mut stuck = conn.prepare_cached(if bound.is_some() { SOME_STUCK } else { STUCK })?;
+        let stuck = stuck
+            .query_map(rusqlite::params_from_iter(bound), |row| {
                 Ok(StoppedJobs {
                     state: codec::text(row, 0)?,
                     handler: codec::text(row, 1)?,
@@ -106,13 +120,15 @@ impl JobCounts {
                 })
             })?
             .collect::<rusqlite::Result<_>>()?;
-        let blocked = conn
-            .prepare_cached(BLOCKED)?
-            .query_map([most], |row| {
+        let mut blocked = Vec::new();
+        if conn.prepare_cached(ANY_BEHIND)?.exists([])? {
+            let mut select = conn.prepare_cached(BLOCKED)?;
+            let rows = select.query_map([most], |row| {
                 let (handler, groups) = (codec::text(row, 0)?, codec::count(row, 1)?);
                 Ok(BlockedGroups { handler, groups, job: codec::job_id(row, 2)? })
-            })?
-            .collect::<rusqlite::Result<_>>()?;
+            })?;
+            blocked = rows.collect::<rusqlite::Result<_>>()?;
+        }
         Ok(JobCounts {
             ready: backlogs(conn, ready)?,
             waiting: backlogs(conn, WAITING)?,
