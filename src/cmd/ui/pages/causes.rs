@@ -32,7 +32,7 @@ impl Cause {
         ]
     }
 
-    /// "10,000+ jobs".
+    /// "2,000+ jobs".
     pub(super) fn count(&self) -> String {
         let jobs = many(self.group.jobs, "job");
         if self.has_more { jobs.replacen(' ', "+ ", 1) } else { jobs }
