@@ -158,6 +158,9 @@ pub const BATCH_JOBS: usize = 200;
 /// source that was silent for longer, the use of its secret says when.
 pub const LOOK_BACK_ROWS: i64 = 20_000;
 
+/// Ready jobs of a handler that `status` counts at most: a millisecond for each handler. The metrics count all.
+pub const COUNTED_READY: i64 = 10_000;
+
 /// Held and dead jobs that the metrics count at most, each: they are few, or their exact count does not help.
 pub const COUNTED_JOBS: i64 = 100_000;
 

@@ -3,9 +3,10 @@
 //! What must stay true: monitors ask for them every few seconds, so no statement walks settled jobs. A state is a
 //! literal, which its partial index needs.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::COUNTED_READY;
 use crate::model::{JobId, Name, State, Timestamp};
 use crate::store::tables::codec;
 
@@ -13,6 +14,7 @@ use crate::store::tables::codec;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backlog {
     pub handler: Name,
+    /// Of ready ones 10,000 at most, but in the metrics.
     pub jobs: u64,
     /// When the oldest became ready; when the next waiting job is due; when the oldest live attempt began.
     pub since: Timestamp,
@@ -58,9 +60,24 @@ pub(crate) const READY: &str = "SELECT handler, count(*),
              AND n.behind = 1 ORDER BY n.row LIMIT 1))
      FROM job j WHERE state = 'ready' GROUP BY handler";
 
-/// The same with the oldest job, which may be claimed after one that was replayed. Reads every ready job.
-pub(crate) const OLDEST_READY: &str =
-    "SELECT handler, count(*), min(since) FROM job WHERE state = 'ready' GROUP BY handler";
+/// The next handler by name that has ready jobs.
+pub(crate) const NEXT_READY: &str =
+    "SELECT min(handler) FROM job WHERE state = 'ready' AND handler > ?1";
+
+/// How many ready jobs handler ?1 has, ?2 at most, and since when the oldest is ready of the first ?3 in the order of
+/// arrival. By the index of the jobs that may be claimed, which has all of it but the times. A job that was replayed
+/// is younger than those behind it.
+pub(crate) const SOME_READY: &str =
+    "SELECT (SELECT count(*) FROM (SELECT 1 FROM job WHERE state = 'ready' AND handler = ?1 LIMIT ?2)),
+         min(since) FROM (
+             SELECT * FROM (SELECT since FROM job WHERE state = 'ready' AND handler = ?1 AND behind = 0
+                 ORDER BY row LIMIT ?3)
+             UNION ALL
+             SELECT * FROM (SELECT since FROM job WHERE state = 'ready' AND handler = ?1 AND behind = 1
+                 ORDER BY row LIMIT ?3))";
+
+/// So many ready jobs of a handler are looked at for the oldest.
+const FIRST_READY: i64 = 1_000;
 
 /// By the index of due times.
 pub(crate) const WAITING: &str =
@@ -102,12 +119,12 @@ pub(crate) const BLOCKED: &str = "SELECT handler, count(*), id FROM (
 const ANY_BEHIND: &str = "SELECT 1 FROM job WHERE behind = 1 LIMIT 1";
 
 impl JobCounts {
-    /// With a bound counts so many held and dead jobs at most, each, and has the time of the ready job that is claimed
-    /// next in place of the oldest.
+    /// Without a bound counts all jobs but the ready ones, of which it counts [`COUNTED_READY`] of each handler at most.
+    /// With a bound counts so many held and dead jobs at most, each, and all ready ones, and has the time of the ready
+    /// job that is claimed next in place of the oldest.
     pub(crate) fn read(conn: &Connection, bound: Option<i64>) -> rusqlite::Result<JobCounts> {
         // SQLite takes a negative limit for none.
         let most = bound.unwrap_or(-1);
-        let ready = if bound.is_some() { READY } else { OLDEST_READY };
         let mut stuck = conn.prepare_cached(if bound.is_some() { SOME_STUCK } else { STUCK })?;
         let stuck = stuck
             .query_map(rusqlite::params_from_iter(bound), |row| {
@@ -130,7 +147,7 @@ impl JobCounts {
             blocked = rows.collect::<rusqlite::Result<_>>()?;
         }
         Ok(JobCounts {
-            ready: backlogs(conn, ready)?,
+            ready: if bound.is_some() { backlogs(conn, READY)? } else { some_ready(conn)? },
             waiting: backlogs(conn, WAITING)?,
             running: backlogs(conn, RUNNING)?,
             stuck,
@@ -158,6 +175,18 @@ impl JobCounts {
         let stuck = self.stuck.iter().map(|stuck| &stuck.handler);
         backlogs.map(|backlog| &backlog.handler).chain(stuck)
     }
+}
+
+/// The ready jobs of each handler, [`COUNTED_READY`] at most.
+fn some_ready(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
+    let mut ready = conn.prepare_cached(SOME_READY)?;
+    let of = |handler: Name| {
+        ready.query_row(params![handler.as_str(), COUNTED_READY, FIRST_READY], |row| {
+            let (jobs, since) = (codec::count(row, 0)?, codec::time(row, 1)?);
+            Ok(Backlog { handler: handler.clone(), jobs, since })
+        })
+    };
+    codec::names(conn, NEXT_READY)?.into_iter().map(of).collect()
 }
 
 /// The jobs of each handler in one state, by this statement.
