@@ -156,6 +156,11 @@ CREATE INDEX job_waiting ON job (handler, behind, due_at) WHERE state = 'waiting
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
 
+-- Count the jobs that wait for a person by their cause, and find the newest of a cause, without a look at the rows of
+-- the table, of which each may lie in another page.
+CREATE INDEX job_held_cause ON job (handler, reason, row, created_at, group_key) WHERE state = 'held';
+CREATE INDEX job_dead_cause ON job (handler, reason, row, created_at, group_key) WHERE state = 'dead';
+
 -- At most one job holds a group. The others are found behind it, in the order of arrival.
 CREATE UNIQUE INDEX job_holder ON job (handler, group_key) WHERE holds = 1 AND behind = 0;
 CREATE INDEX job_behind ON job (handler, group_key, event) WHERE behind = 1;

@@ -143,8 +143,9 @@ pub const SHORTENED_IDS: usize = 1_000;
 /// Most rows that one page of a listing or a selection looks at: some 50 ms of reading.
 pub const PAGE_LOOK_ROWS: i64 = 50_000;
 
-/// Most held and most dead jobs that are grouped by cause: some 80 ms of reading. A test is not to make so many.
-pub const STUCK_ROWS: i64 = if cfg!(test) { 100 } else { 10_000 };
+/// Most held and most dead jobs that are grouped by cause: 10 ms of reading each, because every job and its last
+/// attempt may be in pages of their own. A test is not to make so many.
+pub const STUCK_ROWS: i64 = if cfg!(test) { 100 } else { 2_000 };
 
 /// Most jobs in one answer to a selection, and most events of one look for where a walk begins.
 pub const SELECTED_JOBS: usize = 1_000;
@@ -155,7 +156,10 @@ pub const BATCH_JOBS: usize = 200;
 
 /// So far back among all events, in rows, `status` looks for a source's newest one: a look of milliseconds. For a
 /// source that was silent for longer, the use of its secret says when.
-pub const LOOK_BACK_ROWS: i64 = 100_000;
+pub const LOOK_BACK_ROWS: i64 = 20_000;
+
+/// Ready jobs of a handler that `status` counts at most: a millisecond for each handler. The metrics count all.
+pub const COUNTED_READY: i64 = 10_000;
 
 /// Held and dead jobs that the metrics count at most, each: they are few, or their exact count does not help.
 pub const COUNTED_JOBS: i64 = 100_000;

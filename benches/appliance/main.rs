@@ -10,6 +10,7 @@ mod answers;
 mod backlog;
 mod ceiling;
 mod commands;
+mod dashboard;
 mod first;
 mod forwards;
 mod groups;
@@ -43,5 +44,6 @@ fn main() -> ExitCode {
     size::measure(&table);
     large::measure(&table);
     webhook::measure(&table);
+    dashboard::measure(&table);
     table.end()
 }

@@ -55,16 +55,36 @@ pub(crate) fn requests(kind: Kind, first: u64, count: usize) -> Vec<Vec<u8>> {
 
 fn github(number: u64, random: &mut Random) -> Vec<u8> {
     let body = push(random);
+    github_delivery(Kind::GitHub.path(), "push", number, &body, random)
+}
+
+/// A whole HTTP request for a small GitHub event with this number, to a source with this path.
+pub(crate) fn small(path: &str, number: u64) -> Vec<u8> {
+    let mut random = Random::new(Kind::GitHub, number);
+    let body = format!(
+        r#"{{"zen":"{}","hook_id":{},"hook":{{"type":"Repository","name":"web","active":true}}}}"#,
+        random.sentence(6),
+        random.number(100_000_000, 600_000_000)
+    );
+    github_delivery(path, "ping", number, &body, &mut random)
+}
+
+fn github_delivery(
+    path: &str,
+    event: &str,
+    number: u64,
+    body: &str,
+    random: &mut Random,
+) -> Vec<u8> {
     let delivery = guid(number, random);
     let signature = mac(body.as_bytes());
     let hook = random.number(100_000_000, 600_000_000);
     format!(
-        "POST {} HTTP/1.1\r\nHost: hooks.example.com\r\nUser-Agent: GitHub-Hookshot/{}\r\nAccept: */*\r\n\
-         Content-Type: application/json\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: {delivery}\r\n\
+        "POST {path} HTTP/1.1\r\nHost: hooks.example.com\r\nUser-Agent: GitHub-Hookshot/{}\r\nAccept: */*\r\n\
+         Content-Type: application/json\r\nX-GitHub-Event: {event}\r\nX-GitHub-Delivery: {delivery}\r\n\
          X-GitHub-Hook-ID: {hook}\r\nX-GitHub-Hook-Installation-Target-ID: {}\r\n\
          X-GitHub-Hook-Installation-Target-Type: repository\r\nX-Hub-Signature-256: sha256={signature}\r\n\
          Content-Length: {}\r\n\r\n{body}",
-        Kind::GitHub.path(),
         random.hex(7),
         random.number(100_000_000, 900_000_000),
         body.len()

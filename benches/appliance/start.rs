@@ -88,6 +88,22 @@ pub(crate) fn prepare(site: &Site, jobs: usize, differ: &[(&str, &str)]) {
 
 /// Copies the only event in the store until there are `jobs`, each with its own body, id and job.
 fn fill(store: &Connection, jobs: usize, differ: &[(&str, &str)]) {
+    in_one_step(store, || {
+        let id = "'evt_' || lower(hex(randomblob(12)))";
+        copies(
+            store,
+            "event",
+            jobs,
+            &[("row", "n"), ("event_id", id), ("digest", "randomblob(32)")],
+        );
+        copies(store, "payload", jobs, &[("event", "n")]);
+        let own = [("row", "n"), ("event", "n"), ("id", "randomblob(16)")];
+        copies(store, "job", jobs, &[&own, differ].concat());
+    });
+}
+
+/// Runs `work` in one transaction without log and flush: a store that fails here is thrown away.
+pub(crate) fn in_one_step(store: &Connection, work: impl FnOnce()) {
     let set = |name: &str, value: &str| {
         store.query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(())).or_else(|error| {
             match error {
@@ -96,16 +112,11 @@ fn fill(store: &Connection, jobs: usize, differ: &[(&str, &str)]) {
             }
         })
     };
-    // No log and no flush: a store that fails here is thrown away.
     set("journal_mode", "OFF").unwrap();
     set("synchronous", "OFF").unwrap();
     set("cache_size", &format!("-{FILL_CACHE_KIB}")).unwrap();
     store.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let id = "'evt_' || lower(hex(randomblob(12)))";
-    copies(store, "event", jobs, &[("row", "n"), ("event_id", id), ("digest", "randomblob(32)")]);
-    copies(store, "payload", jobs, &[("event", "n")]);
-    let own = [("row", "n"), ("event", "n"), ("id", "randomblob(16)")];
-    copies(store, "job", jobs, &[&own, differ].concat());
+    work();
     store.execute_batch("COMMIT").unwrap();
     // Restores the log mode that the program set.
     set("journal_mode", "WAL").unwrap();
@@ -113,7 +124,7 @@ fn fill(store: &Connection, jobs: usize, differ: &[(&str, &str)]) {
 
 /// Copies the only row of `table` until there are `rows`; `differ` has expressions that replace columns, with
 /// `n` as the number of the copy.
-fn copies(store: &Connection, table: &str, rows: usize, differ: &[(&str, &str)]) {
+pub(crate) fn copies(store: &Connection, table: &str, rows: usize, differ: &[(&str, &str)]) {
     let mut info = store.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
     let columns: Vec<String> =
         info.query_map([table], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();

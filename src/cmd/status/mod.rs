@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
+use crate::limits::COUNTED_READY;
 use crate::model::{Broken, Timestamp};
 use crate::store::Backlog;
 
@@ -163,7 +164,10 @@ fn broken(broken: &Broken, now: Timestamp) -> Vec<String> {
 
 fn jobs(screen: &Screen) -> Vec<String> {
     let sum = |backlogs: &[Backlog]| thousands(backlogs.iter().map(|one| one.jobs).sum());
-    let (ready, running) = (sum(&screen.ready), sum(&screen.running));
+    let (mut ready, running) = (sum(&screen.ready), sum(&screen.running));
+    if screen.ready.iter().any(|one| one.jobs >= COUNTED_READY.unsigned_abs()) {
+        ready.push('+');
+    }
     let mut lines =
         vec![format!("{ready} ready, {running} running, {} waiting", sum(&screen.waiting))];
     if let Some(oldest) = &screen.oldest_ready {

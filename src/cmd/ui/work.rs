@@ -11,8 +11,9 @@ use crate::store::{BatchResult, JobBatch, Verb};
 /// Works that are remembered, those that were never started included.
 const WORKS: usize = 64;
 
-/// Jobs of one work: more are chosen by the next one.
-pub(super) const WORK_JOBS: usize = 10_000;
+/// Jobs of one work: more are chosen by the next one. They are chosen while the page of the change is made, at 15 µs for
+/// each, because each job, its event and its last attempt may be in pages of their own.
+pub(super) const WORK_JOBS: usize = 2_000;
 
 /// Jobs that are moved together.
 pub(super) struct Work {

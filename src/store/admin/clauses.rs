@@ -15,6 +15,8 @@ pub(super) enum Walk {
     Table,
     /// The index of the jobs in this state, in the order of rows.
     StateIndex(State),
+    /// The index of the jobs of a cause, in the order of rows, of which a listing shows all.
+    CauseIndex,
     /// So few rows that they are all taken from an index.
     Few,
 }
@@ -93,8 +95,16 @@ impl Clauses {
     /// What a listing of jobs asks for.
     pub(crate) fn job(&mut self, conn: &Connection, filter: &JobFilter) -> rusqlite::Result<()> {
         self.clauses.extend(filter.state.map(|state| format!("j.state = '{state}'")));
+        let is_cause = filter.handler.is_some() && filter.reason.is_some();
         match filter.state {
-            Some(state @ (State::Held | State::Dead)) => self.walk = Walk::StateIndex(state),
+            Some(state @ (State::Held | State::Dead)) => {
+                // The index of causes has all jobs of a cause in the order of rows, so the first ones are a page,
+                // unless another condition leaves some of them out.
+                let others = filter.source.is_some() || filter.event_type.is_some();
+                let others = others || filter.last_detail.is_some() || filter.since.is_some();
+                let is_all = is_cause && !others;
+                self.walk = if is_all { Walk::CauseIndex } else { Walk::StateIndex(state) };
+            }
             Some(state @ (State::Ready | State::Waiting | State::Running)) => {
                 if let Some(rows) = few_jobs(conn, state)? {
                     self.raw(&format!("j.row IN ({rows})"));
@@ -103,7 +113,10 @@ impl Clauses {
             }
             Some(State::Succeeded | State::Dropped) | None => {}
         }
-        self.equals("j.handler", filter.handler.as_ref().map(Name::as_str));
+        // With the plus SQLite does not read and sort all held or dead jobs of the handler.
+        let is_walk = matches!(self.walk, Walk::StateIndex(_)) && !is_cause;
+        let column = if is_walk { "+j.handler" } else { "j.handler" };
+        self.equals(column, filter.handler.as_ref().map(Name::as_str));
         self.equals("j.reason", filter.reason.as_deref());
         self.equals(LAST_DETAIL, filter.last_detail.as_deref());
         self.from("j.created_at", filter.since);
@@ -133,7 +146,7 @@ impl Clauses {
     /// The first row of the page that ends with the row `last`: so many rows before it.
     pub(super) fn first_row(&self, conn: &Connection, last: i64) -> rusqlite::Result<i64> {
         let state = match self.walk {
-            Walk::Few => return Ok(i64::MIN),
+            Walk::Few | Walk::CauseIndex => return Ok(i64::MIN),
             Walk::Table => return Ok(last.saturating_sub(PAGE_LOOK_ROWS - 1)),
             Walk::StateIndex(state) => state,
         };

@@ -166,27 +166,42 @@ fn last_words(
     sources.extend(failed.iter().map(|(newest, _)| newest.source.clone()));
     sources.sort();
     sources.dedup();
+    let mut newest = newest_events(conn, &sources)?;
     let last_word = |source: Name| {
-        // Backwards through the newest events of all until one is its own. The plus keeps the unique index
-        // out of it, by which all of the source's events would be read and sorted.
-        let event = conn
-            .prepare_cached(
-                "SELECT event_id, received_at FROM event
-             WHERE row > (SELECT max(row) FROM event) - ?2 AND +source = ?1
-             ORDER BY row DESC LIMIT 1",
-            )?
-            .query_row((source.as_str(), LOOK_BACK_ROWS), |row| {
-                Ok((codec::event_id(row, 0)?, codec::time(row, 1)?))
-            })
-            .optional()?;
         // A few rows: one per secret of the source.
         let secret_matched_at = conn
             .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
             .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
+        let event = newest.remove(source.as_str());
         let newest = failed.iter().find(|(newest, _)| newest.source == source);
         let (failure, quarantined) = newest.cloned().unzip();
         let quarantined = quarantined.unwrap_or(0);
         Ok(SourceActivity { source, event, secret_matched_at, failure, quarantined })
     };
     sources.into_iter().map(last_word).collect()
+}
+
+/// The newest event of each of these sources that has one among the newest of all.
+fn newest_events(
+    conn: &Connection,
+    sources: &[Name],
+) -> rusqlite::Result<BTreeMap<String, (EventId, Timestamp)>> {
+    let mut found = BTreeMap::new();
+    // One walk for all sources, back from the newest event: a walk for each would take milliseconds for each source
+    // that is silent.
+    let mut newest = conn.prepare_cached(
+        "SELECT source, event_id, received_at FROM event
+         WHERE row > (SELECT max(row) FROM event) - ?1 ORDER BY row DESC",
+    )?;
+    let mut rows = newest.query([LOOK_BACK_ROWS])?;
+    while found.len() < sources.len()
+        && let Some(row) = rows.next()?
+    {
+        let source = row.get_ref(0)?.as_str()?;
+        if !found.contains_key(source) && sources.iter().any(|own| own.as_str() == source) {
+            let event = (codec::event_id(row, 1)?, codec::time(row, 2)?);
+            found.insert(source.to_owned(), event);
+        }
+    }
+    Ok(found)
 }

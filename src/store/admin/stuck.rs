@@ -29,7 +29,7 @@ pub struct StuckGroup {
 pub struct StuckJobs {
     /// Held ones first; those with the newest job first.
     pub groups: Vec<StuckGroup>,
-    /// The states that have more jobs than the newest 10,000, which alone are counted here.
+    /// The states that have more jobs than the newest 2,000, which alone are counted here.
     pub more: Vec<State>,
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::admin::counts::{READY, STUCK, WAITING};
+use crate::store::admin::counts::{NEXT_READY, READY, SOME_READY, SOME_STUCK, STUCK, WAITING};
 
 #[tokio::test]
 async fn jobs_are_counted_by_handler_and_state() {
@@ -45,7 +45,7 @@ async fn no_count_walks_what_is_settled() {
     let mut bench = bench();
     bench
         .with_file(|conn| {
-            for sql in [READY, WAITING, STUCK] {
+            for sql in [READY, NEXT_READY, SOME_READY, WAITING, STUCK, SOME_STUCK] {
                 let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                 let unset = vec![rusqlite::types::Null; statement.parameter_count()];
                 let unset = rusqlite::params_from_iter(unset);

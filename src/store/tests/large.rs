@@ -171,6 +171,18 @@ async fn every_listing_and_look_up_is_served_by_the_index_there_is() {
                     "SEARCH j USING INDEX job_dead (row>? AND row<?)",
                 ),
                 (
+                    jobs(
+                        conn,
+                        JobFilter {
+                            state: Some(State::Dead),
+                            handler: Some(name("h")),
+                            reason: Some("rejected".to_owned()),
+                            ..any()
+                        },
+                    ),
+                    "SEARCH j USING INDEX job_dead_cause (handler=? AND reason=? AND row>? AND row<?)",
+                ),
+                (
                     jobs(conn, JobFilter { state: Some(State::Dead), since, ..any() }),
                     "SEARCH j USING INDEX job_dead (row>? AND row<?)",
                 ),

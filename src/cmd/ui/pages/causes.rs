@@ -32,7 +32,7 @@ impl Cause {
         ]
     }
 
-    /// "10,000+ jobs".
+    /// "2,000+ jobs".
     pub(super) fn count(&self) -> String {
         let plus = if self.has_more { "+ " } else { " " };
         many(self.group.jobs, "job").replacen(' ', plus, 1)

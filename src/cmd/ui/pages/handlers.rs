@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::admin::GetTraffic;
 use crate::config::{Action, Handler};
+use crate::limits::COUNTED_READY;
 use crate::model::{Name, Outcome, State};
 use crate::store::Backlog;
 use crate::traffic::{HandlerSeen, RecentTraffic};
@@ -87,7 +88,7 @@ fn row(view: &View<'_>, name: &Name, recent: &RecentTraffic) -> Markup {
                 (status(view, name).1)
                 div.small.num.opt {
                     @if let Some(own) = own { (jobs(&screen.running)) " of " (own.concurrency) " running" }
-                    @if waits > 0 { ", " (thousands(waits)) " waiting" }
+                    @if waits > 0 { ", " (thousands(waits)) @if jobs(&screen.ready) >= COUNTED_READY.unsigned_abs() { "+" } " waiting" }
                     @if let Some(paused) = paused { ", since " (age(paused.since, screen.now)) }
                 }
             }
