@@ -41,9 +41,9 @@ const FLOODS: usize = 200;
 const ROUND: usize = 60_000;
 const SHORT_ROUND: usize = 20_000;
 
-/// The answers of each page. The p99 of a hundred is the slowest one.
-const ANSWERS: usize = 100;
-const SHORT_ANSWERS: usize = 20;
+/// The answers of each page: the p99 is the second slowest one, or in a short run the slowest.
+const ANSWERS: usize = 120;
+const SHORT_ANSWERS: usize = 10;
 
 /// The answers of each page without a flood, of which the median is shown.
 const ALONE: usize = 5;
@@ -123,7 +123,7 @@ pub(crate) fn measure(table: &Table) {
     run_some(&site, &receiver);
     let dashboard = Dashboard::start(&site);
     // It needs no receiver: what it takes in a flood is the machine's.
-    pages.push(Page::of(dashboard.style_sheet()));
+    pages.push(Page::of(dashboard.file()));
     let fresh = Fresh::default();
     if table.wants(&pages_name) {
         let worst = pages_in_a_flood(table, &receiver, &dashboard, &fresh, &mut pages);
@@ -470,8 +470,8 @@ impl Dashboard {
         dashboard
     }
 
-    /// The path of the style sheet.
-    fn style_sheet(&self) -> String {
+    /// The path of a file of the dashboard.
+    fn file(&self) -> String {
         let page = self.ask("/");
         let path = page.split('"').find(|part| part.starts_with(ASSETS)).unwrap();
         path.to_owned()
