@@ -1,6 +1,7 @@
-//! The changes: each is one request of the admin API, and leads to the page that shows what came of it.
+//! The changes: each asks the receiver over the admin API, and leads to the page that shows what came of it.
 //!
-//! Must stay true: nothing here runs without an [`Operator`]; a job that is not as its page showed it is left alone.
+//! Must stay true: nothing here runs without an [`Operator`]; a named job that is not as its page showed it is left
+//! alone, and so is a delivery of the quarantine that came later.
 
 use std::sync::Arc;
 
@@ -16,9 +17,9 @@ use crate::model::{EventId, JobId, Name};
 use crate::store::{QuarantineFilter, Resolution, Verb};
 
 use super::app::{App, Operator};
+use super::login::lock;
 use super::parts::event_link;
 use super::request::{Request, link};
-use super::work::Work;
 
 /// Does what the form says. Returns the address of the page that shows the result.
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
@@ -27,7 +28,7 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
     let what = *path.get(1).ok_or_else(no_such_change)?;
     match what {
         "replay-event" => of_event(&operator, asked).await,
-        "replay" | "drop" | "rest" => of_many(operator, asked).await,
+        "replay" | "drop" | "rest" => of_many(&operator, asked).await,
         "pause" | "resume" | "reload" => of_handler(&operator, what, asked).await,
         "test" => of_source(app, asked).await,
         "accept" | "forget" => of_quarantine(&operator, what, asked).await,
@@ -44,34 +45,25 @@ async fn of_event(operator: &Operator, asked: &Request) -> Result<String, Failur
     Ok(to)
 }
 
-async fn of_many(operator: Operator, asked: &Request) -> Result<String, Failure> {
+async fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure> {
     let (number, only_one) = (asked.need("work")?, asked.get("only").is_some());
-    let look = |work: &mut Work| (work.verb, work.all);
-    let (verb, count) = operator.app.works.with(number, look)?;
+    let work = operator.app.works.get(number)?;
+    let (verb, count) = (lock(&work).verb, lock(&work).all);
     if verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
         let message = format!("nothing was dropped: the number to type is {count}");
         let failure = Exit::WrongState.failure(message);
         return Err(failure.help("go back, and type it"));
     }
-    // A visitor who leaves stops nothing.
-    let moved = tokio::spawn(async move { go(&operator, number, only_one).await });
-    moved.await.map_err(|error| Exit::Io.failure(error.to_string()))??;
-    Ok(format!("/work/{number}"))
-}
-
-/// Moves the jobs of a work that are left, or the next one alone. Of a batch without an answer it is not known whether
-/// it was moved: each of its jobs shows that.
-async fn go(operator: &Operator, number: u64, only_one: bool) -> Result<(), Failure> {
-    let works = &operator.app.works;
     let most = if only_one { 1 } else { BATCH_JOBS };
-    while let Some(batch) = works.with(number, |work| work.take(most))? {
+    loop {
+        let Some(batch) = lock(&work).take(most) else { break };
         let more = operator.ask(batch).await?;
-        works.with(number, |work| work.result.add(more))?;
+        lock(&work).result.add(more);
         if only_one {
             break;
         }
     }
-    Ok(())
+    Ok(format!("/work/{number}"))
 }
 
 async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
@@ -104,7 +96,8 @@ async fn of_quarantine(
     what: &str,
     asked: &Request,
 ) -> Result<String, Failure> {
-    let filter = kept(asked)?;
+    let (source, upto) = (asked.read("source")?, Some(asked.need("upto")?));
+    let filter = QuarantineFilter { source, upto, ..<_>::default() };
     let source = asked.get("source").map(|source| ("source", source));
     let mut next = Some(0).filter(|_| what == "accept");
     while let Some(after) = next {
@@ -148,10 +141,4 @@ async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<Stri
 
 pub(super) fn no_such_change() -> Failure {
     Exit::NotFound.failure("there is no such change")
-}
-
-/// The deliveries that the page showed: none that came later.
-pub(super) fn kept(asked: &Request) -> Result<QuarantineFilter, Failure> {
-    let (source, upto) = (asked.read("source")?, asked.read("upto")?);
-    Ok(QuarantineFilter { source, upto, ..QuarantineFilter::default() })
 }

@@ -42,7 +42,7 @@ pub(super) struct Operator {
 
 impl Operator {
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
-        self.app.ask_as(&self.by, request).await
+        self.app.ask_as(&self.by, request, ANSWER).await
     }
 }
 
@@ -122,10 +122,20 @@ impl App {
 
     /// Carries out a request of the admin API.
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
-        self.ask_as(&By::default(), request).await
+        self.ask_as(&By::default(), request, ANSWER).await
     }
 
-    async fn ask_as<O: Operation>(&self, by: &By, request: O) -> Result<O::Reply, Failure> {
+    /// The same, of a request that the receiver answers after 25 s at the latest.
+    pub(super) async fn wait<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+        self.ask_as(&By::default(), request, 3 * ANSWER).await
+    }
+
+    async fn ask_as<O: Operation>(
+        &self,
+        by: &By,
+        request: O,
+        most: Duration,
+    ) -> Result<O::Reply, Failure> {
         let socket = match self.role {
             Role::View => reading_socket_path(&self.store),
             Role::Operate => socket_path(&self.store),
@@ -138,8 +148,8 @@ impl App {
             })?;
             Ok(client.by(by.clone()).call(&request).await?)
         };
-        timeout(ANSWER, asked).await.unwrap_or_else(|_| {
-            let seconds = ANSWER.as_secs();
+        timeout(most, asked).await.unwrap_or_else(|_| {
+            let seconds = most.as_secs();
             Err(Exit::Unavailable.failure(format!("the receiver has not answered in {seconds} s")))
         })
     }

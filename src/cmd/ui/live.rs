@@ -1,7 +1,7 @@
 //! Live pages: a page is made again when something has changed, and sent if it differs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::body::to_bytes;
@@ -20,9 +20,6 @@ use super::request::Request;
 /// Between two looks: soon enough for a person who reads along.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A line comes so often at least, so that each end notices that the other is gone.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-
 /// Pages that may be followed at once: each takes one of the admin API's 32 places for callers that wait.
 const STREAMS: usize = 8;
 
@@ -37,7 +34,6 @@ struct Followed {
     /// Without a change too the next page may differ.
     moves_by_itself: bool,
     last: Option<Bytes>,
-    said_at: Instant,
     _place: SemaphorePermit<'static>,
 }
 
@@ -57,7 +53,6 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
         mark: 0,
         moves_by_itself: true,
         last: None,
-        said_at: Instant::now(),
         _place: place,
     };
     let events = stream::unfold(followed, async |mut followed| {
@@ -71,36 +66,32 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
 
 impl Followed {
     async fn next(&mut self) -> Bytes {
-        loop {
-            if self.last.is_some() {
-                self.changed().await;
-            }
-            if !self.app.login.knows(&self.cookie) {
-                return "event: gone\ndata: this session has ended\n\n".into();
-            }
-            self.app.asked();
-            let answer = pages::page(&self.app, &self.cookie, &self.page).await;
-            self.moves_by_itself = answer.extensions().contains::<MovesByItself>();
-            let is_good = answer.status().is_success();
-            let html = to_bytes(answer.into_body()).await.unwrap_or_default();
-            let is_same = self.last.as_ref() == Some(&html);
-            if is_same && self.said_at.elapsed() < HEARTBEAT {
-                continue;
-            }
-            (self.last, self.said_at) = (Some(html.clone()), Instant::now());
-            return match is_same {
-                true => ":\n\n".into(),
-                false => event(if is_good { "page" } else { "gone" }, &html),
-            };
+        if self.last.is_some() {
+            self.changed().await;
+        }
+        if !self.app.login.knows(&self.cookie) {
+            self.last = Some(Bytes::new());
+            return "event: gone\ndata: this session has ended\n\n".into();
+        }
+        self.app.asked();
+        let answer = pages::page(&self.app, &self.cookie, &self.page).await;
+        self.moves_by_itself = answer.extensions().contains::<MovesByItself>();
+        let is_good = answer.status().is_success();
+        let html = to_bytes(answer.into_body()).await.unwrap_or_default();
+        let is_same = self.last.as_ref() == Some(&html);
+        self.last = Some(html.clone());
+        match is_same {
+            // A comment, so that each end notices if the other is gone.
+            true => ":\n\n".into(),
+            false => event(if is_good { "page" } else { "gone" }, &html),
         }
     }
 
-    /// Waits for the next change, at least for [`LOOK`]. Without an answer in time, or from a receiver that is away, the
-    /// page is made again.
+    /// Waits for the next change, from [`LOOK`] to 25 s; after that, or if the receiver is away, the page is made again.
     async fn changed(&mut self) {
         sleep(LOOK).await;
         if !self.moves_by_itself
-            && let Ok(change) = self.app.ask(GetChanges { after: self.mark }).await
+            && let Ok(change) = self.app.wait(GetChanges { after: self.mark }).await
         {
             self.mark = change.mark;
         }

@@ -77,8 +77,7 @@ impl Request {
     /// The path with this parameter changed, or left out where there is no value.
     pub(super) fn with(&self, name: &str, value: Option<&str>) -> String {
         let path = self.target.split('?').next().unwrap_or_default();
-        let others =
-            self.parameters.iter().filter(|(known, value)| known != name && !value.is_empty());
+        let others = self.parameters.iter().filter(|(known, _)| known != name);
         let others = others.map(|(name, value)| (name.as_str(), value.as_str()));
         link(path, others.chain(value.map(|value| (name, value))))
     }

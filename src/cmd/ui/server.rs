@@ -145,7 +145,7 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
             login.leave(&key);
             Ok(see("/").finish())
         }
-        _ => submit(&app, &key, &Request::parse(target, &read(body).await?)).await,
+        _ => submit(app, key, Request::parse(target, &read(body).await?)).await,
     }
 }
 
@@ -192,13 +192,19 @@ fn enter(login: &Login, given: Option<&str>, wrong: &str, to: &str) -> Answer {
     }
 }
 
-async fn submit(app: &Arc<App>, key: &str, asked: &Request) -> Answer {
-    let form = asked.get("form").unwrap_or_default();
-    match app.login.submit(key, form) {
+async fn submit(app: Arc<App>, key: String, asked: Request) -> Answer {
+    let form = asked.get("form").unwrap_or_default().to_owned();
+    match app.login.submit(&key, &form) {
         Form::First => {
-            let to = act::act(app, asked).await?;
-            app.login.led(key, form, &to);
-            Ok(see(&to).finish())
+            // A visitor who leaves stops nothing.
+            let change = tokio::spawn(async move {
+                let to = act::act(&app, &asked).await?;
+                app.login.led(&key, &form, &to);
+                Ok(to)
+            });
+            let to: Result<String, Failure> =
+                change.await.map_err(|error| Exit::Io.failure(error.to_string()))?;
+            Ok(see(&to?).finish())
         }
         Form::Again(Some(to)) => Ok(see(&to).finish()),
         Form::Again(None) => plain(409, "this was asked for already: refused, or under way"),

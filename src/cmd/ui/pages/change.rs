@@ -5,7 +5,8 @@ use crate::cmd::bulk::{self, Counted};
 use crate::model::{HeldReason, JobId, Name, State};
 use crate::store::{QuarantineFilter, ReverifyCounts, Verb};
 
-use super::super::act::{kept, no_such_change};
+use super::super::act::no_such_change;
+use super::super::login::lock;
 use super::super::parts::*;
 use super::super::view::View;
 use super::super::work::WORK_JOBS;
@@ -138,7 +139,7 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
     let Counted { jobs, suspected, answered, .. } = counted;
     let count = jobs.len() as u64;
     let none = || Exit::WrongState.failure("no job is chosen, or is left to be moved");
-    let number = view.app.works.propose(verb, state, jobs.into()).ok_or_else(none)?;
+    let number = view.app.works.propose(verb, state, jobs).ok_or_else(none)?;
     let (is_drop, jobs) = (verb == Verb::Drop, many(count, "job"));
     let only_one = !is_drop && view.asked.get("one").is_some();
     let body = html! {
@@ -166,8 +167,8 @@ async fn of_many(view: &View<'_>, verb: Verb) -> Result<Change, Failure> {
 /// The jobs of a replay of which one has run.
 fn of_rest(view: &View<'_>) -> Result<Change, Failure> {
     let number: u64 = view.asked.need("work")?;
-    let left = view.app.works.with(number, |work| work.all - work.moved())?;
-    let left = many(left as u64, "job");
+    let work = view.app.works.get(number)?;
+    let left = many(lock(&work).left.len() as u64, "job");
     let title = format!("Replay the other {left}");
     let body =
         html! { (hidden("work", number)) (fact("replay", left, "run again, oldest first.")) };
@@ -212,11 +213,12 @@ fn of_source(view: &View<'_>) -> Result<Change, Failure> {
 }
 
 async fn of_quarantine(view: &View<'_>, what: &str) -> Result<Change, Failure> {
-    let mut filter = kept(view.asked)?;
-    filter.limit = Some(1);
+    let (source, limit) = (view.asked.read("source")?, Some(1));
+    let mut filter = QuarantineFilter { source, limit, ..<_>::default() };
     let listed = view.ask(filter.clone()).await?;
+    let newest = listed.deliveries.first().map(|newest| newest.id);
     // None that comes later.
-    filter.upto = listed.deliveries.first().map(|newest| newest.id);
+    filter.upto = Some(newest.ok_or_else(|| Exit::WrongState.failure("nothing is kept"))?);
     filter.limit = None;
     let meant = html! {
         @if let Some(source) = &filter.source { (hidden("source", source)) }

@@ -3,14 +3,17 @@
 use crate::admin::ShowJob;
 use crate::store::Verb;
 
+use super::super::login::lock;
 use super::super::parts::*;
 use super::super::view::View;
-use super::super::work::Work;
 
 pub(super) async fn show(view: &mut View<'_>, number: u64) -> Result<Markup, Failure> {
-    let look =
-        |work: &mut Work| (work.verb, work.first, work.all, work.moved(), work.result.clone());
-    let (verb, job, all, moved, result) = view.app.works.with(number, look)?;
+    let work = view.app.works.get(number)?;
+    let (verb, job, all, left, result) = {
+        let work = lock(&work);
+        (work.verb, work.first, work.all, work.left.len(), work.result.clone())
+    };
+    let moved = all - left;
     let (verb, done) = match verb {
         Verb::Replay => ("Replay", "put back"),
         Verb::Drop => ("Drop", "dropped"),
