@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{Receiver, Site, stripe_event};
 
@@ -832,4 +833,67 @@ fn a_dashboard_that_is_not_configured_or_has_a_weak_token_does_not_start() {
     assert!(!said.contains(&VIEW[..31]), "{said}");
     fs::write(weak.path("view"), OPERATE).unwrap();
     assert!(refused(&weak).contains("has the secret of a token in operate"));
+}
+
+#[test]
+fn who_takes_nothing_of_an_answer_does_not_keep_others_out() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let dashboard = Dashboard::configured(&site);
+    let login = dashboard.get("/").body;
+    let style = login.split('"').find(|text| text.ends_with(".css")).unwrap();
+    let ask = format!("GET {style} HTTP/1.1\r\n{}\r\n", dashboard.host()).repeat(400);
+    let stalled = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
+        stream.write_all(ask.as_bytes()).unwrap();
+        stream
+    };
+    let _stalled: Vec<TcpStream> = (0..32).map(|_| stalled()).collect();
+    let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\n{}\r\n", dashboard.host()).unwrap();
+    assert!(stream.read(&mut [0; 100]).is_ok(), "it does not answer");
+}
+
+#[test]
+fn who_may_look_only_logs_no_operator_out() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let mut dashboard = Dashboard::configured(&site);
+    let answer = dashboard.log_in(OPERATE);
+    for _ in 0..64 {
+        assert_eq!(dashboard.log_in(VIEW).status, 303);
+    }
+    dashboard.keep(&answer);
+    assert_eq!(dashboard.get("/").status, 200);
+}
+
+#[test]
+fn the_role_view_does_not_see_the_errors_of_a_handler_that_cannot_run() {
+    let site = site(&tokens(""), &HANDLERS.replace("kill -9 $$", r#"\"$(cat)\""#));
+    let receiver = site.start();
+    let mut dashboard = Dashboard::configured(&site);
+    receiver.stripe(&stripe_event("evt_lost", "lost.one", r#","note":"needle-in-body""#), 0);
+    let answers = [VIEW, OPERATE].map(|token| dashboard.log_in(token));
+    let pages = ["/", "/handlers", "/event?source=stripe&id=evt_lost"];
+    dashboard.keep(&answers[1]);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !dashboard.get("/handlers").body.contains("needle") {
+        assert!(Instant::now() < until, "{}", dashboard.get("/handlers").body);
+    }
+    dashboard.keep(&answers[0]);
+    for page in pages {
+        let body = dashboard.get(page).body;
+        assert!(!body.contains("needle"), "{page}: {body}");
+    }
+}
+
+#[test]
+fn pictures_of_other_sites_are_no_wrong_links() {
+    let (site, _receiver) = stopped();
+    let dashboard = Dashboard::start(&site, &[]);
+    for _ in 0..11 {
+        let from = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n";
+        let head = format!("GET /in?t=0 HTTP/1.1\r\n{}{from}", dashboard.host());
+        assert_eq!(dashboard.send(&head, "").status, 403);
+    }
+    dashboard.enter();
 }
