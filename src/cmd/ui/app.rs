@@ -15,7 +15,7 @@ use crate::cmd::store;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
 use crate::model::Via;
-use crate::store::{By, EventDetail, OutputExcerpt};
+use crate::store::{By, EventDetail, JobDetail, OutputExcerpt};
 
 use super::login::{Login, Role, User, lock};
 use super::work::Works;
@@ -116,6 +116,12 @@ impl App {
         }
         for handler in &mut story.handlers {
             handler.conditions = Default::default();
+            // What comes next of a job whose handler cannot run quotes the last line of its errors.
+            let is_broken =
+                |one: &JobDetail| one.job.handler == handler.handler && one.job.broken.is_some();
+            if let Some(job) = handler.job.as_mut().filter(|_| event.jobs.iter().any(is_broken)) {
+                job.next.what = "tries again by itself".to_owned();
+            }
         }
         Cow::Owned(event)
     }

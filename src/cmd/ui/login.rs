@@ -292,7 +292,12 @@ fn led<'f>(forms: &'f mut Forms, form: &str) -> Option<&'f mut Option<String>> {
 
 impl State {
     fn add(&mut self, key: &str, user: User) {
-        self.sessions.truncate(SESSIONS - 1);
+        if self.sessions.len() >= SESSIONS {
+            // Whoever only looks must not push out who operates.
+            let views = |session: &Session| session.user.0 == Role::View;
+            let oldest = self.sessions.iter().rposition(views).unwrap_or(self.sessions.len() - 1);
+            self.sessions.remove(oldest);
+        }
         let (key, now, forms) = (key.to_owned(), Instant::now(), Forms::new());
         self.sessions.push_front(Session { key, user, made_at: now, used_at: now, forms });
     }

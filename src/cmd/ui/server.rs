@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::http::header::{self, HeaderMap};
-use actix_web::http::{Method, StatusCode};
+use actix_web::http::{KeepAlive, Method, StatusCode};
 use actix_web::middleware::DefaultHeaders;
 use actix_web::web::{self, Payload};
 use actix_web::{App as Web, HttpRequest, HttpResponse, HttpServer};
 use bytes::Bytes;
 use maud::html;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::time::timeout;
 
 use crate::config::Access;
@@ -31,8 +32,11 @@ use super::view::{WITHHELD, bare};
 /// Far more than one person's browsers open.
 const CONNECTIONS: usize = 32;
 
-/// How long a connection may be idle, a head may take, and a form's body.
+/// How long a head may take, and a form's body.
 const WAIT: Duration = Duration::from_secs(5);
+
+/// How long a client may take nothing of an answer.
+const TAKES: Duration = Duration::from_secs(10);
 
 /// A form has a few texts and at most 200 job ids.
 const FORM_BYTES: usize = 64 * 1024;
@@ -70,11 +74,17 @@ pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<Ser
         Web::new().wrap(headers).default_service(web::to(service))
     });
     let server = server.workers(1).disable_signals();
-    let server = server.max_connections(CONNECTIONS).keep_alive(WAIT);
+    let server = server.max_connections(CONNECTIONS);
     // A browser that closes its end has left, and its stream ends.
     let server = server.client_request_timeout(WAIT).h1_allow_half_closed(false);
+    // Nobody keeps a place that others wait for by asking again and again.
+    let server = server.keep_alive(KeepAlive::Disabled);
     let server = match socket {
-        Socket::Tcp(socket) => server.listen(socket)?,
+        Socket::Tcp(socket) => {
+            // A client that takes nothing would keep its connection for good.
+            set_tcp_user_timeout(&socket, TAKES.as_millis() as u32)?;
+            server.listen(socket)?
+        }
         Socket::Unix(socket) => server.listen_uds(socket)?,
     };
     let running = server.run();
@@ -116,6 +126,10 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     match path[..] {
         // A prefetch would use the link up.
         ["in"] if is_get && is_prefetch(headers) => return plain(503, "not ahead of time"),
+        // Ten pictures of any site would be ten wrong links.
+        ["in"] if is_get && is_embedded(headers) => {
+            return plain(403, "a link is opened, not embedded");
+        }
         ["in"] if is_get && matches!(login.way, Way::Link(_)) => {
             return enter(login, asked.get("t"), "This link does not work now", "/");
         }

@@ -55,7 +55,14 @@ impl<'a> View<'a> {
         let store = config.store().path;
         let configuration = configuration(&config);
         let site = Site { sources, configuration, store: &store, suffix: &app.suffix };
-        let screen = screen(status, &site, Clock::system().now());
+        let mut screen = screen(status, &site, Clock::system().now());
+        if !app.may_see_payloads() {
+            // A cause ends with the last line of the errors.
+            screen
+                .broken
+                .iter_mut()
+                .for_each(|broken| broken.cause = "its command cannot run".to_owned());
+        }
         let is_live = !asked.is_change();
         Ok(View { app, asked, screen, config, is_live, place: "", title: String::new() })
     }

@@ -1,5 +1,9 @@
 //! An event: what happened as a timeline, a card for each job with its attempts, the payload, the same in a shell.
 
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
 use crate::admin::{ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
@@ -21,6 +25,9 @@ const LINES: usize = 12;
 
 /// Headers whose values prove something: masked until they are asked for.
 const SECRET: &str = "authorization signature token secret cookie hmac key";
+
+/// Events that the receiver reads at once: each has bodies of up to 25 MiB, and takes it several times their memory.
+static SHOWN: Semaphore = Semaphore::const_new(2);
 
 /// What a running attempt has printed on both streams.
 type Printed = [OutputExcerpt; 2];
@@ -80,14 +87,21 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
 }
 
 /// The events with the id, at least one.
-async fn find(app: &App, asked: &Request) -> Result<Vec<EventDetail>, Failure> {
+async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failure> {
     let request = ShowEvent { event: asked.need::<EventId>("id")?, source: asked.read("source")? };
     let help = "ids are kept for storage.keep_ids; what failed verification is in the quarantine";
-    Ok(app.ask(request).await.map_err(Failure::help_for(Exit::NotFound, help))?.events)
+    let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
+    // The receiver reads on for a visitor who has left.
+    let shown = tokio::spawn(async move {
+        let _place = place;
+        asking.ask(request).await
+    });
+    let shown = shown.await.map_err(|error| Exit::Io.failure(error.to_string()))?;
+    Ok(shown.map_err(Failure::help_for(Exit::NotFound, help))?.events)
 }
 
 /// The body as it came, to be saved and not shown.
-pub(crate) async fn raw(app: &App, asked: &Request) -> Result<HttpResponse, Failure> {
+pub(crate) async fn raw(app: &Arc<App>, asked: &Request) -> Result<HttpResponse, Failure> {
     let all = find(app, asked).await?;
     let variant = asked.read::<u32>("variant")?.unwrap_or(0);
     let detail = all.into_iter().find(|one| one.event.variant == variant);
