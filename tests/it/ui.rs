@@ -897,3 +897,17 @@ fn pictures_of_other_sites_are_no_wrong_links() {
     }
     dashboard.enter();
 }
+
+#[test]
+fn a_body_without_an_end_does_not_keep_its_connection() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let dashboard = Dashboard::configured(&site);
+    let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
+    let host = dashboard.host();
+    write!(stream, "GET / HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n").unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while stream.write_all(b"1\r\na\r\n").is_ok() {
+        assert!(Instant::now() < until, "it is open");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -15,7 +15,7 @@ use actix_web::{App as Web, HttpRequest, HttpResponse, HttpServer};
 use bytes::Bytes;
 use maud::html;
 use rustix::net::sockopt::set_tcp_user_timeout;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::config::Access;
 use crate::exit::{Exit, Failure};
@@ -106,6 +106,14 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     };
     let target = request.uri().path_and_query();
     let target = target.map_or("/", |target| target.as_str());
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        // The rest of a dropped body would be read for as long as it comes; of a held one it closes the connection.
+        actix_web::rt::spawn(async move {
+            sleep(WAIT).await;
+            drop(body);
+        });
+        return plain(411, "a form says how long it is");
+    }
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_get && request.method() != Method::POST {
         return plain(405, "GET or POST");
