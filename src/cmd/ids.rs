@@ -59,7 +59,8 @@ pub(super) async fn shown(
     client: &StoreClient,
     target: &Target,
 ) -> Result<Vec<EventDetail>, Failure> {
-    let request = ShowEvent { source: target.source.clone(), event: target.event.clone() };
+    let request =
+        ShowEvent { source: target.source.clone(), event: target.event.clone(), variant: None };
     let mut found = client.call(request).await?.events;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));

@@ -45,7 +45,8 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
                 "subscribe the URL at {provider} first; `hooklatch quarantine` has what was refused"
             ))
         })?;
-        let request = ShowEvent { source: Some(source.clone()), event: row.event_id };
+        let request =
+            ShowEvent { source: Some(source.clone()), event: row.event_id, variant: None };
         Ok(client.call(request).await?.events)
     })?;
     let event = found.first().ok_or_else(show::payload_gone)?;

@@ -57,7 +57,8 @@ async fn unseen(
                 if !looked_at.insert((source, event_id.clone())) {
                     continue;
                 }
-                let shown = ShowEvent { source: Some(source.clone()), event: event_id };
+                let shown =
+                    ShowEvent { source: Some(source.clone()), event: event_id, variant: None };
                 let shown = client.call(shown).await?;
                 for one in shown.events.iter().filter_map(Delivered::of) {
                     let event = one.event(config);

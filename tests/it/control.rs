@@ -140,7 +140,11 @@ async fn requests_and_replies_cross_the_socket_whole() {
     // Every character that a path or a query gives a meaning.
     let id = "a/b?c=d&e+f%2Fg#h;..\\\"'{}";
     let job = running(&store, id, None).await;
-    let show = ShowEvent { event: id.parse().unwrap(), source: Some("shop".parse().unwrap()) };
+    let show = ShowEvent {
+        event: id.parse().unwrap(),
+        source: Some("shop".parse().unwrap()),
+        variant: None,
+    };
     let shown = client.call(show).await.unwrap().events;
     assert_eq!((shown.len(), shown[0].event.event_id.as_str()), (1, id));
     let filter = JobFilter {
@@ -165,7 +169,7 @@ async fn requests_and_replies_cross_the_socket_whole() {
     assert!(handlers[0].paused_since.is_some() && handlers[0].unfinished_jobs == 1);
     assert!(client.call(EventFilter::default()).await.unwrap().rows.len() == 1);
     assert!(client.call(QuarantineFilter::default()).await.unwrap().deliveries.is_empty());
-    let show = ShowEvent { event: "evt_1".parse().unwrap(), source: None };
+    let show = ShowEvent { event: "evt_1".parse().unwrap(), source: None, variant: None };
     let Err(CallError::Failed(failure)) = client.call(show).await else { panic!() };
     assert_eq!(failure.kind, FailureKind::NotFound);
     assert!(failure.message.contains("evt_1"), "{failure}");

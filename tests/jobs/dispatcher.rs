@@ -170,7 +170,7 @@ impl Bench {
 
     /// The attempts of the only job of the event.
     async fn attempts(&self, id: &str) -> Vec<AttemptRow> {
-        let mut found = self.store.admin.show(None, id.parse().unwrap()).await.unwrap();
+        let mut found = self.store.admin.show(None, id.parse().unwrap(), None).await.unwrap();
         let EventDetail { mut jobs, .. } = found.pop().expect("the event must be there");
         assert_eq!(jobs.len(), 1);
         jobs.pop().unwrap().attempts

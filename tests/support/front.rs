@@ -140,7 +140,7 @@ impl Front {
 
     /// The only event with this id.
     pub(crate) async fn event(&self, id: &str) -> EventDetail {
-        let mut found = self.store.admin.show(None, id.parse().unwrap()).await.unwrap();
+        let mut found = self.store.admin.show(None, id.parse().unwrap(), None).await.unwrap();
         assert_eq!(found.len(), 1, "{id}");
         found.remove(0)
     }

@@ -30,9 +30,12 @@ operation! {
         event: EventId,
         /// Only those of this source.
         source: Option<Name>,
+        /// With the payload of this variant only: each may have many megabytes.
+        #[serde(default)]
+        variant: Option<u32>,
     } -> EventDetails,
-    |ShowEvent { event, source }, context| {
-        let mut events = context.store.show(source, event.clone()).await?;
+    |ShowEvent { event, source, variant }, context| {
+        let mut events = context.store.show(source, event.clone(), variant).await?;
         if events.is_empty() {
             return Err(store::Error::NoEvent(event).into());
         }

@@ -133,7 +133,7 @@ impl Site {
         ids.dedup();
         let mut stored = Vec::new();
         for event in ids {
-            let found = client.call(ShowEvent { source: None, event }).await?.events;
+            let found = client.call(ShowEvent { source: None, event, variant: None }).await?.events;
             stored.extend(found.into_iter().map(Stored::from));
         }
         client.close().await;

@@ -28,7 +28,7 @@ pub(super) async fn wait(delivery: &Delivery<'_>, event: &EventId) -> Result<Eve
     let body = &delivery.event.body;
     loop {
         let source = Some(delivery.args.source.clone());
-        let request = ShowEvent { source, event: event.clone() };
+        let request = ShowEvent { source, event: event.clone(), variant: None };
         let found = client.call(&request).await?.events;
         // Another body under the same id is another variant.
         let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == body[..]);

@@ -16,10 +16,10 @@ const SHOWN_BYTES: usize = 256 * 1024;
 const SHOWN_LINES: usize = 5000;
 
 /// A larger body is shown as text. Its JSON would be read once for each level.
-const JSON_BYTES: usize = 2 * 1024 * 1024;
+const JSON_BYTES: usize = 1024 * 1024;
 
 /// Levels of lists and objects that are taken apart.
-const LEVELS: usize = 64;
+const LEVELS: usize = 32;
 
 /// Bytes of a value that are shown: a line of 5 MiB is no use to a reader.
 const VALUE_BYTES: usize = 4096;

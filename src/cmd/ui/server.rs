@@ -127,7 +127,7 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     if !is_get && !is_own(headers, origin)? {
         return plain(403, "only this dashboard's own pages ask for changes");
     }
-    let theme = session(headers, "hooklatch_theme");
+    let theme = cookies(headers, "hooklatch_theme").next().map(str::to_owned);
     let mut asked = Request::parse(target, b"");
     asked.theme = theme.filter(|theme| ["light", "dark"].contains(&theme.as_str()));
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
@@ -149,7 +149,8 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
         }
         _ => {}
     }
-    let visitor = login.visitor(headers, session(headers, &login.cookie))?;
+    let cookie = cookies(headers, &login.cookie).find(|key| login.knows(key));
+    let visitor = login.visitor(headers, cookie.map(str::to_owned))?;
     let Some((user, key)) = visitor else {
         return not_in(login, "Not logged in", if is_get { target } else { "/" });
     };
@@ -261,13 +262,13 @@ async fn read(body: Payload) -> Result<Bytes, Failure> {
     }
 }
 
-fn session(headers: &HeaderMap, name: &str) -> Option<String> {
+/// The values of a cookie: a page of another port may have set one of the same name.
+fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
     let lines = headers.get_all(header::COOKIE);
     let lines = lines.filter_map(|line| line.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';'));
-    let mut pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(known, _)| *known == name)?;
-    Some(value.to_owned())
+    let pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(known, _)| *known == name).map(|(_, value)| value)
 }
 
 fn plain(status: u16, why: &str) -> Answer {

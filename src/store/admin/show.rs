@@ -13,29 +13,36 @@ use super::handle::Admin;
 use super::list::{EVENT, JOB, ListedEvent, event_row, find_by_id, job_row, with_jobs};
 
 impl Admin {
-    /// Everything about the events with this id (several: variants, or several sources).
+    /// Everything about the events with this id (several: variants, or several sources), but the payloads of other
+    /// variants than the one that is given.
     pub async fn show(
         &self,
         source: Option<Name>,
         event: EventId,
+        variant: Option<u32>,
     ) -> Result<Vec<EventDetail>, Error> {
         self.engine
             .read(move |conn| {
                 let events = find_by_id(conn, source, &event, (EVENT, event_row))?;
-                events.into_iter().map(|event| detail(conn, event)).collect()
+                events.into_iter().map(|event| detail(conn, event, variant)).collect()
             })
             .await
     }
 }
 
-fn detail(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventDetail> {
+fn detail(
+    conn: &Connection,
+    listed: ListedEvent,
+    variant: Option<u32>,
+) -> rusqlite::Result<EventDetail> {
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
     let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
+    let is_wanted = variant.is_none_or(|variant| variant == event.variant);
     // None once retention has deleted it.
     let payload = conn
-        .prepare_cached("SELECT headers, body FROM payload WHERE event = ?1")?
-        .query_row([row], |found| {
+        .prepare_cached("SELECT headers, body FROM payload WHERE event = ?1 AND ?2")?
+        .query_row((row, is_wanted), |found| {
             let body = codec::decompress_now(found.get_ref(1)?.as_blob()?, bytes)
                 .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
             Ok((codec::header_lines(found.get_ref(0)?.as_blob()?), Blob(body)))

@@ -126,7 +126,7 @@ async fn another_body_under_an_unsigned_id_is_a_held_variant() {
     assert_eq!(again, duplicate(Some(State::Ready)));
     let again = bench.accept("github", github("d", "push", "2"), &["h"]).await;
     assert_eq!(again, duplicate(Some(State::Held)));
-    let shown = bench.store.admin.show(Some(name("github")), id("d")).await.unwrap();
+    let shown = bench.store.admin.show(Some(name("github")), id("d"), None).await.unwrap();
     assert_eq!(shown.iter().map(|e| e.event.variant).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(
         bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.len(),
@@ -201,7 +201,7 @@ async fn a_body_whose_digest_only_begins_alike_is_another_body() {
         .await;
     assert_eq!(bench.accept("github", label("l1"), &["h"]).await, CREATED);
     let twins = async || {
-        bench.store.admin.show(None, id("l1")).await.unwrap()[0]
+        bench.store.admin.show(None, id("l1"), None).await.unwrap()[0]
             .twins
             .iter()
             .map(|twin| twin.event_id.to_string())

@@ -118,7 +118,7 @@ async fn another_request_with_the_key_is_a_conflict_and_another_caller_s_is_not(
     assert_ne!(begun(bench.store.intake.ask(shop).await.unwrap()), job);
     let elsewhere = Ask { source: name("refund"), ..request(&bench, "k", "{}") };
     assert_ne!(begun(bench.store.intake.ask(elsewhere).await.unwrap()), job);
-    let variants = |source| bench.store.admin.show(Some(name(source)), id("k"));
+    let variants = |source| bench.store.admin.show(Some(name(source)), id("k"), None);
     let variants: Vec<_> =
         variants("pay").await.unwrap().into_iter().map(|shown| shown.event).collect();
     assert_eq!(variants.iter().map(|event| event.variant).collect::<Vec<_>>(), [0, 1]);
@@ -264,7 +264,7 @@ async fn expire_keys(bench: &Bench, keys: Timestamp) -> u64 {
 
 /// The event's key, as it is shown.
 async fn shown(bench: &Bench, key: &str) -> Option<KeyRow> {
-    bench.store.admin.show(Some(name("pay")), id(key)).await.unwrap().remove(0).key
+    bench.store.admin.show(Some(name("pay")), id(key), None).await.unwrap().remove(0).key
 }
 
 #[tokio::test]
@@ -295,7 +295,7 @@ async fn a_key_and_its_answer_are_shown() {
     };
     assert_eq!(shown(&bench, "k").await, Some(answered));
     // What an older receiver shows has none.
-    let shown = bench.store.admin.show(None, id("k")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("k"), None).await.unwrap().remove(0);
     let mut json = serde_json::to_value(shown).unwrap();
     json.as_object_mut().unwrap().remove("key").unwrap();
     assert_eq!(serde_json::from_value::<EventDetail>(json).unwrap().key, None);
@@ -326,7 +326,7 @@ async fn a_key_expires_by_retention_and_never_before_its_job_is_settled() {
     // The same key is another generation; the event before it stays what it was.
     let again = begun(ask(&bench, "done").await);
     assert_ne!(again, claimed.facts.job);
-    let generations = bench.store.admin.show(None, id("done")).await.unwrap();
+    let generations = bench.store.admin.show(None, id("done"), None).await.unwrap();
     let seen: Vec<_> = generations
         .iter()
         .map(|shown| (shown.event.variant, shown.key.is_some(), shown.jobs[0].job.state))

@@ -45,7 +45,7 @@ impl Bench {
     }
 
     async fn of_event(&self, event: &str) -> JobRow {
-        let mut shown = self.store.admin.show(None, id(event)).await.unwrap();
+        let mut shown = self.store.admin.show(None, id(event), None).await.unwrap();
         shown.remove(0).jobs.remove(0).job
     }
 

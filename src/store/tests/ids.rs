@@ -65,7 +65,7 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
         let held = bench.accept("github", variant, &[]).await;
         assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
 
-        let shown = bench.store.admin.show(None, id(event)).await.unwrap();
+        let shown = bench.store.admin.show(None, id(event), None).await.unwrap();
         assert_eq!(shown.len(), 2);
         assert_eq!(shown[0].event.event_id.as_str(), event);
         assert_eq!(shown[0].jobs[0].job.event_id.as_str(), event);
@@ -84,7 +84,7 @@ async fn ids_that_differ_in_case_are_two_and_every_verb_finds_each() {
     let twin = github("twin", "push", "body 0");
     let held = bench.accept("github", twin, &["h"]).await;
     assert!(matches!(held, Accepted::Created { held: Some(HeldReason::SuspectedReplay), .. }));
-    let shown = bench.store.admin.show(None, id("twin")).await.unwrap();
+    let shown = bench.store.admin.show(None, id("twin"), None).await.unwrap();
     assert_eq!(shown[0].twins[0].event_id.as_str(), UUID);
 
     bench.clock.advance(DAY);

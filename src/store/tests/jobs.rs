@@ -99,7 +99,7 @@ async fn what_an_attempt_leaves_is_shown() {
     let mut done = completion(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted), START);
     done.record = record.clone();
     bench.store.jobs.complete(done).await.unwrap();
-    let shown = bench.store.admin.show(None, id("e")).await.unwrap();
+    let shown = bench.store.admin.show(None, id("e"), None).await.unwrap();
     assert_eq!(shown[0].jobs[0].attempts[0].record, record);
 }
 
@@ -177,8 +177,15 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     assert_eq!(bench.attempts("hold").await, [(1, Some(Outcome::Unknown))]);
     let rerun = bench.job(ids["rerun"]).await;
     assert_eq!(rerun.due_at, Some(START.after(Duration::from_secs(10))));
-    let orphan =
-        bench.store.admin.show(None, id("gone-ready")).await.unwrap().remove(0).jobs.remove(0);
+    let orphan = bench
+        .store
+        .admin
+        .show(None, id("gone-ready"), None)
+        .await
+        .unwrap()
+        .remove(0)
+        .jobs
+        .remove(0);
     assert_eq!(orphan.job.reason.as_deref(), Some("handler gone"));
     assert_eq!(bench.store.jobs.claim(&name("stays"), 1, None).await.unwrap().jobs.len(), 1);
     // A second recovery finds only what was claimed since; its unknown attempts counted.

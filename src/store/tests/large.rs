@@ -271,7 +271,7 @@ async fn a_time_and_a_source_are_found_wherever_they_lie() {
         JobFilter { source: Some(name("rare")), state: Some(State::Held), ..JobFilter::default() };
     assert_eq!(all_jobs(&bench, held).await[0].event_id, id("evt_200000"));
     assert_eq!(
-        bench.store.admin.show(None, id("evt_50000")).await.unwrap()[0].event.source,
+        bench.store.admin.show(None, id("evt_50000"), None).await.unwrap()[0].event.source,
         name("rare")
     );
 }
@@ -331,7 +331,7 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     is_running.recv().unwrap();
     let standing = bench.store.admin.status(vec![name("rare")]).await.unwrap();
     assert_eq!(standing.stuck.iter().map(|stuck| stuck.jobs).sum::<u64>(), 202);
-    assert_eq!(bench.store.admin.show(None, id("evt_7")).await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.show(None, id("evt_7"), None).await.unwrap().len(), 1);
     assert!(bench.store.jobs.running().await.unwrap().is_empty());
     let newest = EventFilter { limit: Some(3), ..EventFilter::default() };
     let other = bench.store.admin.events(newest);

@@ -91,12 +91,13 @@ async fn a_page_of_no_rows_is_refused() {
 async fn an_event_is_shown_whole() {
     let bench = bench();
     bench.accept("github", github("e", "push", "body"), &["h", "i"]).await;
-    let shown = bench.store.admin.show(Some(name("github")), id("e")).await.unwrap().remove(0);
+    let shown =
+        bench.store.admin.show(Some(name("github")), id("e"), None).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"body".as_slice()));
     assert_eq!(shown.headers[0], ("Content-Type".to_owned(), "application/json".to_owned()));
     use sha2::Digest as _;
     assert_eq!(shown.digest, Digest(sha2::Sha256::digest(b"body").into()).to_string());
     assert_eq!(shown.event.jobs, [(State::Ready, 2)].into());
     assert_eq!(shown.jobs.len(), 2);
-    assert!(bench.store.admin.show(Some(name("x")), id("e")).await.unwrap().is_empty());
+    assert!(bench.store.admin.show(Some(name("x")), id("e"), None).await.unwrap().is_empty());
 }

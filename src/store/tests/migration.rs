@@ -60,7 +60,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
 
     let store = Store::open(&settings, Clock::manual(START)).unwrap();
     assert_eq!(store.admin.id().simple().to_string(), "00112233445566778899aabbccddeeff");
-    let shown = store.admin.show(None, id("evt")).await.unwrap().remove(0);
+    let shown = store.admin.show(None, id("evt"), None).await.unwrap().remove(0);
     assert_eq!(shown.body.as_deref(), Some(b"{}".as_slice()));
     let jobs: Vec<_> =
         shown.jobs.iter().map(|job| (job.job.handler.as_str(), job.job.state)).collect();

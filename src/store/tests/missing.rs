@@ -50,7 +50,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     bench.accept("elsewhere", from("other-source", "push"), &[]).await;
     bench.accept("github", from("has-one", "push"), &["late"]).await;
     bench.accept("github", from("dropped", "push"), &["late"]).await;
-    let shown = bench.store.admin.show(None, id("dropped")).await.unwrap();
+    let shown = bench.store.admin.show(None, id("dropped"), None).await.unwrap();
     bench.store.admin.drop_job(shown[0].jobs[0].job.job, None).await.unwrap();
     bench
         .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 2").unwrap())
@@ -189,7 +189,7 @@ async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
     ask.from = first.next;
     let (rest, answers) = walk(&bench, ask).await;
     assert_eq!((first.made + rest.made, answers), (EVENTS - 250, 5));
-    assert!(bench.store.admin.show(None, id("new")).await.unwrap()[0].jobs.is_empty());
+    assert!(bench.store.admin.show(None, id("new"), None).await.unwrap()[0].jobs.is_empty());
 }
 
 #[tokio::test]

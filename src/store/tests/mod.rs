@@ -193,7 +193,7 @@ impl Bench {
     }
 
     pub(super) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
-        let shown = self.store.admin.show(None, id(event)).await.unwrap();
+        let shown = self.store.admin.show(None, id(event), None).await.unwrap();
         shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
     }
 

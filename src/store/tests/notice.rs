@@ -24,7 +24,7 @@ async fn told(bench: &Bench) -> Vec<Value> {
     events.reverse();
     let mut bodies = Vec::new();
     for event in events {
-        let shown = bench.store.admin.show(None, event.event_id).await.unwrap().remove(0);
+        let shown = bench.store.admin.show(None, event.event_id, None).await.unwrap().remove(0);
         let body: Value = serde_json::from_slice(shown.body.as_deref().unwrap()).unwrap();
         assert_eq!(body["type"], event.event_type.as_str());
         assert_eq!(shown.jobs.len(), 1, "one job, of `alert`");

@@ -79,7 +79,7 @@ async fn a_listing_says_whose_handler_is_paused() {
     for job in bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows {
         assert_eq!(job.paused, job.handler == name("h"), "{}", job.handler);
     }
-    let shown = bench.store.admin.show(None, id("e")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("e"), None).await.unwrap().remove(0);
     assert_eq!(shown.jobs.iter().map(|job| job.job.paused).collect::<Vec<_>>(), [true, false]);
 }
 

@@ -93,7 +93,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         ]
     );
     assert!(store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
-    let shown = store.admin.show(None, id("running")).await.unwrap().remove(0);
+    let shown = store.admin.show(None, id("running"), None).await.unwrap().remove(0);
     let attempt = &shown.jobs[0].attempts[0];
     assert_eq!((attempt.number, attempt.outcome), (1, Some(Outcome::Unknown)));
     assert_eq!(shown.restores, std::slice::from_ref(&gap));
@@ -114,7 +114,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         on_redelivery: OnRedelivery::Ignore,
     };
     assert!(matches!(store.intake.accept(new).await, Ok(Accepted::Created { .. })));
-    let later = store.admin.show(None, id("later")).await.unwrap().remove(0);
+    let later = store.admin.show(None, id("later"), None).await.unwrap().remove(0);
     assert!(later.restores.is_empty(), "it was never in a backup");
     store.close().await;
     // Once its ids would be forgotten anyhow, the gap is no news.
@@ -155,15 +155,15 @@ async fn a_store_that_is_there_is_refused_or_moved_aside_whole() {
         std::fs::remove_file(left).unwrap();
     }
     bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert!(bench.store.admin.show(None, id("young")).await.unwrap().is_empty());
-    assert_eq!(bench.store.admin.show(None, id("old")).await.unwrap().len(), 1);
+    assert!(bench.store.admin.show(None, id("young"), None).await.unwrap().is_empty());
+    assert_eq!(bench.store.admin.show(None, id("old"), None).await.unwrap().len(), 1);
     bench.store.close().await;
 
     // And back, as what is aside is a store that was stopped in order.
     let again = try_restore(&settings, &aside, true, &bench.clock).unwrap();
     assert!(again.aside.is_some_and(|second| second != aside));
     bench.store = Store::open(&settings, bench.clock.clone()).unwrap();
-    assert_eq!(bench.store.admin.show(None, id("young")).await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.show(None, id("young"), None).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_backup_that_is_not_good_leaves_the_store_as_it_was() {
     assert!(matches!(error, RestoreError::NoSpace { .. }), "{error}");
     assert_eq!(names(bench.settings.path.parent().unwrap()), here);
     bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-    assert_eq!(bench.store.admin.show(None, id("e")).await.unwrap().len(), 1);
+    assert_eq!(bench.store.admin.show(None, id("e"), None).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
     assert!(matches!(again, Accepted::Duplicate { state: Some(State::Succeeded), .. }));
 
     assert_eq!(expired(&bench, before, before).await, (0, 2));
-    assert!(bench.store.admin.show(None, id("done")).await.unwrap().is_empty());
+    assert!(bench.store.admin.show(None, id("done"), None).await.unwrap().is_empty());
     // A number is never used again: the row of the newest event is not the freed one.
     let again = bench.accept("stripe", stripe("done", "a.b", "{}"), &["h"]).await;
     assert!(matches!(again, Accepted::Created { .. }));
@@ -47,7 +47,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
 
 /// What the store says of an event: its jobs by state, how many are listed, whether its payload is kept.
 async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
-    let shown = bench.store.admin.show(None, id(event)).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id(event), None).await.unwrap().remove(0);
     assert_eq!(shown.event.handlers.len(), shown.jobs.len());
     (shown.event.jobs.into_iter().collect(), shown.jobs.len(), shown.event.payload_kept)
 }
@@ -168,8 +168,9 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
     }
     // Long after they arrived, but not beyond the time for which their ids are kept.
     bench.clock.advance(DAY);
-    let job =
-        async |event| bench.store.admin.show(None, id(event)).await.unwrap()[0].jobs[0].job.job;
+    let job = async |event| {
+        bench.store.admin.show(None, id(event), None).await.unwrap()[0].jobs[0].job.job
+    };
     bench.resolve(job("resolved").await, Resolution::Succeeded).await.unwrap();
     bench.store.admin.replay(Replay::Job(job("replayed").await, None), false).await.unwrap();
     bench.complete(&bench.claim_one().await, Outcome::Succeeded, Next::Succeeded).await;
@@ -306,7 +307,7 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
     bench.clock.advance(DAY);
     let now = bench.clock.now();
     let said = async || {
-        bench.store.admin.show(None, id("e")).await.unwrap()[0].jobs[0].attempts[0].clone()
+        bench.store.admin.show(None, id("e"), None).await.unwrap()[0].jobs[0].attempts[0].clone()
     };
     let before = |payloads, ids, dead| bench.store.jobs.expire(Cutoffs { payloads, ids, dead });
 

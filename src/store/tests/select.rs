@@ -144,7 +144,7 @@ async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
     late.job = old;
     assert_eq!(bench.store.jobs.complete(late).await, Ok(false));
     assert_eq!(bench.job(new).await.state, State::Running);
-    let shown = bench.store.admin.show(None, id("e")).await.unwrap().remove(0);
+    let shown = bench.store.admin.show(None, id("e"), None).await.unwrap().remove(0);
     let former = &shown.jobs[0].former_keys;
     assert_eq!((former.len(), former[0].key, former[0].attempt), (1, old, 1));
 }

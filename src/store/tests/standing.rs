@@ -94,7 +94,7 @@ async fn an_event_names_the_others_with_its_signed_body() {
     bench.accept("other", github("d-3", "push", "body"), &["h"]).await;
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     let twins = async |event| {
-        let shown = bench.store.admin.show(None, id(event)).await.unwrap().remove(0);
+        let shown = bench.store.admin.show(None, id(event), None).await.unwrap().remove(0);
         shown.twins.into_iter().map(|twin| (twin.event_id, twin.received_at)).collect::<Vec<_>>()
     };
     assert_eq!(twins("d-2").await, [(id("d-1"), START)]);

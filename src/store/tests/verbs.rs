@@ -23,7 +23,8 @@ async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
         jobs.push((state, job));
     }
     bench.accept("stripe", stripe("ready", "a", "{}"), &["h"]).await;
-    let ready = bench.store.admin.show(None, id("ready")).await.unwrap().remove(0).jobs.remove(0);
+    let ready =
+        bench.store.admin.show(None, id("ready"), None).await.unwrap().remove(0).jobs.remove(0);
     jobs.push((State::Ready, ready.job.job));
     for (state, job) in &jobs {
         assert_eq!(bench.job(*job).await.state, *state);

@@ -38,7 +38,7 @@ pub(crate) async fn id(
     id: &str,
 ) -> Vec<EventDetail> {
     let source_name = Some(source.parse().unwrap());
-    let details = store.admin.show(source_name, id.parse().unwrap()).await.unwrap();
+    let details = store.admin.show(source_name, id.parse().unwrap(), None).await.unwrap();
     let rows = model.of_id(source, id);
     assert_eq!(details.len(), rows.len(), "how many bodies {source} {id} has");
     for (detail, row) in details.iter().zip(rows) {

@@ -88,7 +88,9 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
 
 /// The events with the id, at least one.
 async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failure> {
-    let request = ShowEvent { event: asked.need::<EventId>("id")?, source: asked.read("source")? };
+    let (event, source): (EventId, _) = (asked.need("id")?, asked.read("source")?);
+    let variant = Some(asked.read("variant")?.unwrap_or(0));
+    let request = ShowEvent { event, source, variant };
     let help = "ids are kept for storage.keep_ids; what failed verification is in the quarantine";
     let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
     // The receiver reads on for a visitor who has left.
