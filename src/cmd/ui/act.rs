@@ -48,8 +48,9 @@ async fn of_event(operator: &Operator, asked: &Request) -> Result<String, Failur
 async fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure> {
     let (number, only_one) = (asked.need("work")?, asked.get("only").is_some());
     let work = operator.app.works.get(number)?;
-    let (verb, count) = (lock(&work).verb, lock(&work).all);
-    if verb == Verb::Drop && count > 1 && asked.read("number")? != Some(count) {
+    let count = lock(&work).all;
+    let is_drop = lock(&work).verb == Verb::Drop;
+    if is_drop && count > 1 && asked.read("number")? != Some(count) {
         let message = format!("nothing was dropped: the number to type is {count}");
         let failure = Exit::WrongState.failure(message);
         return Err(failure.help("go back, and type it"));

@@ -32,7 +32,7 @@ const SESSIONS: usize = 64;
 const WRONG: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Submitted forms that a session remembers, so that a second click shows the first one's result.
+/// Forms that a session remembers, open or submitted, so that a second click shows the first one's result.
 const FORMS: usize = 200;
 
 /// What a user may do.
@@ -64,10 +64,10 @@ fn token() -> Result<String, Failure> {
 }
 
 pub(super) struct Login {
-    /// The origins under which this dashboard answers. The first is in the link and has a random host name: a cookie
-    /// of an address goes to every port of it.
+    /// The origins under which this dashboard answers. That of a link comes first and has a random host name, because
+    /// a cookie of an address goes to every port of it.
     origins: Vec<String>,
-    /// A host's cookies are for all its ports.
+    /// The name of the session's cookie. It has the port, because a host's cookies go to all its ports.
     pub(super) cookie: String,
     attributes: &'static str,
     pub(super) way: Way,
@@ -88,7 +88,7 @@ struct State {
     wrong: VecDeque<Instant>,
 }
 
-/// Submitted and open forms, and where the submitted ones led to.
+/// Forms by their tokens: `None` is open, an empty text submitted and not yet carried out, or refused; else where it led.
 type Forms = VecDeque<(String, Option<String>)>;
 
 struct Session {
@@ -212,8 +212,9 @@ impl Login {
         }
     }
 
-    /// Who sent a request, and the key of the session; `cookie` is the session cookie's value. None without a
-    /// session, and of a proxy that does not prove itself. Fails for a header that comes twice.
+    /// Who sent a request, and the key of the session; `cookie` is the session cookie's value. None without a session,
+    /// and from a proxy without its secret; a proxy on a Unix socket may have none. Fails for a header of the proxy that
+    /// comes twice or is not visible ASCII, and for a name that is empty or too long.
     pub(super) fn visitor(&self, headers: &HeaderMap, cookie: Option<String>) -> Visitor {
         let Way::Configured(Access::Proxy(proxy)) = &self.way else {
             let known = |key: String| Some((self.with(&key, |own| own.user.clone())?, key));
