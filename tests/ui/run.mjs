@@ -158,7 +158,7 @@ const checks = {
           await page.waitForSelector("dialog[open] form.change");
         } else await Promise.all([page.waitForNavigation(), click()]);
         for (const [name, value] of Object.entries({ note: `for ${change}`, ...fields })) {
-          await page.$eval(`input[name=${name}]`, (input, text) => (input.value = text), value);
+          await page.$$eval(`input[name=${name}]`, (inputs, text) => inputs.forEach((input) => (input.value = text)), value);
         }
         await Promise.all([page.waitForNavigation(), page.click("form.change button")]);
         assert.ok(!page.url().includes("/change/"), `${change}: ${await page.$eval("main", (main) => main.textContent)}`);

@@ -26,7 +26,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The files of the configuration are read again after so long.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Without a request for so long, nobody looks at it.
+/// Without a request for so long no visitor is left.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// How often the end by idleness is looked for.
@@ -116,7 +116,7 @@ impl App {
         }
         for handler in &mut story.handlers {
             handler.conditions = Default::default();
-            // What comes next of a job whose handler cannot run quotes the last line of its errors.
+            // The next step of a job whose handler cannot run quotes the last line of its errors.
             let is_broken =
                 |one: &JobDetail| one.job.handler == handler.handler && one.job.broken.is_some();
             if let Some(job) = handler.job.as_mut().filter(|_| event.jobs.iter().any(is_broken)) {

@@ -294,7 +294,7 @@ fn led<'f>(forms: &'f mut Forms, form: &str) -> Option<&'f mut Option<String>> {
 impl State {
     fn add(&mut self, key: &str, user: User) {
         if self.sessions.len() >= SESSIONS {
-            // Whoever only looks must not push out who operates.
+            // A session of the role view must not evict one of the role operate.
             let views = |session: &Session| session.user.0 == Role::View;
             let oldest = self.sessions.iter().rposition(views).unwrap_or(self.sessions.len() - 1);
             self.sessions.remove(oldest);

@@ -77,7 +77,7 @@ pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<Ser
     let server = server.max_connections(CONNECTIONS);
     // A browser that closes its end has left, and its stream ends.
     let server = server.client_request_timeout(WAIT).h1_allow_half_closed(false);
-    // Nobody keeps a place that others wait for by asking again and again.
+    // A client cannot keep a place that others wait for by one request after the other.
     let server = server.keep_alive(KeepAlive::Disabled);
     let server = match socket {
         Socket::Tcp(socket) => {
