@@ -166,7 +166,8 @@ const checks = {
       const state = (event, wanted) => stage.until((jobs) => jobs.some((job) => job.event_id === event && job.state === wanted));
 
       await act("/handlers", "pause?handler=build");
-      await stage.push(`paused-${hasScript}`, '{"ref":"main"}');
+      // Another body each time: the replay guard holds one that came under another id.
+      await stage.push(`paused-${hasScript}`, `{"ref":"main","after":"${hasScript}"}`);
       await state(`paused-${hasScript}`, "ready");
       await act("/handlers", "resume?handler=build");
       await state(`paused-${hasScript}`, "dead");
@@ -189,7 +190,7 @@ const checks = {
       await state(id("slow"), "held");
       await act(of("slow"), "drop-job");
 
-      for (const nth of [1, 2]) await stage.push(`many-${nth}-${hasScript}`, `{"ref":"${nth}"}`);
+      for (const nth of [1, 2]) await stage.push(`many-${nth}-${hasScript}`, `{"ref":"${nth}","after":"${hasScript}"}`);
       for (const nth of [1, 2]) await state(`many-${nth}-${hasScript}`, "dead");
       const group = "/inbox?state=dead&handler=build&reason=rejected";
       await act(group, "drop", { number: "2" });
