@@ -1,8 +1,8 @@
 # The sources and handlers of the install test, its deliveries and their account. Source it after container.sh and
 # checks.sh; `inside` runs in the machine.
 
-# documented LANGUAGE: the configuration in docs/proxy.md for LANGUAGE.
-documented() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" docs/proxy.md; }
+# documented LANGUAGE: the first configuration in docs/proxy.md for LANGUAGE, which is the receiver's.
+documented() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`\$/q;/^\`\`\`/d;p}" docs/proxy.md; }
 
 # configure: a source from `init` with proxies in front, a source whose secret is a file, and handlers that record
 # their runs.
