@@ -914,3 +914,23 @@ fn a_body_without_an_end_does_not_keep_its_connection() {
         std::thread::sleep(Duration::from_millis(100));
     }
 }
+
+#[test]
+fn where_nothing_is_kept_nothing_is_forgotten_later() {
+    let (site, _receiver) = stopped();
+    let dashboard = Dashboard::start(&site, &[]).enter();
+    assert_eq!(dashboard.get("/change/forget").status, 409);
+    // A form without the newest delivery that its page showed would mean all that came since.
+    let fields = dashboard.get("/change/reload").fields();
+    let answer = dashboard.post("/change/forget", "Sec-Fetch-Site: same-origin\r\n", &fields);
+    assert_eq!(answer.status, 400);
+}
+
+#[test]
+fn a_cookie_of_the_same_name_from_another_port_shuts_nobody_out() {
+    let (site, _receiver) = stopped();
+    let mut dashboard = Dashboard::start(&site, &[]).enter();
+    let name = dashboard.cookie["Cookie: ".len()..].split('=').next().unwrap().to_owned();
+    dashboard.cookie = dashboard.cookie.replacen("Cookie: ", &format!("Cookie: {name}=bad; "), 1);
+    assert_eq!(dashboard.get("/events").status, 200);
+}
