@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::model::Via;
 use crate::store::{By, EventDetail, JobDetail, OutputExcerpt};
 
-use super::login::{Login, Role, User, lock};
+use super::login::{IDLE, Login, Role, User, lock};
 use super::work::Works;
 
 /// The receiver's answer is waited for so long: a page is for a person who looks at it.
@@ -25,9 +25,6 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 /// The files of the configuration are read again after so long.
 const FRESH: Duration = Duration::from_secs(2);
-
-/// Without a request for so long no visitor is left.
-const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// How often the end by idleness is looked for.
 const LOOK: Duration = Duration::from_secs(5);

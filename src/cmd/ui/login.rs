@@ -22,8 +22,8 @@ const LINK: Duration = Duration::from_secs(2 * 60);
 /// The longest life of a session: a working day.
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
-/// A session ends after so long without a request or an open page that is followed.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+/// A session ends after so long without a request or a followed page, and so does a dashboard without any.
+pub(super) const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Sessions at once, and links that may be open. A new one replaces the oldest.
 const SESSIONS: usize = 64;
