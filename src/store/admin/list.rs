@@ -40,7 +40,7 @@ impl Admin {
         self.engine.list(limit, query).await
     }
 
-    /// Most rows of a page. A page of 0 rows would look at 50,000 and return none.
+    /// Most rows of a page. A page of 0 rows would look at 20,000 and return none.
     pub(super) fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
         match self.engine.list_limit(asked) {
             0 => Err(Error::NoRows { most: self.engine.list_limit(None) }),
