@@ -34,23 +34,25 @@ pub(super) struct Payload(pub(super) Markup, pub(super) Vec<String>, pub(super) 
 pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
     let head = &body[..body.len().min(SHOWN_BYTES)];
     let mut is_cut = head.len() < body.len();
-    let text = match std::str::from_utf8(head) {
-        Ok(text) => text,
-        // The cut is in the middle of a character.
-        Err(error) if is_cut && error.error_len().is_none() => {
-            std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
-        }
-        Err(_) => {
-            let shown = &head[..head.len().min(VALUE_BYTES)];
-            return Payload(hex(shown), Vec::new(), shown.len() < body.len());
-        }
-    };
-    if content_type.starts_with("application/x-www-form-urlencoded") {
-        return Payload(form(text), Vec::new(), is_cut);
+    let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let rest = head.len() - text.len();
+    // The cut may be in the middle of a character.
+    let is_text = rest == 0 || (is_cut && rest < 4);
+    if is_text && content_type.starts_with("application/x-www-form-urlencoded") {
+        let fields = form_urlencoded::parse(text.as_bytes()).take(SHOWN_LINES);
+        let html = html! { dl.kv.pad { @for (name, value) in fields {
+            dt { code { (shown(&cut(&name))) } } dd { code { (shown(&cut(&value))) } }
+        } } };
+        return Payload(html, Vec::new(), is_cut);
     }
     let mut lines: Vec<Line> = text.lines().take(SHOWN_LINES).map(Line::text).collect();
+    let mut label = "Payload";
     if let Some(json) = json(body) {
         (lines, is_cut) = (json.lines, json.is_cut);
+    } else if !is_text {
+        let shown = &head[..head.len().min(VALUE_BYTES)];
+        lines = shown.chunks(16).map(Line::hex).collect();
+        (label, is_cut) = ("Payload in hex", shown.len() < body.len());
     }
     let is_found = |line: &&Line| match find {
         "" => false,
@@ -59,16 +61,14 @@ pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
     };
     let found = lines.iter().filter(is_found).take(FOUND);
     let found = found.map(|line| line.pointer.clone()).collect();
-    let html = html! {
-        pre.json tabindex="0" aria-label="Payload" { @for line in &lines {
-            span.l { @if is_found(&line) { mark { (line.html()) } } @else { (line.html()) } }
-        } }
-    };
+    let html = html! { pre.json tabindex="0" aria-label=(label) { @for line in &lines {
+        span.l { @if is_found(&line) { mark { (line.html()) } } @else { (line.html()) } }
+    } } };
     Payload(html, found, is_cut)
 }
 
 /// A line of a payload: `key: value` and a comma.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Line {
     depth: usize,
     key: String,
@@ -84,6 +84,11 @@ impl Line {
     fn text(value: &str) -> Self {
         let value = cut(value);
         Line { value, ..Line::default() }
+    }
+
+    fn hex(bytes: &[u8]) -> Self {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x} "));
+        Line::text(&digits.collect::<String>())
     }
 
     fn html(&self) -> Markup {
@@ -131,29 +136,35 @@ impl Json {
             b't' | b'f' | b'n' => ("w", ""),
             _ => ("n", ""),
         };
-        if end.is_empty() || depth == LEVELS {
-            return self.push(depth, key, class, cut(raw), pointer);
+        let is_whole = end.is_empty() || depth == LEVELS;
+        let mut line = Line {
+            depth,
+            key,
+            class,
+            value: cut(if is_whole { raw } else { &raw[..1] }),
+            comma: "",
+            pointer,
+        };
+        self.push(&line);
+        if is_whole {
+            return;
         }
-        self.push(depth, key, class, raw[..1].to_owned(), pointer.clone());
         let opened = self.lines.len();
         let mut item = |key: String, step: &str, raw: &str| {
-            let is_first = self.lines.len() == opened;
-            match self.lines.last_mut() {
-                _ if self.is_cut => return,
-                Some(last) if !is_first => last.comma = ",",
-                _ => {}
+            if self.is_cut {
+                return;
+            }
+            if let Some(last) = self.lines[opened..].last_mut() {
+                last.comma = ",";
             }
             let step = step.replace('~', "~0").replace('/', "~1");
-            self.value(raw, depth + 1, key, format!("{pointer}/{step}"));
+            self.value(raw, depth + 1, key, format!("{}/{step}", line.pointer));
         };
         if end == "}" {
-            members(
-                raw.as_bytes(),
-                |_| true,
-                |name, raw| {
-                    item(serde_json::Value::from(name).to_string(), name, raw);
-                },
-            );
+            let all = |_: &str| true;
+            members(raw.as_bytes(), all, |name, raw| {
+                item(serde_json::Value::from(name).to_string(), name, raw);
+            });
         } else {
             let mut at = 0..;
             elements(raw.as_bytes(), SHOWN_LINES, |raw| {
@@ -161,39 +172,21 @@ impl Json {
             });
         }
         if self.lines.len() > opened {
-            self.push(depth, String::new(), class, end.to_owned(), pointer);
+            line.key.clear();
+            end.clone_into(&mut line.value);
+            self.push(&line);
         } else if let Some(empty) = self.lines.last_mut().filter(|_| !self.is_cut) {
             empty.value.push_str(end);
         }
     }
 
-    fn push(
-        &mut self,
-        depth: usize,
-        key: String,
-        class: &'static str,
-        value: String,
-        pointer: String,
-    ) {
-        self.bytes += key.len() + value.len() + pointer.len();
+    fn push(&mut self, line: &Line) {
+        self.bytes += line.key.len() + line.value.len() + line.pointer.len();
         self.is_cut |= self.bytes > SHOWN_BYTES || self.lines.len() == SHOWN_LINES;
         if !self.is_cut {
-            let comma = "";
-            self.lines.push(Line { depth, key, class, value, comma, pointer });
+            self.lines.push(line.clone());
         }
     }
-}
-
-fn form(text: &str) -> Markup {
-    html! { dl.kv.pad { @for (name, value) in form_urlencoded::parse(text.as_bytes()).take(SHOWN_LINES) {
-        dt { code { (shown(&cut(&name))) } } dd { code { (shown(&cut(&value))) } }
-    } } }
-}
-
-fn hex(bytes: &[u8]) -> Markup {
-    html! { pre.json tabindex="0" aria-label="Payload in hex" { @for line in bytes.chunks(16) {
-        span.l { @for byte in line { (format!("{byte:02x} ")) } }
-    } } }
 }
 
 #[cfg(test)]
