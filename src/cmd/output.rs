@@ -12,6 +12,6 @@ pub(super) use table::{
 };
 pub(super) use text::{
     count, escape, escape_lines, good_or_bad, local, outcome_style, short_span, size, span,
-    state_style, thousands,
+    state_style, thousands, zoned,
 };
 pub(super) use wrap::chars;

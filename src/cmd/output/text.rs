@@ -77,17 +77,18 @@ fn hidden(c: char) -> bool {
 /// A local time for people. On a screen it has no date if that is today; in a file or a pipe it always
 /// has the date and the offset.
 pub(crate) fn local(time: Timestamp) -> String {
-    let zone = jiff::tz::TimeZone::system();
-    let zoned = |time: Timestamp| {
-        let instant = jiff::Timestamp::from_millisecond(time.0);
-        instant.map(|instant| instant.to_zoned(zone.clone()))
-    };
     match (zoned(time), zoned(Clock::system().now())) {
-        (Ok(at), _) if chars().is_none() => at.strftime("%Y-%m-%d %H:%M:%S%:z").to_string(),
-        (Ok(at), Ok(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
-        (Ok(at), _) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
-        (Err(_), _) => time.to_string(),
+        (Some(at), _) if chars().is_none() => at.strftime("%Y-%m-%d %H:%M:%S%:z").to_string(),
+        (Some(at), Some(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
+        (Some(at), _) => at.strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        (None, _) => time.to_string(),
     }
+}
+
+/// The time in the system's zone; `None` beyond the years that a calendar date has.
+pub(crate) fn zoned(time: Timestamp) -> Option<jiff::Zoned> {
+    let instant = jiff::Timestamp::from_millisecond(time.0).ok()?;
+    Some(instant.to_zoned(jiff::tz::TimeZone::system()))
 }
 
 /// A number with its noun: "1 job", "2 jobs".

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::tz::TimeZone;
 
 use crate::clock::Clock;
-use crate::model::{Name, State, Timestamp};
+use crate::cmd::output::zoned;
 use crate::traffic::RecentTraffic;
 
 use super::assets::ICONS;
@@ -16,6 +16,7 @@ pub(super) use super::request::link;
 /// A text from outside is [`shown`]: control and formatting characters are escapes.
 pub(super) use crate::cmd::output::{escape as shown, size, span, thousands};
 pub(super) use crate::exit::{Exit, Failure};
+pub(super) use crate::model::{Name, State, Timestamp};
 pub(super) use maud::{Markup, Render, html};
 
 /// One of `assets/icons.svg`; each state has its own.
@@ -50,18 +51,15 @@ pub(super) fn minute(at: Timestamp) -> String {
 
 /// The name of the server's zone.
 pub(super) fn zone() -> String {
-    TimeZone::system().iana_name().unwrap_or("the server's zone").to_owned()
+    let zone = TimeZone::system();
+    zone.iana_name().unwrap_or("the server's zone").to_owned()
 }
 
 fn clock(at: Timestamp, now: Timestamp) -> String {
-    let zone = TimeZone::system();
-    let zoned = |time: Timestamp| {
-        jiff::Timestamp::from_millisecond(time.0).map(|instant| instant.to_zoned(zone.clone()))
-    };
     match (zoned(at), zoned(now)) {
-        (Ok(at), Ok(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
-        (Ok(at), _) => at.strftime("%d %b %Y, %H:%M:%S").to_string(),
-        (Err(_), _) => at.to_string(),
+        (Some(at), Some(now)) if at.date() == now.date() => at.strftime("%H:%M:%S").to_string(),
+        (Some(at), _) => at.strftime("%d %b %Y, %H:%M:%S").to_string(),
+        (None, _) => at.to_string(),
     }
 }
 
@@ -132,9 +130,12 @@ pub(super) fn bars(recent: &RecentTraffic, label: &str, bars: impl Iterator<Item
     let mut slots: BTreeMap<i64, [u64; 3]> = BTreeMap::new();
     for (at, counts) in bars {
         let slot = slots.entry(at.0 / recent.slot_millis as i64).or_default();
-        slot.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        for (sum, count) in slot.iter_mut().zip(counts) {
+            *sum += count;
+        }
     }
-    let most = slots.values().map(|counts| counts.iter().sum()).max().unwrap_or(1);
+    let most = slots.values().map(|counts| counts.iter().sum());
+    let most = most.max().unwrap_or(1);
     let last = recent.now.0 / recent.slot_millis as i64;
     let mut paths = ["ok", "warn", "bad"].map(|class| (class, String::new()));
     for (slot, counts) in slots {
@@ -162,47 +163,42 @@ pub(super) fn banner(class: &str, glyph: &str, text: impl Render) -> Markup {
 }
 
 /// Commands that do the same.
-pub(super) fn shell(commands: &[String]) -> Markup {
-    let lines = html! { @for command in commands { span { (command) } } };
-    card(
-        "shell",
-        "The same in a shell",
-        "",
-        html! {
-            div.pad { pre.term tabindex="0" aria-label="Commands" { (lines) } }
-        },
-    )
+pub(super) fn shell<const N: usize>(commands: [String; N]) -> Markup {
+    let lines = html! { div.pad { pre.term tabindex="0" aria-label="Commands" {
+        @for command in commands { span { (command) } }
+    } } };
+    card("shell", "The same in a shell", "", lines)
 }
 
 /// The choice of a word for a filter.
-pub(super) fn choice<T: AsRef<str>>(
+pub(super) fn choice<T: ToString>(
     name: &str,
     label: &str,
     chosen: Option<&str>,
     words: impl IntoIterator<Item = T>,
 ) -> Markup {
-    html! {
-        select name=(name) aria-label=(label) {
-            option value="" { (label) }
-            @for word in words {
-                option value=(word.as_ref()) selected[chosen == Some(word.as_ref())] { (word.as_ref()) }
-            }
+    html! { select name=(name) aria-label=(label) {
+        option value="" { (label) }
+        @for word in words.into_iter().map(|word| word.to_string()) {
+            option value=(word) selected[chosen == Some(&word)] { (word) }
         }
-    }
+    } }
 }
 
 /// A failure as a sentence, with the command that helps.
 pub(super) fn sentence(failure: &Failure) -> String {
-    let help = failure.help.as_ref().map(|help| format!(" {}", shown(help)));
-    format!("{}{}", sentence_case(&failure.message), help.unwrap_or_default())
+    let said = sentence_case(&failure.message);
+    match &failure.help {
+        Some(help) => format!("{said} {}", shown(help)),
+        None => said,
+    }
 }
 
 /// A text from outside as a sentence.
 pub(super) fn sentence_case(text: &str) -> String {
     let text = shown(text);
-    let mut chars = text.chars();
-    let first = chars.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", chars.as_str())
+    let (first, rest) = text.split_at(text.ceil_char_boundary(1));
+    format!("{}{rest}.", first.to_uppercase())
 }
 
 /// A number and a noun: "1,204 jobs".

@@ -5,8 +5,7 @@ use crate::cmd::ids::Short;
 use crate::model::AuditVerb;
 use crate::store::AuditFilter;
 
-use super::super::parts::*;
-use super::super::view::View;
+use super::super::{parts::*, view::View};
 use super::events::{ROWS, before, pager};
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
@@ -14,32 +13,30 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     let verb: Option<AuditVerb> = view.asked.read("verb")?;
     let filter = AuditFilter { verb, since: None, limit: Some(ROWS), before: before(view)? };
     let page = view.ask(filter).await?;
-    let verbs = AuditVerb::ALL.iter().map(|verb| verb.as_str());
     Ok(html! {
         (view.head(""))
         div.stack {
             section.card aria-label="Changes" {
                 form.filters action="/audit" aria-label="Filter" {
-                    (choice("verb", "Every change", view.asked.get("verb"), verbs))
+                    (choice("verb", "Every change", view.asked.get("verb"), AuditVerb::ALL))
                     button.btn.small { (icon("search")) "Filter" }
                 }
                 div data-part="changes" {
                     @if page.rows.is_empty() { (empty("audit", "Nothing was changed.")) }
                     @else { div.scroll tabindex="0" role="region" aria-label="Changes" { table {
-                        thead { tr { th { "Time" } th { "Who" } th { "Change" } th.opt { "Of" } th.r.opt { "How many" } th { "Reason" } } }
+                        thead { tr { th { "Time" } th { "Who" } th { "Change" } th.opt { "Of" }
+                            th.r.opt { "How many" } th { "Reason" } } }
                         tbody { @for row in &page.rows { tr {
                             td.num { (time(row.at, view.screen.now)) }
-                            td { (shown(&who(row))) " by " (row.via) }
-                            td { (row.verb) }
+                            td { (shown(&who(row))) " by " (row.via) } td { (row.verb) }
                             td.opt { (shown(&subject(&row.subject, &Short::default()))) }
-                            td.r.num.opt { (thousands(row.count)) }
-                            td.clip { (shown(&said(row))) }
+                            td.r.num.opt { (thousands(row.count)) } td.clip { (shown(&said(row))) }
                         } } }
                     } } }
                     (pager(view, &page, "change"))
                 }
             }
-            (shell(&[view.app.command("audit"), view.app.command("audit --json")]))
+            (shell(["audit", "audit --json"].map(|typed| view.app.command(typed))))
         }
     })
 }

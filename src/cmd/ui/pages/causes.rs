@@ -1,11 +1,10 @@
 //! Jobs that stand still by their cause, and what else needs a person: each in a sentence, worst first.
 
 use crate::admin::ListStuck;
-use crate::model::{DeadReason, HeldReason, State};
+use crate::model::{DeadReason, HeldReason};
 use crate::store::{JobFilter, StuckGroup};
 
-use super::super::parts::*;
-use super::super::view::View;
+use super::super::{parts::*, view::View};
 
 /// Held or dead jobs of a handler with one reason, whose last attempts said the same.
 pub(super) struct Cause {
@@ -38,10 +37,9 @@ impl Cause {
         many(self.group.jobs, "job").replacen(' ', plus, 1)
     }
 
-    /// An item of a list.
-    pub(super) fn item(&self, view: &View<'_>, right: &Markup) -> Markup {
-        let newest = &self.group.newest;
-        let reason = newest.reason.as_deref().unwrap_or_default();
+    /// An item of a list. `open` is the word on the link to its jobs, where there is one.
+    pub(super) fn item(&self, view: &View<'_>, open: Option<&str>) -> Markup {
+        let (newest, [_, _, (_, reason), _]) = (&self.group.newest, self.query());
         let (glyph, text) = match reason.parse() {
             Ok(HeldReason::UnknownOutcome) => ("unknown", "is the work of {} done?"),
             Ok(HeldReason::SuspectedReplay | HeldReason::IdReused) => ("twin", "{} may be forged"),
@@ -56,10 +54,15 @@ impl Cause {
         let what = text.replace("{}", &self.count()).replace("REASON", reason);
         html! {
             @let what = html! { b { (newest.handler) } ": " (shown(&what)) };
-            @let right = html! { span.when { (age(self.group.oldest_at, view.screen.now)) } (right) };
+            @let (to, oldest_at) = (link("/inbox", self.query()), self.group.oldest_at);
+            @let right = html! {
+                span.when { (age(oldest_at, view.screen.now)) }
+                @if let Some(open) = open { a.btn.small href=(to) { (open) } }
+            };
             @let class = if self.state() == State::Dead { "bad" } else { "warn" };
             (item(class, glyph, what, right, html! {
-                @if let Some(detail) = newest.detail.as_ref().or(newest.last_detail.as_ref()) { q { (shown(detail)) } " " }
+                @let said = newest.detail.as_ref().or(newest.last_detail.as_ref());
+                @if let Some(said) = said { q { (shown(said)) } " " }
                 "The newest is of " (shown(&newest.event_type)) "."
             }))
         }
@@ -78,12 +81,11 @@ pub(super) async fn causes(view: &View<'_>) -> Result<Vec<Cause>, Failure> {
 
 /// The jobs that the address names.
 pub(super) fn filter(view: &View<'_>) -> Result<JobFilter, Failure> {
-    let asked = view.asked;
     Ok(JobFilter {
-        state: asked.read("state")?,
-        handler: asked.read("handler")?,
-        reason: asked.read("reason")?,
-        last_detail: asked.exactly("said"),
+        state: view.asked.read("state")?,
+        handler: view.asked.read("handler")?,
+        reason: view.asked.read("reason")?,
+        last_detail: view.asked.exactly("said"),
         ..JobFilter::default()
     })
 }
@@ -91,20 +93,25 @@ pub(super) fn filter(view: &View<'_>) -> Result<JobFilter, Failure> {
 /// Handlers and runners that cannot run, and sources whose deliveries are refused.
 pub(super) fn worse(view: &View<'_>) -> Markup {
     let screen = &view.screen;
+    let right = |since, to: String| {
+        html! { span.when { (age(since, screen.now)) } a.btn.small href=(to) { "Open" } }
+    };
     html! {
         @for broken in &screen.broken {
             @let what = html! { b { (broken.handler) } " cannot run" };
-            @let right = html! { span.when { (age(broken.since, screen.now)) } a.btn.small href={"/handlers#" (broken.handler)} { "Open" } };
-            @let why = html! { q { (shown(&broken.cause)) } " Its jobs wait and lose no attempts; it tries again by itself." };
-            (item("bad", "plug", what, right, why))
+            @let right = right(broken.since, format!("/handlers#{}", broken.handler));
+            (item("bad", "plug", what, right, html! {
+                q { (shown(&broken.cause)) } " Its jobs wait and lose no attempts; it tries again by itself."
+            }))
         }
         @for runner in screen.runners.iter().flatten().filter(|runner| !runner.connected) {
             @let what = html! { "Runner " b { (runner.name) } " is not connected" };
-            (item("bad", "plug", what, "", html! { q { (shown(runner.why.as_deref().unwrap_or("not connected yet"))) } }))
+            @let why = runner.why.as_deref().unwrap_or("not connected yet");
+            (item("bad", "plug", what, "", html! { q { (shown(why)) } }))
         }
         @for line in &screen.sources { @if let (Some(sentence), Some(failed)) = (line.refusing(), &line.last_failure) {
             @let what = html! { "Deliveries of " b { (line.source) } " are refused" };
-            @let right = html! { span.when { (age(failed.at, screen.now)) } a.btn.small href={"/quarantine?source=" (line.source)} { "Open" } };
+            @let right = right(failed.at, format!("/quarantine?source={}", line.source));
             (item("bad", "quarantine", what, right, html! {
                 (sentence_case(&sentence))
                 @if line.quarantined > 0 { " " (thousands(line.quarantined)) " are kept: fix the secret, reload, accept them." }

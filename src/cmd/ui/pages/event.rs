@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
+use actix_web::HttpResponse;
+use actix_web::http::header;
 use tokio::sync::Semaphore;
 
 use crate::admin::{ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
 use crate::cmd::show::payload_gone;
-use crate::model::{EventId, Outcome, State};
+use crate::model::Outcome;
 use crate::runner::message::Stream;
-use crate::store::{AttemptRow, EventDetail, JobDetail, JobRow, KeyRow, OutputExcerpt};
-use actix_web::HttpResponse;
-use actix_web::http::header;
+use crate::store::{AttemptRow, EventDetail, JobRow, KeyRow, OutputExcerpt};
 
-use super::super::app::App;
-use super::super::parts::*;
 use super::super::payload::{self, Payload};
-use super::super::request::Request;
 use super::super::view::{View, withheld};
+use super::super::{app::App, parts::*, request::Request};
+use super::events::IDS_ARE_KEPT;
 
 /// Lines of an output that are shown at once; the others are in a part that opens.
 const LINES: usize = 12;
@@ -29,32 +28,24 @@ const SECRET: &str = "authorization signature token secret cookie hmac key";
 /// Events that the receiver reads at once: each has bodies of up to 25 MiB, and takes it several times their memory.
 static SHOWN: Semaphore = Semaphore::const_new(2);
 
-/// What a running attempt has printed on both streams.
-type Printed = [OutputExcerpt; 2];
-
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
-    let asked = view.asked;
-    let all = find(view.app, asked).await?;
-    let variant = asked.read::<u32>("variant")?;
-    let chosen = all.iter().find(|one| variant.is_none_or(|variant| one.event.variant == variant));
-    let detail = chosen.unwrap_or(&all[0]);
-    let config = view.config.clone();
-    let explainer =
-        Explainer { config: &config, now: view.screen.now, time: said, suffix: &view.app.suffix };
+    let all = find(view.app, view.asked).await?;
+    let variant: Option<u32> = view.asked.read("variant")?;
+    let is_chosen = |one: &&EventDetail| Some(one.event.variant) == variant;
+    let detail = all.iter().find(is_chosen).unwrap_or(&all[0]);
+    view.at("/events", shown(type_of(&detail.event)));
+    let explainer = Explainer {
+        config: &view.config,
+        now: view.screen.now,
+        time: said,
+        suffix: &view.app.suffix,
+    };
     let mut explained = explainer.explain(detail);
     let detail = &view.app.visible(detail, &mut explained);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
-    view.at("/events", shown(type_of(event)));
-    let mut jobs = Vec::new();
-    for job in &detail.jobs {
-        let part = explained.handlers.iter().find(|part| part.handler == job.job.handler);
-        let is_shown = job.job.state == State::Running && view.app.may_see_payloads();
-        let printed = if is_shown { printed(view, &job.job).await } else { None };
-        jobs.push(job_item(view, detail, job, part, printed.as_ref()));
-    }
-    let story = html! { ol.tl { (arrival(view, &explained)) @for job in &jobs { (job) } } };
+    let story = story(view, detail, &explained).await;
+    let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
     Ok(html! {
-        @let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
         @let is_settled = !event.jobs.is_empty() && !event.jobs.keys().any(is_open);
         @let of_event = [("source", event.source.as_str()), ("id", id)];
         @let typed = event.event_id.shell_word();
@@ -80,7 +71,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
             div.stack {
                 (body(view, detail))
                 @if let Some(key) = &detail.key { (card("answer", "The caller's answer", "", answer(key))) }
-                (shell(&commands.map(|command| view.app.command(&command))))
+                (shell(commands.map(|typed| view.app.command(&typed))))
             }
         }
     })
@@ -88,26 +79,28 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
 
 /// The events with the id, at least one.
 async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failure> {
-    let (event, source): (EventId, _) = (asked.need("id")?, asked.read("source")?);
-    let variant = Some(asked.read("variant")?.unwrap_or(0));
-    let request = ShowEvent { event, source, variant };
-    let help = "ids are kept for storage.keep_ids; what failed verification is in the quarantine";
+    let request = ShowEvent {
+        event: asked.need("id")?,
+        source: asked.read("source")?,
+        variant: Some(asked.read("variant")?.unwrap_or(0)),
+    };
     let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
     // The receiver reads on for a visitor who has left.
     let shown = tokio::spawn(async move {
         let _place = place;
         asking.ask(request).await
     });
-    let shown = shown.await.map_err(|error| Exit::Io.failure(error.to_string()))?;
-    Ok(shown.map_err(Failure::help_for(Exit::NotFound, help))?.events)
+    let shown = shown.await.map_err(Failure::io("show the event"))?;
+    let shown = shown.map_err(Failure::help_for(Exit::NotFound, IDS_ARE_KEPT))?;
+    Ok(shown.events)
 }
 
 /// The body as it came, to be saved and not shown.
 pub(crate) async fn raw(app: &Arc<App>, asked: &Request) -> Result<HttpResponse, Failure> {
-    let all = find(app, asked).await?;
-    let variant = asked.read::<u32>("variant")?.unwrap_or(0);
-    let detail = all.into_iter().find(|one| one.event.variant == variant);
-    let body = detail.and_then(|detail| detail.body).ok_or_else(payload_gone)?;
+    let variant = asked.read("variant")?.unwrap_or(0);
+    let mut all = find(app, asked).await?.into_iter();
+    let one = all.find(|one| one.event.variant == variant);
+    let body = one.and_then(|one| one.body).ok_or_else(payload_gone)?;
     Ok(HttpResponse::Ok()
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"body\""))
@@ -118,16 +111,16 @@ pub(crate) async fn raw(app: &Arc<App>, asked: &Request) -> Result<HttpResponse,
 fn others(all: &[EventDetail], chosen: &EventDetail) -> Markup {
     html! { @if all.len() > 1 || !chosen.twins.is_empty() {
         div.banner.warn data-part="others" { (icon("twin")) span {
-            @if all.len() > 1 {
-                "This id names " (many(all.len() as u64, "event")) ": "
-                @for EventDetail { event, .. } in all {
-                    a.link href={(event_link(&event.source, event.event_id.as_str())) "&variant=" (event.variant)} { (event.source) ", variant " (event.variant) } " "
-                }
+            @if all.len() > 1 { "This id names " (many(all.len() as u64, "event")) ": " }
+            @for EventDetail { event, .. } in all.iter().filter(|_| all.len() > 1) {
+                @let to = event_link(&event.source, event.event_id.as_str());
+                a.link href={(to) "&variant=" (event.variant)} { (event.source) ", variant " (event.variant) } " "
             }
             @if !chosen.twins.is_empty() { "The same signed body came as " }
             @for twin in &chosen.twins {
                 @let id = twin.event_id.as_str();
-                a.link href=(event_link(&chosen.event.source, id)) { (shown(&twin.event_type)) " " (short(id)) } " "
+                @let to = event_link(&chosen.event.source, id);
+                a.link href=(to) { (shown(&twin.event_type)) " " (short(id)) } " "
             }
         } }
     } }
@@ -141,11 +134,13 @@ fn arrival(view: &View<'_>, explained: &Explanation) -> Markup {
             (item("succeeded", glyph, what, "", sentence_case(line)))
         }
         @let guard = &explained.replay_guard;
-        (item(if guard.starts_with("held") { "held" } else { "succeeded" }, "shield", "Replay guard", "", sentence_case(guard)))
+        @let class = if guard.starts_with("held") { "held" } else { "succeeded" };
+        (item(class, "shield", "Replay guard", "", sentence_case(guard)))
         @for part in explained.handlers.iter().filter(|part| part.job.is_none()) {
             @let (class, wants) = if part.wants { ("held", "wants it") } else { ("dropped", "does not want it") };
-            @let of = [("source", explained.source.as_str()), ("id", &explained.event), ("handler", part.handler.as_str())];
-            (item(class, class, part.handler.as_str(), html! { span.small { (wants) } }, html! {
+            @let (source, handler) = (explained.source.as_str(), part.handler.as_str());
+            @let of = [("source", source), ("id", &explained.event), ("handler", handler)];
+            (item(class, class, handler, html! { span.small { (wants) } }, html! {
                 (why(part))
                 @if let Some(next) = &part.next {
                     div { (sentence_case(&next.what)) }
@@ -172,50 +167,52 @@ fn why(part: &HandlerPart) -> Markup {
     }
 }
 
-/// None where it cannot be asked.
-async fn printed(view: &View<'_>, row: &JobRow) -> Option<Printed> {
-    let peek = |stream| view.ask(ReadOutput { job: row.job, attempt: row.attempt, stream });
-    let (out, err) = tokio::join!(peek(Stream::Stdout), peek(Stream::Stderr));
-    Some([out.ok()?.output.unwrap_or_default(), err.ok()?.output.unwrap_or_default()])
+/// What a running attempt has printed so far: nothing where that cannot be asked, or may not be seen.
+pub(super) async fn printed(view: &View<'_>, row: &JobRow, stream: Stream) -> OutputExcerpt {
+    if row.state != State::Running || !view.app.may_see_payloads() {
+        return OutputExcerpt::default();
+    }
+    let request = ReadOutput { job: row.job, attempt: row.attempt, stream };
+    let reply = view.ask(request).await.ok();
+    reply.and_then(|reply| reply.output).unwrap_or_default()
 }
 
-fn job_item(
-    view: &View<'_>,
-    detail: &EventDetail,
-    job: &JobDetail,
-    part: Option<&HandlerPart>,
-    printed: Option<&Printed>,
-) -> Markup {
-    let (row, now) = (&job.job, view.screen.now);
-    let at = row.settled_at.or(row.stopped_at).unwrap_or(row.created_at);
-    html! {
-        li class=(row.state) id=(row.job) {
+/// The event's delivery, and a card for each of its jobs.
+async fn story(view: &View<'_>, detail: &EventDetail, explained: &Explanation) -> Markup {
+    let mut cards = Vec::new();
+    for job in &detail.jobs {
+        let row = &job.job;
+        let out = printed(view, row, Stream::Stdout).await;
+        let err = printed(view, row, Stream::Stderr).await;
+        cards.push(html! { li class=(row.state) id=(row.job) {
+            @let part = explained.handlers.iter().find(|part| part.handler == row.handler);
+            @let at = row.settled_at.or(row.stopped_at).unwrap_or(row.created_at);
             (icon(row.state.as_str()))
-            div.line { span.what { (row.handler) } span.when { (time(at, now)) } }
+            div.line { span.what { (row.handler) } span.when { (time(at, view.screen.now)) } }
             div.why { @if let Some(part) = part { (why(part)) } }
             div.jobcard {
                 header {
                     (state(row.state, row.state.as_str()))
                     @if let Some(reason) = &row.reason { span.small { (shown(reason)) } }
-                    span.small { "attempt " (row.attempt) }
-                    span.end.btns { (actions(detail, row)) }
+                    span.small { "attempt " (row.attempt) } span.end.btns { (actions(detail, row)) }
                 }
-                @for (nth, attempt) in job.attempts.iter().enumerate() {
-                    @if let Some(ended) = nth.checked_sub(1).and_then(|before| job.attempts[before].finished_at) {
-                        div.pause { (icon("waiting")) "waited " (span(attempt.started_at.since(ended))) " before the next attempt" }
-                    }
-                    (attempt_part(view, attempt, printed))
+                @let ends = job.attempts.iter().map(|attempt| attempt.finished_at);
+                @for (attempt, before) in job.attempts.iter().zip([None].into_iter().chain(ends)) {
+                    @if let Some(ended) = before { div.pause {
+                        (icon("waiting")) "waited " (span(attempt.started_at.since(ended))) " before the next attempt"
+                    } }
+                    (attempt_part(view, attempt, [&out, &err]))
                 }
-                div.key {
-                    "key " code { (row.job) }
+                div.key { "key " code { (row.job) }
                     @for former in &job.former_keys { " before: " code { (former.key) } }
                 }
-                @if let Some(next) = part.and_then(|part| part.job.as_ref()).map(|job| &job.next) {
-                    div.next { b { "Next: " } (shown(&next.what)) "." }
+                @if let Some(job) = part.and_then(|part| part.job.as_ref()) {
+                    div.next { b { "Next: " } (shown(&job.next.what)) "." }
                 }
             }
-        }
+        } });
     }
+    html! { ol.tl { (arrival(view, explained)) @for card in &cards { (card) } } }
 }
 
 /// The changes that this job's state allows.
@@ -224,8 +221,9 @@ fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
         // A caller's answer is a file of the command line's.
         @let caller_waits = detail.key.as_ref().is_some_and(|key| key.answered_at.is_none());
         @let is_held = row.state == State::Held;
-        @let may_run = detail.event.payload_kept && matches!(row.state, State::Held | State::Dead | State::Succeeded);
-        @let may_drop = matches!(row.state, State::Held | State::Dead | State::Ready | State::Waiting);
+        @let is_stopped = matches!(row.state, State::Held | State::Dead);
+        @let may_run = detail.event.payload_kept && (is_stopped || row.state == State::Succeeded);
+        @let may_drop = is_stopped || matches!(row.state, State::Ready | State::Waiting);
         @for (may, what, class, glyph, word) in [
             (row.state == State::Running, "cancel", "danger", "x", "Cancel…"),
             (is_held && !caller_waits, "succeeded", "", "succeeded", "It did its work…"),
@@ -233,59 +231,61 @@ fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
             (may_run, "replay-job", "", "replay", "Run it again…"),
             (may_drop, "drop-job", "quiet danger", "dropped", "Drop…"),
         ] { @if may {
-            (change(&format!("/change/{what}?job={}&attempt={}", row.job, row.attempt), class, glyph, word))
+            @let to = format!("/change/{what}?job={}&attempt={}", row.job, row.attempt);
+            (change(&to, class, glyph, word))
         } }
     }
 }
 
-fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: Option<&Printed>) -> Markup {
+fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: [&OutputExcerpt; 2]) -> Markup {
     let class = match row.outcome {
         None => "tag run",
         Some(Outcome::Succeeded) => "tag ok",
         Some(Outcome::Failed | Outcome::Rejected) => "tag bad",
         Some(_) => "tag warn",
     };
-    html! {
-        @let (record, is_live) = (&row.record, row.outcome.is_none());
+    html! { div.attempt {
         @let took = row.finished_at.unwrap_or(view.screen.now).since(row.started_at).as_secs_f64();
-        @let printed = printed.filter(|_| is_live).map(|[out, err]| (out, err));
-        @let (out, err) = printed.unwrap_or((&record.stdout, &record.stderr));
-        div.attempt {
-            div.line {
-                span.what { "Attempt " (row.number) }
-                span class=(class) { (row.outcome.map_or("running", Outcome::as_str)) }
-                span.muted { (shown(&record.detail)) }
-                span.when { (time(row.started_at, view.screen.now)) " · " (format!("{took:.1} s")) }
-            }
-            (output("Output", out, row.number, is_live)) (output("Errors", err, row.number, is_live))
-            @if let Some(usage) = &record.usage { div.bar { "CPU " (usage.cpu_millis) " ms · " (size(usage.memory_bytes)) } }
+        @let (record, is_live) = (&row.record, row.outcome.is_none());
+        @let [out, err] = if is_live { printed } else { [&record.stdout, &record.stderr] };
+        div.line {
+            span.what { "Attempt " (row.number) }
+            span class=(class) { (row.outcome.map_or("running", Outcome::as_str)) }
+            span.muted { (shown(&record.detail)) }
+            span.when { (time(row.started_at, view.screen.now)) " · " (format!("{took:.1} s")) }
         }
-    }
-}
-
-/// The last lines of an output, and the others in a part that opens.
-fn output(word: &str, of: &OutputExcerpt, number: u32, is_live: bool) -> Markup {
-    let missed = of.total - (of.head.len() + of.tail.len()) as u64;
-    let mut all = lines(&of.head);
-    all.extend((missed > 0).then(|| format!("… {} were not kept …", size(missed))));
-    all.extend(lines(&of.tail));
-    let hidden = all.len().saturating_sub(LINES);
-    let text =
-        |lines: &[String]| html! { @for line in lines { span.err[word == "Errors"] { (line) } } };
-    html! { @if !all.is_empty() {
-        @if hidden > 0 {
-            details id={(word) (number)} {
+        @for (word, of) in [("Output", out), ("Errors", err)] {
+            @let (all, label) = (lines(of), format!("{word} of attempt {}", row.number));
+            @let (first, last) = all.split_at(all.len().saturating_sub(LINES));
+            @if !first.is_empty() { details id={(word) (row.number)} {
                 summary { "All " (all.len()) " lines" }
-                pre.term tabindex="0" aria-label={(word) " of attempt " (number) ", the first lines"} { (text(&all[..hidden])) }
+                pre.term tabindex="0" aria-label={(label) ", first lines"} { (spans(word, first)) }
+            } }
+            @if !last.is_empty() {
+                pre.term.flow[is_live] tabindex="0" aria-label=(label) { (spans(word, last)) }
+                @if is_live { div.bar { "live, " (size(of.total)) " so far" } }
             }
         }
-        pre.term.flow[is_live] tabindex="0" aria-label={(word) " of attempt " (number)} { (text(&all[hidden..])) }
-        @if is_live { div.bar { "live, " (size(of.total)) " so far" } }
+        @if let Some(usage) = &record.usage {
+            div.bar { "CPU " (usage.cpu_millis) " ms · " (size(usage.memory_bytes)) }
+        }
     } }
 }
 
-pub(super) fn lines(bytes: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(bytes).lines().map(shown).collect()
+fn spans(word: &str, lines: &[String]) -> Markup {
+    html! { @for line in lines { span.err[word == "Errors"] { (line) } } }
+}
+
+/// The lines that were kept, with one for what was not.
+pub(super) fn lines(of: &OutputExcerpt) -> Vec<String> {
+    let missed = of.total - (of.head.len() + of.tail.len()) as u64;
+    let part = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(shown).collect();
+    let mut all: Vec<String> = part(&of.head);
+    if missed > 0 {
+        all.push(format!("… {} were not kept …", size(missed)));
+    }
+    all.extend(part(&of.tail));
+    all
 }
 
 fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
@@ -293,43 +293,50 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
         return withheld();
     }
     let (asked, event) = (view.asked, &detail.event);
-    let (find, shows) = (asked.get("find").unwrap_or_default(), asked.get("show"));
-    html! {
-        @let of_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
-        @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
+    let of_type = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("content-type");
+    let find = asked.get("find").unwrap_or_default();
+    let is_headers = asked.get("show") == Some("headers");
+    html! { section.card aria-labelledby="payload" data-part="payload" {
         @let variant = event.variant.to_string();
         @let of = [("source", event.source.as_str()), ("id", event.event_id.as_str()), ("variant", &variant)];
         @let raw = link("/raw", of);
-        @let tab = |name: Option<&str>| (shows == name).then_some("true");
-        section.card aria-labelledby="payload" data-part="payload" {
-            header.mid {
-                h2 #payload { "Payload" }
-                span.tabs {
-                    a href=(asked.with("show", None)) aria-current=[tab(None)] { "Body" }
-                    a href=(asked.with("show", Some("headers"))) aria-current=[tab(Some("headers"))] { "Headers " span.count { (detail.headers.len()) } }
+        @let current = |is_it: bool| is_it.then_some("true");
+        header.mid {
+            h2 #payload { "Payload" }
+            span.tabs {
+                a href=(asked.with("show", None)) aria-current=[current(!is_headers)] { "Body" }
+                a href=(asked.with("show", Some("headers"))) aria-current=[current(is_headers)] {
+                    "Headers " span.count { (detail.headers.len()) }
                 }
-                @if detail.body.is_some() { a.end.btn.small.quiet href=(raw) download="body" { (icon("in")) "Raw" } }
             }
-            @if shows == Some("headers") {
-                (headers(&detail.headers, asked.get("secrets").is_none()))
-                @if asked.get("secrets").is_none() { p.pad { a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" } } }
-            } @else if let Some(body) = &detail.body {
-                form.filters action="/event" {
-                    @for (name, value) in of { input type="hidden" name=(name) value=(value); }
-                    span.search {
-                        (icon("search"))
-                        input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
-                    }
-                }
-                @let Payload(lines, found, is_cut) = payload::view(body, content_type, find);
-                @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. " @for pointer in &found { code { (shown(pointer)) } " " } } }
-                (lines)
-                @if is_cut { p.pad { "This is its beginning; " a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "." } }
-            } @else {
-                p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" } " says how long payloads are kept. It cannot run again." }
-            }
+            @if detail.body.is_some() { a.end.btn.small.quiet href=(raw) download="body" { (icon("in")) "Raw" } }
         }
-    }
+        @if is_headers {
+            @let is_masked = asked.get("secrets").is_none();
+            (headers(&detail.headers, is_masked))
+            @if is_masked { p.pad {
+                a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" }
+            } }
+        } @else if let Some(body) = &detail.body {
+            form.filters action="/event" {
+                @for (name, value) in of { input type="hidden" name=(name) value=(value); }
+                span.search { (icon("search"))
+                    input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
+                }
+            }
+            @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
+            @let Payload(lines, found, is_cut) = payload::view(body, content_type, find);
+            @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. "
+                @for pointer in &found { code { (shown(pointer)) } " " }
+            } }
+            (lines)
+            @if is_cut { p.pad { "This is its beginning; "
+                a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "."
+            } }
+        } @else { p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" }
+            " says how long payloads are kept. It cannot run again."
+        } }
+    } }
 }
 
 fn headers(lines: &[(String, String)], masked: bool) -> Markup {

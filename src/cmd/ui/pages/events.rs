@@ -2,16 +2,16 @@
 
 use crate::cli::Since;
 use crate::cmd::events::{notes, type_of};
-use crate::model::State;
 use crate::store::{EventFilter, EventRow, IdKind, IdMatch, IdQuery, Page, PageCursor};
 
-use super::super::app::App;
-use super::super::parts::*;
-use super::super::request::Request;
-use super::super::view::View;
+use super::super::{app::App, parts::*, request::Request, view::View};
 
 /// Rows on a page of a listing.
 pub(super) const ROWS: usize = 50;
+
+/// Helps with an id that no event and no job has.
+pub(super) const IDS_ARE_KEPT: &str =
+    "an event's id is kept for storage.keep_ids; what failed verification is in the quarantine";
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/events", "Events");
@@ -21,7 +21,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         source: asked.read("source")?,
         event_type: asked.get("type").map(str::to_owned),
         since: since.map(|since| since.seen_from(view.screen.now)),
-        state: asked.read::<State>("state")?,
+        state: asked.read("state")?,
         handler: asked.read("handler")?,
         limit: Some(ROWS),
         before: before(view)?,
@@ -30,13 +30,22 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     Ok(html! {
         (view.head(""))
         section.card.events aria-label="Events" {
-            (filters(view))
+            form.filters action="/events" aria-label="Filter" {
+                @let sources = view.screen.sources.iter().map(|line| &line.source);
+                @let handlers = view.config.handlers.iter().map(|own| &own.name);
+                (choice("source", "Every source", asked.get("source"), sources))
+                (choice("handler", "Every handler", asked.get("handler"), handlers))
+                (choice("state", "Every state", asked.get("state"), State::ALL))
+                input type="text" name="type" aria-label="Type" value=[asked.get("type")] placeholder="Type: invoice.*";
+                input type="text" name="since" aria-label="Since" value=[asked.get("since")] placeholder="Since: 2h, 3d, a date";
+                button.btn.small { (icon("search")) "Filter" }
+                @if asked.target.contains('?') { a.btn.small.quiet href="/events" { "All events" } }
+            }
             div data-part="rows" data-rows {
                 @if page.rows.is_empty() { (empty("events", "No event is shown.")) }
                 @else { table {
-                    thead { tr {
-                        th.opt { "Received" } th.opt { "Source" } th { "Type" } th { "Jobs" } th.opt { "Event" } th.opt { "Notes" }
-                    } }
+                    thead { tr { th.opt { "Received" } th.opt { "Source" } th { "Type" }
+                        th { "Jobs" } th.opt { "Event" } th.opt { "Notes" } } }
                     tbody { @for event in &page.rows { (row(view, event)) } }
                 } }
                 (pager(view, &page, "event"))
@@ -47,39 +56,34 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
 
 /// The cursor of a page of a listing. An older page does not change by itself.
 pub(super) fn before(view: &mut View<'_>) -> Result<Option<PageCursor>, Failure> {
-    let read = |text: &str| {
-        serde_json::from_str(text).map_err(|error| Exit::Usage.failure(format!("before: {error}")))
-    };
-    let cursor = view.asked.get("before").map(read).transpose()?;
+    let cursor = view.asked.get("before").map(serde_json::from_str);
+    let wrong = |error| Exit::Usage.failure(format!("before: {error}"));
+    let cursor = cursor.transpose().map_err(wrong)?;
     view.is_live &= cursor.is_none();
     Ok(cursor)
 }
 
 /// What a page of a listing has, how far it has looked, and the way to the next.
 pub(super) fn pager<T>(view: &View<'_>, page: &Page<T>, noun: &str) -> Markup {
-    html! {
-        @let next = page.next.as_ref().map(|next| serde_json::to_string(next).unwrap_or_default());
-        div.pager {
-            span {
-                (many(page.rows.len() as u64, noun)) " shown, newest first"
-                @if let Some(back) = page.looked_back_to { "; looked back to " (said(back)) ", and there is more" }
-            }
-            span.end.btns {
-                @if view.asked.get("before").is_some() { a.btn.small href=(view.asked.with("before", None)) { "Newest" } }
-                @if let Some(next) = &next { a.btn.small rel="next" href=(view.asked.with("before", Some(next))) { "Older" } }
-            }
+    html! { div.pager {
+        span {
+            (many(page.rows.len() as u64, noun)) " shown, newest first"
+            @if let Some(back) = page.looked_back_to { "; looked back to " (said(back)) ", and there is more" }
         }
-    }
+        span.end.btns {
+            @let next = page.next.and_then(|next| serde_json::to_string(&next).ok());
+            @let to = |before| view.asked.with("before", before);
+            @if view.asked.get("before").is_some() { a.btn.small href=(to(None)) { "Newest" } }
+            @if let Some(next) = &next { a.btn.small rel="next" href=(to(Some(next))) { "Older" } }
+        }
+    } }
 }
 
 /// The page of the event or job whose id begins with the text.
 pub(super) async fn find(app: &App, asked: &Request) -> Result<String, Failure> {
-    let text: String = asked.need("id")?;
-    let query = IdQuery { kind: IdKind::Any, text, source: None };
-    let help =
-        "an event's id is kept for storage.keep_ids; what failed verification is in the quarantine";
+    let query = IdQuery { kind: IdKind::Any, text: asked.need("id")?, source: None };
     let found = app.ask(query).await;
-    match found.map_err(Failure::help_for(Exit::NotFound, help))? {
+    match found.map_err(Failure::help_for(Exit::NotFound, IDS_ARE_KEPT))? {
         IdMatch::Event(event) => Ok(link("/event", [("id", event.as_str())])),
         IdMatch::Job(row) => {
             let to = event_link(&row.source, row.event_id.as_str());
@@ -88,42 +92,20 @@ pub(super) async fn find(app: &App, asked: &Request) -> Result<String, Failure> 
     }
 }
 
-fn filters(view: &View<'_>) -> Markup {
-    let asked = view.asked;
-    let sources = view.screen.sources.iter().map(|line| line.source.as_str());
-    let handlers = view.config.handlers.iter().map(|own| own.name.as_str());
-    let states = State::ALL.iter().map(|state| state.as_str());
-    html! {
-        form.filters action="/events" aria-label="Filter" {
-            (choice("source", "Every source", asked.get("source"), sources))
-            (choice("handler", "Every handler", asked.get("handler"), handlers))
-            (choice("state", "Every state", asked.get("state"), states))
-            input type="text" name="type" aria-label="Type" value=[asked.get("type")] placeholder="Type: invoice.*";
-            input type="text" name="since" aria-label="Since" value=[asked.get("since")] placeholder="Since: 2h, 3d, a date";
-            button.btn.small { (icon("search")) "Filter" }
-            @if asked.target.contains('?') { a.btn.small.quiet href="/events" { "All events" } }
-        }
-    }
-}
-
 fn row(view: &View<'_>, event: &EventRow) -> Markup {
     let id = event.event_id.as_str();
     let received = time(event.received_at, view.screen.now);
-    html! {
-        tr {
-            td.num.faint.opt { (received) }
-            td.opt { (source(&event.source)) }
-            td.clip.type {
-                a.row href=(event_link(&event.source, id)) { (shown(type_of(event))) }
-                span.sub { (event.source) " · " (received) " · " (short(id)) }
-            }
-            td { span.jobs {
-                @for one in &event.handlers { (state(one.state, one.handler.as_str())) }
-                @if event.handlers.is_empty() { @for jobs in &event.jobs { (in_state(jobs)) } }
-                @if event.jobs.is_empty() { span.faint.small { "no handler" } }
-            } }
-            td.id.opt { (short(id)) }
-            td.opt.faint.small { (shown(&notes(event))) }
+    html! { tr {
+        td.num.faint.opt { (received) } td.opt { (source(&event.source)) }
+        td.clip.type {
+            a.row href=(event_link(&event.source, id)) { (shown(type_of(event))) }
+            span.sub { (event.source) " · " (received) " · " (short(id)) }
         }
-    }
+        td { span.jobs {
+            @for one in &event.handlers { (state(one.state, one.handler.as_str())) }
+            @if event.handlers.is_empty() { @for jobs in &event.jobs { (in_state(jobs)) } }
+            @if event.jobs.is_empty() { span.faint.small { "no handler" } }
+        } }
+        td.id.opt { (short(id)) } td.opt.faint.small { (shown(&notes(event))) }
+    } }
 }

@@ -16,14 +16,9 @@ use std::sync::Arc;
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, HttpResponseBuilder};
-use maud::{Markup, html};
 
-use crate::exit::{Exit, Failure};
-
-use super::app::App;
-use super::parts::{banner, sentence};
-use super::request::Request;
 use super::view::{View, bare, more};
+use super::{app::App, parts::*, request::Request};
 
 /// Marks a page that changes while the store does not: an attempt runs, and prints.
 pub(super) struct MovesByItself;
@@ -35,10 +30,8 @@ pub(super) async fn page(app: &Arc<App>, cookie: &str, asked: &Request) -> HttpR
         // A stopped store is not opened: its lock would keep the receiver from starting.
         Err(failure) => {
             let again = Some(&asked.target).filter(|_| !asked.is_change());
-            return answer(
-                status(&failure),
-                bare("No receiver answers", sentence(&failure), again),
-            );
+            let html = bare("No receiver answers", sentence(&failure), again);
+            return answer(status(&failure), html);
         }
     };
     let made = match asked.path.first().map(String::as_str) {
@@ -76,21 +69,15 @@ async fn content(view: &mut View<'_>, cookie: &str) -> Result<Markup, Failure> {
         ["sources"] => sources::show(view).await,
         ["quarantine"] => quarantine::show(view).await,
         ["audit"] => audit::show(view).await,
-        ["work", number] => match number.parse() {
-            Ok(number) => works::show(view, number).await,
-            Err(_) => Err(no_such_page()),
-        },
+        // The number 0 is never given.
+        ["work", number] => works::show(view, number.parse().unwrap_or(0)).await,
         ["change", what] => change::show(view, cookie, what).await,
         ["more"] => {
             view.at("/more", "More");
             Ok(html! { (view.head("")) (more()) (view.logout()) })
         }
-        _ => Err(no_such_page()),
+        _ => Err(Exit::NotFound.failure("there is no such page")),
     }
-}
-
-fn no_such_page() -> Failure {
-    Exit::NotFound.failure("there is no such page")
 }
 
 pub(super) fn see(path: &str) -> HttpResponseBuilder {
@@ -100,7 +87,8 @@ pub(super) fn see(path: &str) -> HttpResponseBuilder {
 }
 
 pub(super) fn answer(status: StatusCode, html: String) -> HttpResponse {
-    HttpResponse::build(status).content_type("text/html; charset=utf-8").body(html)
+    let mut answer = HttpResponse::build(status);
+    answer.content_type("text/html; charset=utf-8").body(html)
 }
 
 pub(super) fn failed(failure: &Failure) -> HttpResponse {
