@@ -10,7 +10,7 @@ use crate::admin::{ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
 use crate::cmd::show::payload_gone;
-use crate::model::Outcome;
+use crate::model::{JobId, Outcome};
 use crate::runner::message::Stream;
 use crate::store::{AttemptRow, EventDetail, JobRow, KeyRow, OutputExcerpt};
 
@@ -201,7 +201,7 @@ async fn story(view: &View<'_>, detail: &EventDetail, explained: &Explanation) -
                     @if let Some(ended) = before { div.pause {
                         (icon("waiting")) "waited " (span(attempt.started_at.since(ended))) " before the next attempt"
                     } }
-                    (attempt_part(view, attempt, [&out, &err]))
+                    (attempt_part(view, row.job, attempt, [&out, &err]))
                 }
                 div.key { "key " code { (row.job) }
                     @for former in &job.former_keys { " before: " code { (former.key) } }
@@ -237,7 +237,9 @@ fn actions(detail: &EventDetail, row: &JobRow) -> Markup {
     }
 }
 
-fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: [&OutputExcerpt; 2]) -> Markup {
+type Streams<'a> = [&'a OutputExcerpt; 2];
+
+fn attempt_part(view: &View<'_>, job: JobId, row: &AttemptRow, printed: Streams<'_>) -> Markup {
     let class = match row.outcome {
         None => "tag run",
         Some(Outcome::Succeeded) => "tag ok",
@@ -257,7 +259,7 @@ fn attempt_part(view: &View<'_>, row: &AttemptRow, printed: [&OutputExcerpt; 2])
         @for (word, of) in [("Output", out), ("Errors", err)] {
             @let (all, label) = (lines(of), format!("{word} of attempt {}", row.number));
             @let (first, last) = all.split_at(all.len().saturating_sub(LINES));
-            @if !first.is_empty() { details id={(word) (row.number)} {
+            @if !first.is_empty() { details id={(word) (row.number) "-" (job)} {
                 summary { "All " (all.len()) " lines" }
                 pre.term tabindex="0" aria-label={(label) ", first lines"} { (spans(word, first)) }
             } }
@@ -278,7 +280,7 @@ fn spans(word: &str, lines: &[String]) -> Markup {
 
 /// The lines that were kept, with one for what was not.
 pub(super) fn lines(of: &OutputExcerpt) -> Vec<String> {
-    let missed = of.total - (of.head.len() + of.tail.len()) as u64;
+    let missed = of.total.saturating_sub((of.head.len() + of.tail.len()) as u64);
     let part = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(shown).collect();
     let mut all: Vec<String> = part(&of.head);
     if missed > 0 {
