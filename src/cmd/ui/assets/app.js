@@ -6,7 +6,7 @@ const html = globalThis.trustedTypes?.createPolicy("hl", make) ?? make;
 const parse = (text) => new DOMParser().parseFromString(html.createHTML(text), "text/html");
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
-const set = (element, text) => element && element.textContent !== text && (element.textContent = text);
+const set = (node, text) => node && node.textContent !== text && (node.textContent = text);
 
 // Following: the server sends the page again where it has changed. Each part that differs takes its place, unless a
 // person is at work in it.
@@ -30,11 +30,11 @@ const swap = (name, text) => {
   waiting.delete(name);
   const fresh = parse(text).body.firstElementChild;
   const atEnd = (pre) => pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
-  const places = $$("pre", old).map((pre) => (pre.matches(".flow") && atEnd(pre) ? Infinity : pre.scrollTop));
+  const places = $$("pre", old).map((pre) => (pre.matches(".flow") && atEnd(pre) ? 1e9 : pre.scrollTop));
   const open = $$("details[open]", old).map((details) => details.id);
   old.replaceWith(fresh);
   open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
-  $$("pre", fresh).forEach((pre, nth) => (pre.scrollTop = Math.min(places[nth] ?? 0, pre.scrollHeight)));
+  $$("pre", fresh).forEach((pre, nth) => (pre.scrollTop = places[nth] ?? 0));
 };
 
 const show = (text) => {
@@ -65,7 +65,6 @@ const follow = () => {
   source.addEventListener("gone", (event) => {
     note(`Not up to date: ${$("main p", parse(event.data))?.textContent ?? event.data}`);
   });
-  source.onopen = () => note("");
   source.onerror = () => {
     note("Not up to date: this dashboard does not answer. It is asked again.");
     if (source.readyState !== EventSource.CLOSED) return;
@@ -98,7 +97,6 @@ const open = (content, label) => {
   document.body.append(dialog);
   dialog.addEventListener("close", () => dialog.remove());
   dialog.showModal();
-  $("[autofocus]", dialog)?.focus();
 };
 
 const ask = async (to) => {
@@ -119,15 +117,17 @@ document.addEventListener("click", (event) => {
   if (all) $$("input[name=job]").forEach((box) => (box.checked = all.checked));
 });
 document.addEventListener("submit", (event) => {
-  if (!event.target.matches("form.change")) return;
-  $$("button", event.target).forEach((button) => setTimeout(() => (button.disabled = true)));
+  const buttons = $$("form.change button", event.target);
+  // Not before the form is sent with the button that was pressed.
+  setTimeout(() => buttons.forEach((button) => (button.disabled = true)));
 });
 
 // The keyboard.
 const PLACES = { o: "/", i: "/inbox", e: "/events", h: "/handlers", s: "/sources", q: "/quarantine", a: "/audit" };
-const KEYS = `<dl class=kv><dt>/<dd>find an event<dt>g, then o i e h s q a<dd>overview, inbox, events, handlers, sources,
-  quarantine, audit<dt>j k Enter<dd>next row, the row before, open it<dt>x<dd>choose the row<dt>r d<dd>replay, drop the
-  chosen<dt>p<dd>pause or follow<dt>t<dd>light or dark<dt>?<dd>this list</dl>`;
+const KEYS = `<dl class=kv><dt>/<dd>find an event<dt>g, then o i e h s q a<dd>overview, inbox, events,
+  handlers, sources, quarantine, audit<dt>j k Enter<dd>next row, the row before, open it<dt>x<dd>choose
+  the row<dt>r d<dd>replay, drop the chosen<dt>p<dd>pause or follow<dt>t<dd>light or dark<dt>?<dd>this
+  list</dl>`;
 let before = "";
 
 const row = (step) => {
