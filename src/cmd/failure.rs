@@ -2,7 +2,9 @@
 
 use std::io;
 
-use crate::admin::{BackupError, CallError, ConnectError, FailureKind};
+use tokio::task::JoinError;
+
+use crate::admin::{BackupError, CallError, ConnectError, FailureKind, ListenError};
 use crate::config;
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
@@ -10,6 +12,7 @@ use crate::runner::folder::FolderError;
 use crate::runner::server;
 use crate::serve;
 use crate::store::{OpenError, RestoreError};
+use crate::systemd::sockets::SocketError;
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
@@ -94,6 +97,24 @@ impl From<server::Error> for Failure {
             server::Error::Folder(_) | server::Error::Begin { .. } => Exit::Io,
         };
         exit.failure(error.to_string())
+    }
+}
+
+impl From<ListenError> for Failure {
+    fn from(error: ListenError) -> Self {
+        Exit::Io.failure(error.to_string())
+    }
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        Exit::Unavailable.failure(error.to_string())
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        Exit::Io.failure(error.to_string())
     }
 }
 

@@ -48,10 +48,9 @@ pub(super) fn run(args: &cli::Runner) -> Result<Exit, Failure> {
     }
     // A runner that executed itself again already has its socket; the variables were for its first program.
     let given = match &told {
-        None => sockets::take_only(&|name| environment.get(name)),
-        Some(_) => Ok(None),
+        None => sockets::take_only(&|name| environment.get(name))?,
+        Some(_) => None,
     };
-    let given = given.map_err(|error| Exit::Unavailable.failure(error.to_string()))?;
     let limits = config.limits().clone();
     let database = args.store.clone().unwrap_or_else(|| config.store().path);
     if !commands.is_empty() && rustix::process::geteuid().is_root() {

@@ -40,8 +40,7 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if owner::assume(&config.store().path)? {
         return Err(owner::execute_again());
     }
-    let given = sockets::take(&|name| environment.get(name));
-    let given = given.map_err(|error| Exit::Unavailable.failure(error.to_string()))?;
+    let given = sockets::take(&|name| environment.get(name))?;
     // Not before: whose process it is must be settled while there is one thread.
     let _log = log::in_background();
     let inside_a_unit = environment.get(UNIT).is_some();

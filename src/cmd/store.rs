@@ -1,5 +1,7 @@
 //! How the commands reach the store.
 
+use std::path::Path;
+
 use crate::admin::{Client, Operation, ShowJob, StoreClient, socket_path};
 use crate::cli::{Note, Options};
 use crate::clock::Clock;
@@ -161,10 +163,14 @@ pub(super) fn need_taken(handler: &Handler, source: &Name) -> Result<(), Failure
 
 /// The running receiver of the configured store. `serve` follows the command that starts one.
 pub(super) async fn receiver(config: &Config, serve: &str) -> Result<Client, Failure> {
-    let socket = socket_path(&config.store().path);
-    let connected = Client::connect(&socket).await.map_err(|error| {
+    let client = connect(&socket_path(&config.store().path), serve).await?;
+    Ok(client.by(by(&Note::default())))
+}
+
+/// The receiver that listens at `socket`.
+pub(super) async fn connect(socket: &Path, serve: &str) -> Result<Client, Failure> {
+    Client::connect(socket).await.map_err(|error| {
         let message = format!("no receiver answers at {}: {error}", socket.display());
         Exit::Unavailable.failure(message).help(format!("start it: hooklatch serve{serve}"))
-    });
-    Ok(connected?.by(by(&Note::default())))
+    })
 }
