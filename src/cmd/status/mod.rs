@@ -4,10 +4,8 @@ mod screen;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::admin::GetStatus;
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
 use crate::limits::COUNTED_READY;
@@ -21,15 +19,11 @@ pub(super) use screen::{Screen, Site, SourceLine, Verdict, screen};
 /// Asks the receiver or the store, and prints the answer.
 pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
     let config = store::load(args)?;
-    let sources: Vec<_> =
-        config.sources.iter().map(|own| (own.name.clone(), own.path.value.clone())).collect();
-    let names = sources.iter().map(|(name, _)| name.clone()).collect();
-    let asked = store::ask_of(&config, GetStatus { sources: names });
+    let (path, suffix) = (config.store().path, args.suffix());
+    let site = Site::of(&config, &path, &suffix);
+    let asked = store::ask_of(&config, site.question());
     // Without an answer nothing is served, even if only the store does not exist yet.
     let status = asked.map_err(|failure| Failure { exit: Exit::Unavailable, ..failure })?;
-    let (path, suffix) = (config.store().path, args.suffix());
-    let site =
-        Site { sources, configuration: configuration(&config), store: &path, suffix: &suffix };
     let screen = screen(status, &site, Clock::system().now());
     output::either(&args.format, &screen, || {
         let mut facts = facts(&screen);
@@ -43,11 +37,6 @@ pub(super) fn run(args: &cli::Options) -> Result<Exit, Failure> {
         Verdict::NeedsAPerson => Exit::No,
         Verdict::NotServing => Exit::Unavailable,
     })
-}
-
-/// The digest of the files. Those with mistakes cannot be compared: the command has said so.
-pub(super) fn configuration(config: &Config) -> Option<String> {
-    config.mistakes().is_empty().then(|| config.digest().to_string())
 }
 
 /// A label, its style, and the lines after it.

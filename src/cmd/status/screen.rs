@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::admin::{ReceiverStatus, Refusal, Status};
+use crate::admin::{GetStatus, ReceiverStatus, Refusal, Status};
+use crate::config::Config;
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
@@ -139,7 +140,20 @@ pub(crate) struct Site<'a> {
     pub(crate) suffix: &'a str,
 }
 
-impl Site<'_> {
+impl<'a> Site<'a> {
+    pub(crate) fn of(config: &Config, store: &'a Path, suffix: &'a str) -> Self {
+        let own = config.sources.iter();
+        let sources = own.map(|own| (own.name.clone(), own.path.value.clone())).collect();
+        // Files with mistakes cannot be compared: the command has said so.
+        let configuration = config.mistakes().is_empty().then(|| config.digest().to_string());
+        Site { sources, configuration, store, suffix }
+    }
+
+    /// What to ask for [`screen`].
+    pub(crate) fn question(&self) -> GetStatus {
+        GetStatus { sources: self.sources.iter().map(|(name, _)| name.clone()).collect() }
+    }
+
     /// Whether the receiver, of this version, has another configuration in force.
     fn is_ahead_of(&self, receiver: &ReceiverStatus) -> bool {
         let same_version = receiver.version == env!("CARGO_PKG_VERSION");

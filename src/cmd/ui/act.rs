@@ -21,11 +21,13 @@ use super::login::lock;
 use super::parts::event_link;
 use super::request::{Request, link};
 
-/// Does what the form says. Returns the address of the page that shows the result.
-pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failure> {
+/// The address of the page that shows what came of a change.
+type Address = Result<String, Failure>;
+
+/// Does what the form says.
+pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Address {
     let operator = app.operator(asked.get("note"))?;
-    let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-    let what = *path.get(1).ok_or_else(no_such_change)?;
+    let what = asked.path.get(1).ok_or_else(no_such_change)?.as_str();
     match what {
         "replay-event" => of_event(&operator, asked).await,
         "replay" | "drop" | "rest" => of_many(&operator, asked).await,
@@ -36,16 +38,20 @@ pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Result<String, Failu
     }
 }
 
-async fn of_event(operator: &Operator, asked: &Request) -> Result<String, Failure> {
+async fn of_event(operator: &Operator, asked: &Request) -> Address {
     let (event, source): (EventId, Name) = (asked.need("id")?, asked.need("source")?);
     let to = event_link(&source, event.as_str());
-    let (source, handler, regardless) = (Some(source), asked.read("handler")?, false);
-    let replay = ReplayEvent { event, source, handler, regardless };
+    let replay = ReplayEvent {
+        event,
+        source: Some(source),
+        handler: asked.read("handler")?,
+        regardless: false,
+    };
     operator.ask(replay).await?;
     Ok(to)
 }
 
-async fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure> {
+async fn of_many(operator: &Operator, asked: &Request) -> Address {
     let (number, only_one) = (asked.need("work")?, asked.get("only").is_some());
     let work = operator.app.works.get(number)?;
     let count = lock(&work).all;
@@ -56,8 +62,8 @@ async fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure
         return Err(failure.help("go back, and type it"));
     }
     let most = if only_one { 1 } else { BATCH_JOBS };
-    loop {
-        let Some(batch) = lock(&work).take(most) else { break };
+    let next = || lock(&work).take(most);
+    while let Some(batch) = next() {
         let more = operator.ask(batch).await?;
         lock(&work).result.add(more);
         if only_one {
@@ -67,20 +73,17 @@ async fn of_many(operator: &Operator, asked: &Request) -> Result<String, Failure
     Ok(format!("/work/{number}"))
 }
 
-async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
-    if what == "reload" {
-        operator.ask(Reload {}).await?;
-    } else if what == "pause" {
-        let handler = asked.need("handler")?;
-        operator.ask(PauseHandler { handler }).await?;
-    } else {
-        let handler = asked.need("handler")?;
-        operator.ask(ResumeHandler { handler }).await?;
+async fn of_handler(operator: &Operator, what: &str, asked: &Request) -> Address {
+    let handler = asked.need("handler");
+    match what {
+        "reload" => _ = operator.ask(Reload {}).await?,
+        "pause" => _ = operator.ask(PauseHandler { handler: handler? }).await?,
+        _ => _ = operator.ask(ResumeHandler { handler: handler? }).await?,
     }
     Ok("/handlers".to_owned())
 }
 
-async fn of_source(app: &App, asked: &Request) -> Result<String, Failure> {
+async fn of_source(app: &App, asked: &Request) -> Address {
     // The unit of a permanent dashboard has no network.
     if !app.login.is_linked() {
         let failure = Exit::WrongState.failure("this dashboard sends no test deliveries");
@@ -92,13 +95,12 @@ async fn of_source(app: &App, asked: &Request) -> Result<String, Failure> {
     Ok(event_link(&source, &id))
 }
 
-async fn of_quarantine(
-    operator: &Operator,
-    what: &str,
-    asked: &Request,
-) -> Result<String, Failure> {
-    let (source, upto) = (asked.read("source")?, Some(asked.need("upto")?));
-    let filter = QuarantineFilter { source, upto, ..<_>::default() };
+async fn of_quarantine(operator: &Operator, what: &str, asked: &Request) -> Address {
+    let filter = QuarantineFilter {
+        source: asked.read("source")?,
+        upto: Some(asked.need("upto")?),
+        ..<_>::default()
+    };
     let source = asked.get("source").map(|source| ("source", source));
     let mut next = Some(0).filter(|_| what == "accept");
     while let Some(after) = next {
@@ -116,24 +118,19 @@ async fn of_quarantine(
     Ok(link("/quarantine", source))
 }
 
-async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Result<String, Failure> {
-    let (job, number): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
+async fn of_job(operator: &Operator, what: &str, asked: &Request) -> Address {
+    let (job, attempt): (JobId, u32) = (asked.need("job")?, asked.need("attempt")?);
     let row = operator.ask(ShowJob { job }).await?;
-    let attempt = Some(number);
+    let resolve = |how| ResolveJob { job, attempt, how };
+    let attempt = Some(attempt);
+    let replay =
+        ReplayJob { job, new_key: asked.get("new_key").is_some(), attempt, regardless: false };
     match what {
-        "replay-job" => {
-            let (new_key, regardless) = (asked.get("new_key").is_some(), false);
-            let replay = ReplayJob { job, new_key, attempt, regardless };
-            operator.ask(replay).await?;
-        }
+        "replay-job" => _ = operator.ask(replay).await?,
         "drop-job" => _ = operator.ask(DropJob { job, attempt }).await?,
         "cancel" => _ = operator.ask(CancelJob { job, attempt }).await?,
-        "succeeded" | "failed" => {
-            let is_done = what == "succeeded";
-            let how = if is_done { Resolution::Succeeded } else { Resolution::Failed };
-            let attempt = number;
-            operator.ask(ResolveJob { job, attempt, how }).await?;
-        }
+        "succeeded" => _ = operator.ask(resolve(Resolution::Succeeded)).await?,
+        "failed" => _ = operator.ask(resolve(Resolution::Failed)).await?,
         _ => return Err(no_such_change()),
     }
     let to = event_link(&row.source, row.event_id.as_str());

@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{Client, Operation, reading_socket_path, socket_path};
-use crate::cli;
+use crate::admin::{Operation, reading_socket_path, socket_path};
+use crate::cli::{Note, Options};
 use crate::cmd::explain::Explanation;
 use crate::cmd::store;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
 use crate::model::Via;
-use crate::store::{By, EventDetail, JobDetail, OutputExcerpt};
+use crate::store::{By, EventDetail};
 
 use super::login::{IDLE, Login, Role, User, lock};
 use super::work::Works;
@@ -29,8 +29,13 @@ const FRESH: Duration = Duration::from_secs(2);
 /// How often the end by idleness is looked for.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// The receiver's answer to a request.
+type Reply<O> = Result<<O as Operation>::Reply, Failure>;
+
+/// An event without what its reader may not see.
+type Visible<'e> = Cow<'e, EventDetail>;
+
 /// The proof that a change may be made: only [`App::operator`] makes one.
-#[derive(Clone)]
 pub(super) struct Operator {
     pub(super) app: Arc<App>,
     /// What the audit list says of the change.
@@ -38,7 +43,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+    pub(super) async fn ask<O: Operation>(&self, request: O) -> Reply<O> {
         self.app.ask_as(&self.by, request, ANSWER).await
     }
 }
@@ -58,8 +63,7 @@ pub(super) struct Dashboard {
 
 /// The dashboard as the user of one request may use it.
 pub(super) struct App {
-    pub(super) role: Role,
-    name: Option<String>,
+    user: User,
     dashboard: Arc<Dashboard>,
 }
 
@@ -72,51 +76,53 @@ impl Deref for App {
 }
 
 impl App {
-    pub(super) fn new(dashboard: &Arc<Dashboard>, (role, name): User) -> Arc<Self> {
+    pub(super) fn new(dashboard: &Arc<Dashboard>, user: User) -> Arc<Self> {
         let dashboard = Arc::clone(dashboard);
-        Arc::new(App { role, name, dashboard })
+        Arc::new(App { user, dashboard })
+    }
+
+    /// Whether this user may change something.
+    pub(super) fn operates(&self) -> bool {
+        self.user.0 == Role::Operate
     }
 
     /// Fails for the role view. The reason is what the user has typed.
     pub(super) fn operator(self: &Arc<Self>, reason: Option<&str>) -> Result<Operator, Failure> {
-        if self.role == Role::View {
+        let (Role::Operate, name) = &self.user else {
             return Err(Exit::WrongState.failure("the role view changes nothing"));
-        }
+        };
         let (app, note) = (Arc::clone(self), reason.map(str::to_owned));
-        let mut by = store::by(&cli::Note { note });
+        let mut by = store::by(&Note { note });
         by.via = Via::Dashboard;
-        by.name = self.name.clone().or(by.name);
+        by.name = name.clone().or(by.name);
         Ok(Operator { app, by })
     }
 
     /// Whether bodies, headers and outputs may be shown.
     pub(super) fn may_see_payloads(&self) -> bool {
-        self.role == Role::Operate || self.view_payloads
+        self.operates() || self.view_payloads
     }
 
-    /// The event without what this user may not see, also in its explanation.
-    pub(super) fn visible<'e>(
-        &self,
-        event: &'e EventDetail,
-        story: &mut Explanation,
-    ) -> Cow<'e, EventDetail> {
+    /// The event without what this user may not see, which is also left out of its explanation.
+    pub(super) fn visible<'e>(&self, of: &'e EventDetail, story: &mut Explanation) -> Visible<'e> {
         if self.may_see_payloads() {
-            return Cow::Borrowed(event);
+            return Cow::Borrowed(of);
         }
-        let mut event = EventDetail { body: None, headers: Vec::new(), ..event.clone() };
+        let mut event = of.clone();
+        (event.body, event.headers) = Default::default();
         if let Some(key) = &mut event.key {
-            (key.body, key.headers) = (None, Vec::new());
+            (key.body, key.headers) = Default::default();
         }
         for attempt in event.jobs.iter_mut().flat_map(|job| &mut job.attempts) {
-            attempt.record.stdout = OutputExcerpt::default();
-            attempt.record.stderr = OutputExcerpt::default();
+            (attempt.record.stdout, attempt.record.stderr) = Default::default();
         }
         for handler in &mut story.handlers {
             handler.conditions = Default::default();
             // The next step of a job whose handler cannot run quotes the last line of its errors.
-            let is_broken =
-                |one: &JobDetail| one.job.handler == handler.handler && one.job.broken.is_some();
-            if let Some(job) = handler.job.as_mut().filter(|_| event.jobs.iter().any(is_broken)) {
+            let mut broken = event.jobs.iter().filter(|one| one.job.broken.is_some());
+            if broken.any(|one| one.job.handler == handler.handler)
+                && let Some(job) = &mut handler.job
+            {
                 job.next.what = "tries again by itself".to_owned();
             }
         }
@@ -124,49 +130,35 @@ impl App {
     }
 
     /// Carries out a request of the admin API.
-    pub(super) async fn ask<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+    pub(super) async fn ask<O: Operation>(&self, request: O) -> Reply<O> {
         self.ask_as(&By::default(), request, ANSWER).await
     }
 
     /// The same, of a request that the receiver answers after 25 s at the latest.
-    pub(super) async fn wait<O: Operation>(&self, request: O) -> Result<O::Reply, Failure> {
+    pub(super) async fn wait<O: Operation>(&self, request: O) -> Reply<O> {
         self.ask_as(&By::default(), request, 3 * ANSWER).await
     }
 
-    async fn ask_as<O: Operation>(
-        &self,
-        by: &By,
-        request: O,
-        most: Duration,
-    ) -> Result<O::Reply, Failure> {
-        let socket = match self.role {
+    async fn ask_as<O: Operation>(&self, by: &By, request: O, most: Duration) -> Reply<O> {
+        let socket = match self.user.0 {
             Role::View => reading_socket_path(&self.store),
             Role::Operate => socket_path(&self.store),
         };
         let asked = async {
-            let client = Client::connect(&socket).await.map_err(|error| {
-                let message = format!("no receiver answers at {}: {error}", socket.display());
-                let serve = format!("start it: hooklatch serve{}", self.suffix);
-                Exit::Unavailable.failure(message).help(serve)
-            })?;
+            let client = store::connect(&socket, &self.suffix).await?;
             Ok(client.by(by.clone()).call(&request).await?)
         };
         timeout(most, asked).await.unwrap_or_else(|_| {
-            let seconds = most.as_secs();
-            Err(Exit::Unavailable.failure(format!("the receiver has not answered in {seconds} s")))
+            let message = format!("the receiver has not answered in {} s", most.as_secs());
+            Err(Exit::Unavailable.failure(message))
         })
     }
 }
 
 impl Dashboard {
-    pub(super) fn new(
-        store: PathBuf,
-        options: &cli::Options,
-        login: Login,
-        view_payloads: bool,
-    ) -> Arc<Self> {
-        Arc::new(Dashboard {
-            store,
+    pub(super) fn new(store: &Path, options: &Options, login: Login, view_payloads: bool) -> Self {
+        Dashboard {
+            store: store.to_owned(),
             config: options.config().to_owned(),
             suffix: options.suffix(),
             read: Mutex::default(),
@@ -174,15 +166,14 @@ impl Dashboard {
             works: Works::default(),
             last_request: Mutex::new(Instant::now()),
             view_payloads,
-        })
+        }
     }
 
     /// The configuration as its files are now, which a receiver may not have read yet.
     pub(super) fn config(&self) -> Result<Arc<Config>, Failure> {
         let mut read = lock(&self.read);
-        if let Some((at, config)) = &*read
-            && at.elapsed() < FRESH
-        {
+        let fresh = read.as_ref().filter(|(at, _)| at.elapsed() < FRESH);
+        if let Some((_, config)) = fresh {
             return Ok(Arc::clone(config));
         }
         let config = Arc::new(config::load_in_part(&self.config)?);

@@ -9,13 +9,16 @@ use sha2::{Digest, Sha256};
 pub(super) struct Asset {
     /// Its path in a page.
     pub(super) path: String,
-    pub(super) content_type: &'static str,
+    pub(super) mime: &'static str,
     pub(super) text: &'static str,
 }
 
 macro_rules! asset {
-    ($name:literal, $content_type:literal) => {
-        LazyLock::new(|| Asset::new($name, $content_type, include_str!(concat!("assets/", $name))))
+    ($name:literal, $mime:literal) => {
+        LazyLock::new(|| {
+            let text = include_str!(concat!("assets/", $name));
+            Asset::new($name, $mime, text)
+        })
     };
 }
 
@@ -25,15 +28,14 @@ pub(super) static ICON: LazyLock<Asset> = asset!("icon.svg", "image/svg+xml");
 pub(super) static ICONS: LazyLock<Asset> = asset!("icons.svg", "image/svg+xml");
 
 impl Asset {
-    fn new(name: &str, content_type: &'static str, text: &'static str) -> Self {
+    fn new(name: &str, mime: &'static str, text: &'static str) -> Self {
         let digest = HEXLOWER.encode(&Sha256::digest(text)[..6]);
-        Asset { path: format!("/assets/{digest}-{name}"), content_type, text }
+        let path = format!("/assets/{digest}-{name}");
+        Asset { path, mime, text }
     }
 }
 
 pub(super) fn find(path: &str) -> Option<&'static Asset> {
-    [&STYLE, &SCRIPT, &ICON, &ICONS]
-        .into_iter()
-        .map(|asset| &**asset)
-        .find(|asset| asset.path == path)
+    let all: [&Asset; 4] = [&STYLE, &SCRIPT, &ICON, &ICONS];
+    all.into_iter().find(|asset| asset.path == path)
 }

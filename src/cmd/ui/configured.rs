@@ -1,18 +1,15 @@
 //! `hooklatch ui --configured`: the dashboard as `[dashboard]` says, under a service manager.
 
+use std::future::pending;
 use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use crate::admin;
 use crate::cli;
-use crate::cmd::runtime::block_on;
 use crate::cmd::serve::{manager, start_log};
-use crate::cmd::signals::Signals;
 use crate::cmd::{output, owner, store};
 use crate::config::{self, Environment, Listen};
 use crate::confine;
-use crate::document::Problem;
 use crate::exit::{Exit, Failure};
 use crate::systemd::sockets;
 
@@ -30,11 +27,11 @@ pub(super) fn run(options: &cli::Options) -> Result<Exit, Failure> {
     let environment = Environment::capture();
     let config = store::load(options)?;
     // A mistake elsewhere must not keep an operator from looking.
-    let concerns = |mistake: &&Problem| {
+    let mut mistakes = config.mistakes().to_vec();
+    mistakes.retain(|mistake| {
         let table = mistake.key.split('.').next().unwrap_or_default();
         mistake.file == config.file() && ["", "dashboard"].contains(&table)
-    };
-    let mistakes: Vec<_> = config.mistakes().iter().filter(concerns).cloned().collect();
+    });
     if !mistakes.is_empty() {
         return Err(mistakes.into());
     }
@@ -51,20 +48,17 @@ pub(super) fn run(options: &cli::Options) -> Result<Exit, Failure> {
     }
     let url = dashboard.public_url.as_deref();
     let login = Login::new(&place, url, Way::Configured(access));
-    let shared = Dashboard::new(store, options, login, dashboard.view_payloads);
-    block_on(async {
-        let mut signals = Signals::register()?;
-        let server = server::serve(socket, Arc::clone(&shared))
-            .map_err(Failure::io("serve the dashboard"))?;
+    let shared = Dashboard::new(&store, options, login, dashboard.view_payloads);
+    let shared = Arc::new(shared);
+    server::run(socket, &shared, async {
         output::line(format!("{} listens on {place}", shared.login.address()))?;
         manager(&environment).ready().await;
-        tokio::select! {
-            _ = signals.next() => {}
-            () = shared.until_idle(), if is_inherited => {}
+        if !is_inherited {
+            pending::<()>().await;
         }
-        server.stop(false).await;
-        Ok(Exit::Ok)
-    })?
+        shared.until_idle().await;
+        Ok(())
+    })
 }
 
 /// The socket, where it is, and whether the service manager has opened it.
@@ -75,7 +69,7 @@ fn listen(
     let failed = |error| Failure::io("listen for the dashboard")(error);
     match &dashboard.listen {
         Listen::Tcp(address) => {
-            let given = inherited::<TcpListener>(environment)?;
+            let given: Option<TcpListener> = sockets::take_only(&|name| environment.get(name))?;
             let is_inherited = given.is_some();
             let socket = given.map_or_else(|| TcpListener::bind(address), Ok);
             let socket = socket.map_err(failed)?;
@@ -88,17 +82,10 @@ fn listen(
             Ok((Socket::Tcp(socket), Listen::Tcp(address), is_inherited))
         }
         place @ Listen::Unix(path) => {
-            if let Some(socket) = inherited::<UnixListener>(environment)? {
-                return Ok((Socket::Unix(socket), place.clone(), true));
-            }
-            let made = admin::bind(path, SOCKET_MODE);
-            let made = made.map_err(|error| Exit::Io.failure(error.to_string()))?;
-            Ok((Socket::Unix(made), place.clone(), false))
+            let given = sockets::take_only(&|name| environment.get(name))?;
+            let is_inherited = given.is_some();
+            let socket = given.map_or_else(|| admin::bind(path, SOCKET_MODE), Ok)?;
+            Ok((Socket::Unix(socket), place.clone(), is_inherited))
         }
     }
-}
-
-fn inherited<L: sockets::Listener>(environment: &Environment) -> Result<Option<L>, Failure> {
-    let given = sockets::take_only(&|name| environment.get(name));
-    given.map_err(|error| Exit::Unavailable.failure(error.to_string()))
 }

@@ -31,7 +31,7 @@ struct Followed {
     page: Request,
     /// The receiver's mark of changes.
     mark: u64,
-    /// Without a change too the next page may differ.
+    /// The next page may differ without a change, as the first one does.
     moves_by_itself: bool,
     last: Option<Bytes>,
     _place: SemaphorePermit<'static>,
@@ -43,9 +43,10 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
     if page.is_change() {
         return Err(Exit::Usage.failure("a form is not followed"));
     }
-    let place = PLACES
-        .try_acquire()
-        .map_err(|_| Exit::Unavailable.failure(format!("{STREAMS} pages are followed already")))?;
+    let Ok(place) = PLACES.try_acquire() else {
+        let message = format!("{STREAMS} pages are followed already");
+        return Err(Exit::Unavailable.failure(message));
+    };
     let followed = Followed {
         app: Arc::clone(app),
         cookie: cookie.to_owned(),
@@ -67,7 +68,12 @@ pub(super) fn stream(app: &Arc<App>, cookie: &str, of: &str) -> Result<HttpRespo
 impl Followed {
     async fn next(&mut self) -> Bytes {
         if self.last.is_some() {
-            self.changed().await;
+            sleep(LOOK).await;
+        }
+        if !self.moves_by_itself {
+            // Up to 25 s. After that, or if the receiver is away, the page is made again.
+            let change = self.app.wait(GetChanges { after: self.mark }).await;
+            self.mark = change.map_or(self.mark, |change| change.mark);
         }
         if !self.app.login.knows(&self.cookie) {
             self.last = Some(Bytes::new());
@@ -78,23 +84,11 @@ impl Followed {
         self.moves_by_itself = answer.extensions().contains::<MovesByItself>();
         let is_good = answer.status().is_success();
         let html = to_bytes(answer.into_body()).await.unwrap_or_default();
-        let is_same = self.last.as_ref() == Some(&html);
-        self.last = Some(html.clone());
-        match is_same {
+        if self.last.replace(html.clone()).as_ref() == Some(&html) {
             // A comment, so that each end notices if the other is gone.
-            true => ":\n\n".into(),
-            false => event(if is_good { "page" } else { "gone" }, &html),
+            return ":\n\n".into();
         }
-    }
-
-    /// Waits for the next change, from [`LOOK`] to 25 s; after that, or if the receiver is away, the page is made again.
-    async fn changed(&mut self) {
-        sleep(LOOK).await;
-        if !self.moves_by_itself
-            && let Ok(change) = self.app.wait(GetChanges { after: self.mark }).await
-        {
-            self.mark = change.mark;
-        }
+        event(if is_good { "page" } else { "gone" }, &html)
     }
 }
 

@@ -4,10 +4,11 @@
 //! no token is in a log or in a page's address.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{self, HeaderMap};
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use subtle::ConstantTimeEq;
 
@@ -46,13 +47,6 @@ impl Role {
     pub(super) fn of(operates: bool) -> Self {
         if operates { Role::Operate } else { Role::View }
     }
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Role::View => "view",
-            Role::Operate => "operate",
-        }
-    }
 }
 
 /// A role, and what the audit list shows as the claimed name.
@@ -68,8 +62,9 @@ pub(super) struct Login {
     /// a cookie of an address goes to every port of it.
     origins: Vec<String>,
     /// The name of the session's cookie. It has the port, because a host's cookies go to all its ports.
-    pub(super) cookie: String,
-    attributes: &'static str,
+    cookie: String,
+    /// The attribute of a cookie that goes over https only.
+    secure: &'static str,
     pub(super) way: Way,
     state: Mutex<State>,
 }
@@ -88,17 +83,14 @@ struct State {
     wrong: VecDeque<Instant>,
 }
 
-/// Forms by their tokens: `None` is open, an empty text submitted and not yet carried out, or refused; else where it led.
-type Forms = VecDeque<(String, Option<String>)>;
-
 struct Session {
     /// The cookie's value; of a proxy's user the name.
     key: String,
     user: User,
     made_at: Instant,
     used_at: Instant,
-    /// The forms that pages of it may submit.
-    forms: Forms,
+    /// The forms that pages of it may submit, by their tokens.
+    forms: VecDeque<(String, Form)>,
 }
 
 /// The user of a request, and the key of the session.
@@ -113,12 +105,14 @@ pub(super) enum Entered {
     Later,
 }
 
-/// What a form's token says.
+/// What became of a form.
+#[derive(Clone)]
 pub(super) enum Form {
-    First,
-    /// It was submitted before, and led here; none while that is under way.
-    Again(Option<String>),
-    Unknown,
+    Open,
+    /// And not yet carried out, or refused.
+    Submitted,
+    /// Carried out; the result is at this address.
+    Led(String),
 }
 
 impl Login {
@@ -127,32 +121,34 @@ impl Login {
         let name = BASE32_NOPAD.encode(&random::bytes::<5>()?).to_lowercase();
         let listen = Listen::Tcp(([127, 0, 0, 1], port).into());
         let mut login = Login::new(&listen, None, Way::Link(role));
-        login.origins.insert(0, format!("http://{name}.localhost:{port}"));
+        let origin = format!("http://{name}.localhost:{port}");
+        login.origins.insert(0, origin);
         Ok(login)
     }
 
     /// With a Unix socket there is always a `public_url`.
     pub(super) fn new(listen: &Listen, public_url: Option<&str>, way: Way) -> Self {
-        let (state, mut attributes) = (Mutex::default(), "Path=/; HttpOnly; SameSite=Strict");
-        let (mut origins, mut cookie) = (Vec::new(), String::new());
-        if let Listen::Tcp(address) = listen {
+        let mut origins = Vec::from_iter(public_url.map(str::to_owned));
+        let mut cookie = "__Host-hooklatch".to_owned();
+        if let (None, Listen::Tcp(address)) = (public_url, listen) {
             let port = address.port();
-            origins = vec![format!("http://{address}"), format!("http://localhost:{port}")];
             cookie = format!("hooklatch_{port}");
+            origins.push(format!("http://{address}"));
+            origins.push(format!("http://localhost:{port}"));
         }
-        if let Some(url) = public_url {
-            origins = vec![url.to_owned()];
-            cookie = "__Host-hooklatch".to_owned();
-            attributes = "Path=/; HttpOnly; SameSite=Strict; Secure";
+        Login {
+            origins,
+            cookie,
+            secure: public_url.map_or("", |_| "; Secure"),
+            way,
+            state: Mutex::default(),
         }
-        Login { origins, cookie, attributes, way, state }
     }
 
     /// The origin of this dashboard with that host and port, if it has one.
     pub(super) fn origin(&self, host: &str) -> Option<&str> {
-        let is_host =
-            |origin: &&String| origin.split_once("://").is_some_and(|(_, own)| own == host);
-        self.origins.iter().find(is_host).map(String::as_str)
+        let mut origins = self.origins.iter().map(String::as_str);
+        origins.find(|origin| origin.split_once("://").is_some_and(|(_, own)| own == host))
     }
 
     /// Whether users come by a link, to a dashboard that a person has started.
@@ -188,7 +184,9 @@ impl Login {
             return Ok(Entered::Refused);
         };
         state.add(&key, user);
-        Ok(Entered::In(format!("{}={key}; {}", self.cookie, self.attributes)))
+        let (name, secure) = (&self.cookie, self.secure);
+        let line = format!("{name}={key}; Path=/; HttpOnly; SameSite=Strict{secure}");
+        Ok(Entered::In(line))
     }
 
     fn user(&self, state: &mut State, given: &str) -> Option<User> {
@@ -201,24 +199,24 @@ impl Login {
                 Some((*role, None))
             }
             Way::Configured(Access::Tokens { operate, view }) => {
-                let name = |tokens: &[Token]| {
+                let user = |role, tokens: &[Token]| {
                     let token = tokens.iter().find(|token| same(&token.secret, given))?;
-                    Some(Some(token.name.clone()).filter(|name| name.len() <= BY_NAME_BYTES))
+                    let name = Some(token.name.clone());
+                    Some((role, name.filter(|name| name.len() <= BY_NAME_BYTES)))
                 };
-                let operator = name(operate).map(|name| (Role::Operate, name));
-                operator.or_else(|| Some((Role::View, name(view)?)))
+                user(Role::Operate, operate).or_else(|| user(Role::View, view))
             }
             Way::Configured(Access::Proxy(_)) => None,
         }
     }
 
-    /// Who sent a request, and the key of the session; `cookie` is the session cookie's value. None without a session,
-    /// and from a proxy without its secret; a proxy on a Unix socket may have none. Fails for a header of the proxy that
-    /// comes twice or is not visible ASCII, and for a name that is empty or too long.
-    pub(super) fn visitor(&self, headers: &HeaderMap, cookie: Option<String>) -> Visitor {
+    /// Who sent a request, and the key of the session. None without a session, and from a proxy without its secret; a
+    /// proxy on a Unix socket may have none. Fails for a header of the proxy that comes twice or is not visible ASCII,
+    /// and for a name that is empty or too long.
+    pub(super) fn visitor(&self, headers: &HeaderMap) -> Visitor {
         let Way::Configured(Access::Proxy(proxy)) = &self.way else {
-            let known = |key: String| Some((self.with(&key, |own| own.user.clone())?, key));
-            return Ok(cookie.and_then(known));
+            let user = |key: &str| self.with(key, |own| (own.user.clone(), key.to_owned()));
+            return Ok(cookies(headers, &self.cookie).find_map(user));
         };
         let proof = only(headers, PROXY_SECRET)?.unwrap_or_default();
         let name = only(headers, &proxy.user_header)?.map(str::to_owned);
@@ -261,34 +259,31 @@ impl Login {
         let token = token()?;
         self.with(key, |session| {
             session.forms.truncate(FORMS - 1);
-            session.forms.push_front((token.clone(), None));
+            session.forms.push_front((token.clone(), Form::Open));
         });
         Ok(token)
     }
 
-    /// Uses a form up.
-    pub(super) fn submit(&self, key: &str, form: &str) -> Form {
-        let submitted = self.with(key, |session| match led(&mut session.forms, form) {
-            None => Form::Unknown,
-            Some(Some(to)) => Form::Again((!to.is_empty()).then(|| to.clone())),
-            Some(led) => {
-                *led = Some(String::new());
-                Form::First
-            }
-        });
-        submitted.unwrap_or(Form::Unknown)
+    /// Uses a form up. Returns what it was; none if it is not known.
+    pub(super) fn submit(&self, key: &str, form: &str) -> Option<Form> {
+        self.form(key, form, |form| match form {
+            Form::Open => mem::replace(form, Form::Submitted),
+            _ => form.clone(),
+        })
     }
 
     /// Remembers where a submitted form led to.
     pub(super) fn led(&self, key: &str, form: &str, to: &str) {
-        let to = Some(to.to_owned());
-        self.with(key, |session| led(&mut session.forms, form).map(|led| *led = to));
+        self.form(key, form, |form| *form = Form::Led(to.to_owned()));
     }
-}
 
-fn led<'f>(forms: &'f mut Forms, form: &str) -> Option<&'f mut Option<String>> {
-    let known = forms.iter_mut().find(|(token, _)| same(token, form));
-    known.map(|(_, led)| led)
+    fn form<T>(&self, key: &str, token: &str, work: impl FnOnce(&mut Form) -> T) -> Option<T> {
+        self.with(key, |session| {
+            let mut forms = session.forms.iter_mut();
+            let known = forms.find(|(known, _)| same(known, token));
+            known.map(|(_, form)| work(form))
+        })?
+    }
 }
 
 impl State {
@@ -296,10 +291,10 @@ impl State {
         if self.sessions.len() >= SESSIONS {
             // A session of the role view must not evict one of the role operate.
             let views = |session: &Session| session.user.0 == Role::View;
-            let oldest = self.sessions.iter().rposition(views).unwrap_or(self.sessions.len() - 1);
-            self.sessions.remove(oldest);
+            let oldest = self.sessions.iter().rposition(views);
+            self.sessions.remove(oldest.unwrap_or(SESSIONS - 1));
         }
-        let (key, now, forms) = (key.to_owned(), Instant::now(), Forms::new());
+        let (key, now, forms) = (key.to_owned(), Instant::now(), VecDeque::new());
         self.sessions.push_front(Session { key, user, made_at: now, used_at: now, forms });
     }
 }
@@ -315,6 +310,14 @@ pub(super) fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
             Err(Exit::Usage.failure(message))
         }
     }
+}
+
+/// The values of a cookie: a page of another port may have set one of the same name.
+pub(super) fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
+    let lines = headers.get_all(header::COOKIE);
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    let pairs = lines.flat_map(|line| line.split(';'));
+    pairs.filter_map(move |pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -378,11 +381,11 @@ mod tests {
         let login = Login::linked(1, Role::View).unwrap();
         let cookie = key(login.enter(&link(&login)).unwrap());
         let form = login.new_form(&cookie).unwrap();
-        assert!(matches!(login.submit(&cookie, "other"), Form::Unknown));
-        assert!(matches!(login.submit("other", &form), Form::Unknown));
-        assert!(matches!(login.submit(&cookie, &form), Form::First));
-        assert!(matches!(login.submit(&cookie, &form), Form::Again(None)));
+        assert!(login.submit(&cookie, "other").is_none());
+        assert!(login.submit("other", &form).is_none());
+        assert!(matches!(login.submit(&cookie, &form), Some(Form::Open)));
+        assert!(matches!(login.submit(&cookie, &form), Some(Form::Submitted)));
         login.led(&cookie, &form, "/done");
-        assert!(matches!(login.submit(&cookie, &form), Form::Again(Some(to)) if to == "/done"));
+        assert!(matches!(login.submit(&cookie, &form), Some(Form::Led(to)) if to == "/done"));
     }
 }

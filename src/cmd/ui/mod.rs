@@ -18,20 +18,17 @@ mod server;
 mod view;
 mod work;
 
-use std::io::{BufRead, IsTerminal};
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::cli;
 use crate::exit::{Exit, Failure};
 
-use super::output;
-use super::runtime::block_on;
-use super::signals::Signals;
-use super::{owner, store};
+use super::{output, owner, store};
 use app::Dashboard;
 use login::{Login, Role};
 use server::Socket;
@@ -43,31 +40,27 @@ pub(super) fn run(args: &cli::Ui) -> Result<Exit, Failure> {
     }
     let store = store::load(&args.options)?.store().path;
     owner::assume(&store)?;
-    let role = Role::of(!args.view);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).map_err(|error| {
-        let message = format!("failed to listen on 127.0.0.1:{}: {error}", args.port);
-        Exit::Io.failure(message).help("choose another port: hooklatch ui --port 0")
+        let failure = Failure::io(format!("listen on 127.0.0.1:{}", args.port))(error);
+        failure.help("choose another port: hooklatch ui --port 0")
     })?;
-    let address = listener.local_addr().map_err(Failure::io("look at the port"))?;
-    let login = Login::linked(address.port(), role)?;
-    let dashboard = Dashboard::new(store, &args.options, login, true);
-    block_on(async {
-        let mut signals = Signals::register()?;
-        let server = server::serve(Socket::Tcp(listener), Arc::clone(&dashboard))
-            .map_err(Failure::io("serve the dashboard"))?;
+    let address = listener.local_addr();
+    let address = address.map_err(Failure::io("look at the port"))?;
+    let login = Login::linked(address.port(), Role::of(!args.view))?;
+    let dashboard = Arc::new(Dashboard::new(&store, &args.options, login, true));
+    let ended = async {
         let mut asked = enter_pressed();
-        show_link(&dashboard)?;
         loop {
+            show_link(&dashboard)?;
             tokio::select! {
-                _ = signals.next() => break,
-                () = sleep(args.time) => break,
-                () = dashboard.until_idle() => break,
-                Some(()) = asked.recv() => show_link(&dashboard)?,
+                () = dashboard.until_idle() => return Ok(()),
+                Some(()) = asked.recv() => {}
             }
         }
-        server.stop(false).await;
-        Ok(Exit::Ok)
-    })?
+    };
+    server::run(Socket::Tcp(listener), &dashboard, async {
+        timeout(args.time, ended).await.unwrap_or(Ok(()))
+    })
 }
 
 fn show_link(dashboard: &Dashboard) -> Result<(), Failure> {
@@ -85,11 +78,8 @@ fn enter_pressed() -> mpsc::Receiver<()> {
     let (pressed, asked) = mpsc::channel(1);
     if std::io::stdin().is_terminal() {
         std::thread::spawn(move || {
-            for line in std::io::stdin().lock().lines() {
-                if line.is_err() || pressed.blocking_send(()).is_err() {
-                    return;
-                }
-            }
+            let mut lines = std::io::stdin().lines();
+            while matches!(lines.next(), Some(Ok(_))) && pressed.blocking_send(()).is_ok() {}
         });
     }
     asked

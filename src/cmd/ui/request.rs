@@ -1,6 +1,9 @@
 //! A request for a page or a change: its path and parameters, decoded.
 
+use std::fmt::Display;
 use std::str::FromStr;
+
+use form_urlencoded::Serializer;
 
 use crate::exit::{Exit, Failure};
 
@@ -22,14 +25,11 @@ impl Request {
     pub(super) fn parse(target: &str, form: &[u8]) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = path.split('/').filter(|segment| !segment.is_empty());
-        let parameters =
-            form_urlencoded::parse(query.as_bytes()).chain(form_urlencoded::parse(form));
+        let parameters = form_urlencoded::parse(query.as_bytes()).into_owned();
+        let parameters = parameters.chain(form_urlencoded::parse(form).into_owned());
         Request {
             path: path.map(str::to_owned).collect(),
-            parameters: parameters
-                .take(PARAMETERS)
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect(),
+            parameters: parameters.take(PARAMETERS).collect(),
             target: target.to_owned(),
             theme: None,
         }
@@ -51,27 +51,22 @@ impl Request {
     }
 
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        let named = self.parameters.iter().filter(move |(known, _)| known == name);
-        named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        let all = self.parameters.iter();
+        let named = all.filter(move |(known, _)| known == name);
+        let values = named.map(|(_, value)| value.trim());
+        values.filter(|value| !value.is_empty())
     }
 
     /// A parameter that may be left out.
-    pub(super) fn read<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure>
-    where
-        T::Err: std::fmt::Display,
-    {
-        let read = |text: &str| {
-            text.parse().map_err(|error| Exit::Usage.failure(format!("{name}: {error}")))
-        };
-        self.get(name).map(read).transpose()
+    pub(super) fn read<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Failure> {
+        let parsed = self.get(name).map(str::parse).transpose();
+        parsed.map_err(|error| Exit::Usage.failure(format!("{name}: {error}")))
     }
 
     /// A parameter that is needed.
-    pub(super) fn need<T: FromStr>(&self, name: &str) -> Result<T, Failure>
-    where
-        T::Err: std::fmt::Display,
-    {
-        self.read(name)?.ok_or_else(|| Exit::Usage.failure(format!("{name} is missing")))
+    pub(super) fn need<T: FromStr<Err: Display>>(&self, name: &str) -> Result<T, Failure> {
+        let read = self.read(name)?;
+        read.ok_or_else(|| Exit::Usage.failure(format!("{name} is missing")))
     }
 
     /// The path with this parameter changed, or left out where there is no value.
@@ -85,14 +80,9 @@ impl Request {
 
 /// A path with a query.
 pub(super) fn link<'a>(path: &str, query: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let mut text = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in query {
-        text.append_pair(name, value);
-    }
-    match text.finish() {
-        query if query.is_empty() => path.to_owned(),
-        query => format!("{path}?{query}"),
-    }
+    let query = Serializer::new(String::new()).extend_pairs(query).finish();
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{path}{mark}{query}")
 }
 
 #[cfg(test)]

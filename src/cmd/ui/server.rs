@@ -17,17 +17,17 @@ use maud::html;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::time::{sleep, timeout};
 
+use crate::cmd::runtime::block_on;
+use crate::cmd::signals::Signals;
 use crate::config::Access;
 use crate::exit::{Exit, Failure};
 
-use super::act;
 use super::app::{App, Dashboard};
-use super::assets;
-use super::live;
-use super::login::{Entered, Form, Login, Way, only};
+use super::login::{Entered, Form, Login, Way, cookies, only};
 use super::pages::{self, answer as page, failed, see};
 use super::request::Request;
 use super::view::{WITHHELD, bare};
+use super::{act, assets, live};
 
 /// Far more than one person's browsers open.
 const CONNECTIONS: usize = 32;
@@ -46,13 +46,15 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'; trusted-types hl";
 
+const PERMISSIONS: &str = "camera=(), geolocation=(), microphone=()";
+
 const HEADERS: &[(&str, &str)] = &[
     ("content-security-policy", POLICY),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    ("permissions-policy", PERMISSIONS),
     // Unless the answer says otherwise.
     ("cache-control", "no-store"),
 ];
@@ -65,10 +67,30 @@ pub(super) enum Socket {
     Unix(UnixListener),
 }
 
-/// Serves until the handle stops it. To be called inside a tokio runtime.
-pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
+/// Serves until a signal, or until `ended` returns.
+pub(super) fn run(
+    socket: Socket,
+    dashboard: &Arc<Dashboard>,
+    ended: impl Future<Output = Result<(), Failure>>,
+) -> Result<Exit, Failure> {
+    block_on(async {
+        let mut signals = Signals::register()?;
+        let server = serve(socket, Arc::clone(dashboard));
+        let server = server.map_err(Failure::io("serve the dashboard"))?;
+        tokio::select! {
+            _ = signals.next() => {}
+            ended = ended => ended?,
+        }
+        server.stop(false).await;
+        Ok(Exit::Ok)
+    })?
+}
+
+/// Serves until the handle stops it.
+fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
     let server = HttpServer::new(move || {
-        let headers = HEADERS.iter().fold(DefaultHeaders::new(), |all, one| all.add(*one));
+        let headers = DefaultHeaders::new();
+        let headers = HEADERS.iter().fold(headers, |all, one| all.add(*one));
         let dashboard = Arc::clone(&dashboard);
         let service = move |request, body| answer(Arc::clone(&dashboard), request, body);
         Web::new().wrap(headers).default_service(web::to(service))
@@ -76,7 +98,7 @@ pub(super) fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<Ser
     let server = server.workers(1).disable_signals();
     let server = server.max_connections(CONNECTIONS);
     // A browser that closes its end has left, and its stream ends.
-    let server = server.client_request_timeout(WAIT).h1_allow_half_closed(false);
+    let server = server.h1_allow_half_closed(false).client_request_timeout(WAIT);
     // A client cannot keep a place that others wait for by one request after the other.
     let server = server.keep_alive(KeepAlive::Disabled);
     let server = match socket {
@@ -121,24 +143,23 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     if is_get && let Some(asset) = assets::find(target) {
         return Ok(HttpResponse::Ok()
             .insert_header((header::CACHE_CONTROL, "public, max-age=31536000, immutable"))
-            .content_type(asset.content_type)
+            .content_type(asset.mime)
             .body(asset.text));
     }
     if !is_get && !is_own(headers, origin)? {
         return plain(403, "only this dashboard's own pages ask for changes");
     }
-    let theme = cookies(headers, "hooklatch_theme").next().map(str::to_owned);
+    let embeds = is_get && is_embedded(headers);
     let mut asked = Request::parse(target, b"");
-    asked.theme = theme.filter(|theme| ["light", "dark"].contains(&theme.as_str()));
+    let theme = cookies(headers, "hooklatch_theme").find(|theme| ["light", "dark"].contains(theme));
+    asked.theme = theme.map(str::to_owned);
     let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
     match path[..] {
         // A prefetch would use the link up.
         ["in"] if is_get && is_prefetch(headers) => return plain(503, "not ahead of time"),
         // Ten pictures of any site would be ten wrong links.
-        ["in"] if is_get && is_embedded(headers) => {
-            return plain(403, "a link is opened, not embedded");
-        }
-        ["in"] if is_get && matches!(login.way, Way::Link(_)) => {
+        ["in"] if embeds => return plain(403, "a link is opened, not embedded"),
+        ["in"] if is_get && login.is_linked() => {
             return enter(login, asked.get("t"), "This link does not work now", "/");
         }
         ["login"] if !is_get && matches!(login.way, Way::Configured(Access::Tokens { .. })) => {
@@ -149,12 +170,10 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
         }
         _ => {}
     }
-    let cookie = cookies(headers, &login.cookie).find(|key| login.knows(key));
-    let visitor = login.visitor(headers, cookie.map(str::to_owned))?;
-    let Some((user, key)) = visitor else {
+    let Some((user, key)) = login.visitor(headers)? else {
         return not_in(login, "Not logged in", if is_get { target } else { "/" });
     };
-    if is_get && is_embedded(headers) {
+    if embeds {
         return plain(403, "another site may link here, and embed nothing");
     }
     dashboard.asked();
@@ -177,7 +196,7 @@ fn not_in(login: &Login, title: &str, to: &str) -> Answer {
     let to = own_path(to);
     let text = match login.way {
         Way::Link(_) => html! {
-            "Open the link that hooklatch ui has printed; it works once. Press Enter there for another one."
+            "Open the link that hooklatch ui printed. It works once; Enter there prints another."
         },
         Way::Configured(Access::Tokens { .. }) => html! {
             form.card.panel method="post" action="/login" {
@@ -218,25 +237,24 @@ fn enter(login: &Login, given: Option<&str>, wrong: &str, to: &str) -> Answer {
 async fn submit(app: Arc<App>, key: String, asked: Request) -> Answer {
     let form = asked.get("form").unwrap_or_default().to_owned();
     match app.login.submit(&key, &form) {
-        Form::First => {
+        Some(Form::Open) => {
             // A visitor who leaves stops nothing.
             let change = tokio::spawn(async move {
                 let to = act::act(&app, &asked).await?;
                 app.login.led(&key, &form, &to);
-                Ok(to)
+                Ok::<_, Failure>(to)
             });
-            let to: Result<String, Failure> =
-                change.await.map_err(|error| Exit::Io.failure(error.to_string()))?;
-            Ok(see(&to?).finish())
+            Ok(see(&change.await??).finish())
         }
-        Form::Again(Some(to)) => Ok(see(&to).finish()),
-        Form::Again(None) => plain(409, "this was asked for already: refused, or under way"),
-        Form::Unknown => plain(403, "this form is not known any more; open its page again"),
+        Some(Form::Led(to)) => Ok(see(&to).finish()),
+        Some(Form::Submitted) => plain(409, "this was asked for already: refused, or under way"),
+        None => plain(403, "this form is not known any more; open its page again"),
     }
 }
 
 fn is_prefetch(headers: &HeaderMap) -> bool {
-    let mut said = ["sec-purpose", "purpose"].iter().filter_map(|name| headers.get(*name));
+    let names = ["sec-purpose", "purpose"];
+    let mut said = names.iter().filter_map(|name| headers.get(*name));
     said.any(|text| text.as_bytes().starts_with(b"prefetch"))
 }
 
@@ -260,15 +278,6 @@ async fn read(body: Payload) -> Result<Bytes, Failure> {
         Ok(Ok(Ok(body))) => Ok(body),
         _ => Err(Exit::Usage.failure(format!("a form has at most {FORM_BYTES} bytes"))),
     }
-}
-
-/// The values of a cookie: a page of another port may have set one of the same name.
-fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
-    let lines = headers.get_all(header::COOKIE);
-    let lines = lines.filter_map(|line| line.to_str().ok());
-    let pairs = lines.flat_map(|line| line.split(';'));
-    let pairs = pairs.filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(move |(known, _)| *known == name).map(|(_, value)| value)
 }
 
 fn plain(status: u16, why: &str) -> Answer {

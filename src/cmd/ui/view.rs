@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
+use maud::DOCTYPE;
 
-use crate::admin::{GetStatus, Operation};
+use crate::admin::Operation;
 use crate::clock::Clock;
-use crate::cmd::output::thousands;
-use crate::cmd::status::{Screen, Site, SourceLine, Verdict, configuration, screen};
+use crate::cmd::status::{Screen, Site, SourceLine, Verdict, screen};
 use crate::config::{Access, Config};
-use crate::exit::Failure;
 
 use super::app::App;
 use super::assets::{ICON, SCRIPT, STYLE};
 use super::login::Way;
-use super::parts::{icon, minute, shown, time, zone};
+use super::parts::*;
 use super::request::Request;
 
 /// An entry of the navigation: where to, glyph, word.
@@ -48,23 +46,23 @@ impl<'a> View<'a> {
     /// Asks for what every page shows.
     pub(super) async fn new(app: &'a Arc<App>, asked: &'a Request) -> Result<Self, Failure> {
         let config = app.config()?;
-        let own = config.sources.iter();
-        let sources: Vec<_> = own.map(|own| (own.name.clone(), own.path.value.clone())).collect();
-        let names = sources.iter().map(|(name, _)| name.clone()).collect();
-        let status = app.ask(GetStatus { sources: names }).await?;
         let store = config.store().path;
-        let configuration = configuration(&config);
-        let site = Site { sources, configuration, store: &store, suffix: &app.suffix };
+        let site = Site::of(&config, &store, &app.suffix);
+        let status = app.ask(site.question()).await?;
         let mut screen = screen(status, &site, Clock::system().now());
-        if !app.may_see_payloads() {
-            // A cause ends with the last line of the errors.
-            screen
-                .broken
-                .iter_mut()
-                .for_each(|broken| broken.cause = "its command cannot run".to_owned());
+        for broken in screen.broken.iter_mut().filter(|_| !app.may_see_payloads()) {
+            // It ends with the last line of the errors.
+            broken.cause = "its command cannot run".to_owned();
         }
-        let is_live = !asked.is_change();
-        Ok(View { app, asked, screen, config, is_live, place: "", title: String::new() })
+        Ok(View {
+            app,
+            asked,
+            screen,
+            config,
+            is_live: !asked.is_change(),
+            place: "",
+            title: String::new(),
+        })
     }
 
     /// Carries out a request of the admin API.
@@ -85,12 +83,9 @@ impl<'a> View<'a> {
             "/quarantine" => (of(|line| line.quarantined), "count"),
             _ => (0, ""),
         };
-        html! {
-            a href=(to) aria-current=[(to == self.place).then_some("page")] {
-                (icon(glyph)) (word)
-                @if number > 0 { span class=(class) { (thousands(number)) } }
-            }
-        }
+        html! { a href=(to) aria-current=[(to == self.place).then_some("page")] {
+            (icon(glyph)) (word) @if number > 0 { span class=(class) { (thousands(number)) } }
+        } }
     }
 
     fn stuck(&self) -> u64 {
@@ -108,14 +103,13 @@ impl<'a> View<'a> {
             a.skip href="#main" { "Skip to content" }
             div.frame {
                 header.side data-part="side" {
-                    (brand())
-                    nav aria-label="Main" { @for place in PLACES { (self.entry(*place)) } }
+                    (brand()) nav aria-label="Main" { @for place in PLACES { (self.entry(*place)) } }
                     div.foot {
                         strong { span.dot.bad[is_bad] {} (if is_bad { "Not serving" } else { "Serving" }) }
                         @if let Some(receiver) = &self.screen.receiver {
                             div { "since " (time(receiver.started_at, self.screen.now)) " · " (shown(&receiver.version)) }
                         }
-                        div { "role: " (self.app.role.as_str()) " · times in " (zone()) }
+                        div { "role: " (if self.app.operates() { "operate" } else { "view" }) " · times in " (zone()) }
                         div { (self.logout()) }
                     }
                 }
@@ -145,21 +139,19 @@ impl<'a> View<'a> {
 
     /// The head of a page: its title and what stands beside it.
     pub(super) fn head(&self, beside: impl Render) -> Markup {
-        html! {
-            div.head data-part="head" {
-                h1 { (self.title) }
-                span.grow {}
-                (beside)
-                @if self.is_live {
-                    span.live { span.dot {} span #following role="status" { "As of" } " " span.num.clock { (minute(self.screen.now)) } }
-                }
-                form.search role="search" action="/find" {
-                    (icon("search"))
-                    input #q type="search" name="id" aria-label="Find an event or a job by its id" placeholder="Find an event by its id";
-                    kbd aria-hidden="true" { "/" }
-                }
+        html! { div.head data-part="head" {
+            h1 { (self.title) } span.grow {} (beside)
+            @if self.is_live { span.live {
+                span.dot {} span #following role="status" { "As of" } " "
+                span.num.clock { (minute(self.screen.now)) }
+            } }
+            form.search role="search" action="/find" {
+                (icon("search"))
+                input #q type="search" name="id" aria-label="Find an event or a job by its id"
+                    placeholder="Find an event by its id";
+                kbd aria-hidden="true" { "/" }
             }
-        }
+        } }
     }
 }
 
@@ -172,23 +164,20 @@ pub(super) fn withheld() -> Markup {
 
 /// The places that a phone's tab bar has no room for.
 pub(super) fn more() -> Markup {
-    html! {
-        nav.card aria-label="More" { ul.more {
-            @for (to, glyph, word) in &PLACES[TABS..] { li { a href=(to) { (icon(glyph)) (word) } } }
-        } }
-    }
+    html! { nav.card aria-label="More" { ul.more {
+        @for (to, glyph, word) in &PLACES[TABS..] { li { a href=(to) { (icon(glyph)) (word) } } }
+    } } }
 }
 
 fn brand() -> Markup {
-    html! {
-        a.brand href="/" {
-            svg viewBox="0 0 24 24" aria-hidden="true" {
-                rect width="24" height="24" rx="6.5" fill="currentColor" {}
-                path d="M8 5.5v7.2a4 4 0 0 0 8 0v-2.2M12.9 10.5h6.2" fill="none" stroke-width="2.1" stroke-linecap="round" {}
-            }
-            "Hooklatch"
+    html! { a.brand href="/" {
+        svg viewBox="0 0 24 24" aria-hidden="true" {
+            rect width="24" height="24" rx="6.5" fill="currentColor" {}
+            path d="M8 5.5v7.2a4 4 0 0 0 8 0v-2.2M12.9 10.5h6.2" fill="none" stroke-width="2.1"
+                stroke-linecap="round" {}
         }
-    }
+        "Hooklatch"
+    } }
 }
 
 /// A page without the frame: for a browser without a session, or while no receiver answers. It tries `again` until
@@ -199,8 +188,6 @@ pub(super) fn bare(title: &str, content: impl Render, again: Option<&String>) ->
 }
 
 fn whole(title: &str, live: Option<&String>, theme: Option<&str>, body: &Markup) -> String {
-    // Without a script the page is loaded again.
-    let refresh = "<noscript><meta http-equiv=\"refresh\" content=\"15\"></noscript>";
     let page = html! {
         (DOCTYPE)
         html lang="en" data-theme=[theme] {
@@ -212,7 +199,8 @@ fn whole(title: &str, live: Option<&String>, theme: Option<&str>, body: &Markup)
                 link rel="icon" href=(ICON.path);
                 link rel="stylesheet" href=(STYLE.path);
                 script type="module" src=(SCRIPT.path) {}
-                @if live.is_some() { (PreEscaped(refresh)) }
+                // Without a script the page is loaded again.
+                @if live.is_some() { noscript { meta http-equiv="refresh" content="15"; } }
             }
             body data-live=[live] { (body) }
         }

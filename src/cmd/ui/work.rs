@@ -34,9 +34,13 @@ impl Work {
     /// The next jobs to move, at most so many. Of a batch without an answer it is not known whether it was moved: it
     /// counts as moved, and each of its jobs shows its state.
     pub(super) fn take(&mut self, most: usize) -> Option<JobBatch> {
-        let jobs: Vec<_> = self.left.drain(..most.min(self.left.len())).collect();
-        let (verb, state, regardless) = (self.verb, self.state, false);
-        (!jobs.is_empty()).then_some(JobBatch { verb, state, regardless, jobs })
+        let batch = JobBatch {
+            verb: self.verb,
+            state: self.state,
+            regardless: false,
+            jobs: self.left.drain(..most.min(self.left.len())).collect(),
+        };
+        Some(batch).filter(|batch| !batch.jobs.is_empty())
     }
 }
 
@@ -47,9 +51,14 @@ pub(super) struct Works(Mutex<VecDeque<(u64, Arc<Mutex<Work>>)>>);
 impl Works {
     /// Remembers the jobs that were chosen. Returns the number of their work; none without a job.
     pub(super) fn propose(&self, verb: Verb, state: State, left: Vec<(JobId, u32)>) -> Option<u64> {
-        let (first, all, result) = (left.first()?.0, left.len(), BatchResult::default());
-        let left = left.into();
-        let work = Work { verb, state, first, all, left, result };
+        let work = Work {
+            verb,
+            state,
+            first: left.first()?.0,
+            all: left.len(),
+            left: left.into(),
+            result: BatchResult::default(),
+        };
         let mut works = lock(&self.0);
         let number = works.front().map_or(1, |(newest, _)| newest + 1);
         works.push_front((number, Arc::new(Mutex::new(work))));
