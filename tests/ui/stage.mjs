@@ -38,7 +38,7 @@ command = ["/bin/sh", "-c", "echo request sent; kill -9 $$"]
 [handlers.slow]
 source = "shop"
 events = ["slow.*"]
-command = ["/bin/sh", "-c", "n=0; while [ ! -e FOLDER/stop ]; do n=$((n+1)); echo line $n at $(date +%s%3N); sleep 0.2; done"]
+command = ["/bin/sh", "-c", "n=0; while [ -e FOLDER/secret ]; do n=$((n+1)); echo line $n at $(date +%s%3N); sleep 0.2; done"]
 `;
 
 export class Stage {
@@ -133,8 +133,8 @@ export class Stage {
     throw new Error(`the jobs are not as expected: ${wanted}`);
   }
 
+  // The slow command ends with the folder, and its runner a while later.
   async end() {
-    await writeFile(join(this.folder, "stop"), "");
     for (const process of this.processes) process.kill("SIGTERM");
     await rm(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 250 });
   }

@@ -27,7 +27,10 @@ type Address = Result<String, Failure>;
 /// Does what the form says.
 pub(super) async fn act(app: &Arc<App>, asked: &Request) -> Address {
     let operator = app.operator(asked.get("note"))?;
-    let what = asked.path.get(1).ok_or_else(no_such_change)?.as_str();
+    let what = match asked.path.as_slice() {
+        [change, what] if change == "change" => what.as_str(),
+        _ => return Err(no_such_change()),
+    };
     match what {
         "replay-event" => of_event(&operator, asked).await,
         "replay" | "drop" | "rest" => of_many(&operator, asked).await,
