@@ -4,8 +4,8 @@ use rusqlite::OptionalExtension;
 
 use crate::model::JobId;
 use crate::store::border::{Error, JobRow, RunningAttempt};
+use crate::store::decide::job_move::FoundJob;
 use crate::store::jobs::complete::{RUNNING, running_attempt};
-use crate::store::tables::job::FoundJob;
 
 use super::handle::Admin;
 use super::list::find_row;

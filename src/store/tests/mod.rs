@@ -46,6 +46,7 @@ use crate::provider::Scheme;
 use crate::retry::{GiveUp, Next, Policy};
 use crate::verify::{self, Draft, Verified};
 
+use super::decide::job_move::FoundJob;
 use super::engine::migration_backup;
 use super::engine::queue::Priority;
 use super::tables::codec;
@@ -243,6 +244,20 @@ pub(super) fn completion(
         finished_at,
         record: Record::default(),
         answer: None,
+    }
+}
+
+/// A job of handler `h` in this state after its second attempt, in no group, as a transaction finds it.
+pub(super) fn found_job(state: State) -> FoundJob {
+    FoundJob {
+        row: 1,
+        job: JobId::from_bytes([7; 16]),
+        event: 1,
+        handler: name("h"),
+        state,
+        attempt: 2,
+        grouped: false,
+        undecided: false,
     }
 }
 
