@@ -41,7 +41,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     bench.store.admin.replay(Replay::Job(replayed.0, None), false).await.unwrap();
     let expire =
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
-    bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
+    bench.change_rows(expire).await;
 
     let batch =
         JobBatch { verb: Verb::Replay, state: State::Dead, regardless: false, jobs: jobs.clone() };
@@ -97,7 +97,7 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
     let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001)
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
         SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
-    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+    bench.change_rows(many).await;
     let ask = JobSelection { filter: dead(), after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
     let last = bench.store.admin.select(JobSelection { after: first.next, ..ask }).await.unwrap();
@@ -114,9 +114,9 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
         INSERT INTO event (source, event_id, type, digest, received_at, body_bytes, guarded)
         SELECT 's', 'n' || i, 'a', zeroblob(32), 1, 0, 0 FROM n;
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
-        SELECT randomblob(16), row, iif(event_id = 'n50003', 'last', 'h'), 'dead', 'rejected', 1, 1, 1
+        SELECT randomblob(16), row, CASE WHEN event_id = 'n50003' THEN 'last' ELSE 'h' END, 'dead', 'rejected', 1, 1, 1
         FROM event WHERE source = 's' ORDER BY row";
-    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+    bench.change_rows(many).await;
     let filter = JobFilter { handler: Some(name("last")), ..dead() };
     let ask = JobSelection { filter, after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
@@ -236,9 +236,9 @@ async fn what_stands_still_is_grouped_by_cause_and_listed_by_it() {
              SELECT randomblob(16), 1, {jobs} || 'x' || i, 'dead', 'rejected', 1, 1, 1 FROM n"
         )
     };
-    bench.with_file(|conn| conn.execute_batch(&more(STUCK_ROWS - 3)).unwrap()).await;
+    bench.change_rows(&more(STUCK_ROWS - 3)).await;
     assert_eq!(bench.store.admin.stuck().await.unwrap().more, []);
-    bench.with_file(|conn| conn.execute_batch(&more(1)).unwrap()).await;
+    bench.change_rows(&more(1)).await;
     let stuck = bench.store.admin.stuck().await.unwrap();
     assert_eq!(stuck.more, [State::Dead]);
     let jobs: u64 =
