@@ -3,15 +3,17 @@
 //! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is in the
 //! folder of its handle. All SQL is in this folder: only domain types cross its border. A verb that changes
 //! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
-//! answers after the flush. Readers see flushed commits only. The rules S1 to S13 are in `docs/protocol.md`;
-//! each file names those that it keeps.
+//! answers after the flush. Readers see flushed commits only. What the facts of a transaction lead to is
+//! decided in `decide` alone; the other folders read the facts and make the writes. The rules S1 to S13 are
+//! in `docs/protocol.md`; each file names those that it keeps.
 //!
 //! ```text
-//! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ border
+//! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ decide ──▶ border
 //! ```
 
 mod admin;
 mod border;
+mod decide;
 mod engine;
 mod intake;
 mod jobs;
@@ -52,10 +54,11 @@ pub use admin::follow::FollowCursor;
 pub use admin::gauges::{Gauges, WriterGauges};
 pub use admin::handle::Admin;
 pub use admin::mover::{BatchResult, JobBatch, Replay, Replayed};
-pub use admin::resolve::Resolution;
 pub use admin::selection::{JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 pub use admin::status::{Disk, SourceActivity, StoreStatus};
 pub use admin::stuck::{StuckGroup, StuckJobs};
+pub use decide::notice::{Notice, NoticeJob, NoticeSubscribers};
+pub use decide::resolve::Resolution;
 pub use engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use engine::durable::give_name;
 pub use engine::inspect::{BackupInfo, InspectError, inspect, refuse_log};
@@ -65,7 +68,6 @@ pub use intake::handle::Intake;
 pub use jobs::expire::{ClockWatch, Cutoffs, RetentionResult};
 pub use jobs::handle::Jobs;
 pub use jobs::recover::RecoveryResult;
-pub use tables::notice::{Notice, NoticeJob, NoticeSubscribers};
 
 /// An open store with its three handles. The writer ends when all clones and handles are dropped;
 /// [`Store::close`] waits for its end.

@@ -10,11 +10,12 @@ use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
 use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
 use crate::pattern::Pattern;
 use crate::store::border::{AuditSubject, Error};
+use crate::store::decide::delivery::held_at_arrival;
 use crate::store::tables::codec;
 use crate::store::tables::group::newer_than;
 use crate::store::tables::job::insert_job;
 
-use super::decide::Decided;
+use super::conditions::Decided;
 use super::handle::Admin;
 
 /// Which stored events are to get a job that they lack: the handler was not there, or did not want them, when
@@ -202,7 +203,7 @@ impl Backfill {
         let mut events = conn
             .prepare_cached(
                 "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
-                     e.repeated = 1 AND e.flagged = 0,
+                     e.repeated = 1, e.flagged = 1,
                      EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
                      e.removed_succeeded + e.removed_dropped > 0
                          OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
@@ -212,19 +213,15 @@ impl Backfill {
             .query_map(
                 params![place.after, place.last, since, handler, codec::size(BATCH_JOBS)],
                 |row| {
-                    let held = match (row.get(4)?, row.get(5)?) {
-                        (true, _) => Some(HeldReason::IdReused),
-                        (false, true) => Some(HeldReason::SuspectedReplay),
-                        (false, false) => None,
-                    };
+                    let held = held_at_arrival(row.get(4)?, row.get(5)?, row.get(6)?);
                     Ok(EventCandidate {
                         row: row.get(0)?,
                         source: codec::text(row, 1)?,
                         event_type: row.get(2)?,
                         new_enough: row.get(3)?,
                         held,
-                        payload_kept: row.get(6)?,
-                        present: row.get(7)?,
+                        payload_kept: row.get(7)?,
+                        present: row.get(8)?,
                     })
                 },
             )?

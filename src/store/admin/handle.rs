@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use crate::routing::Router;
 use crate::store::border::{By, Refused};
+use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::engine::handle::Engine;
 use crate::store::intake::handle::Intake;
 use crate::store::tables::audit::Caller;
-use crate::store::tables::notice::NoticeSubscribers;
 
 /// For `admin`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
 #[derive(Clone)]

@@ -1,22 +1,23 @@
 //! The moves of one job, and the event that it is of: puts it back, or drops it.
 //!
-//! What must stay true: a move starts only from the states that its verb names; a job that has answered its caller,
-//! or whose payload is gone, never runs again; a running job is never dropped, since its attempt would end
-//! unseen (R19). A replayed job keeps its key (R22) unless a new one is asked for, and its attempt numbers go
+//! What must stay true: a replayed job keeps its key (R22) unless a new one is asked for, and its attempt numbers go
 //! on. A held job keeps its payload until it is resolved or dropped (S12).
 
 use rusqlite::{Connection, Row, params};
 
-use crate::model::{DropReason, EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{AuditSubject, Error, Group, NewJob};
+use crate::model::{EventId, JobId, Name, State, Timestamp};
+use crate::store::border::{AuditSubject, Group, NewJob};
+use crate::store::decide::job_move::{
+    FoundEvent, FoundJob, JobMove, ReplayFacts, drop_job, replay,
+};
 use crate::store::engine::verb::VerbError;
 use crate::store::tables::answer::key_of;
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::{FoundJob, put_back};
+use crate::store::tables::job::put_back;
 
-use super::decide::Decided;
+use super::conditions::Decided;
 use super::list::find_by_id;
 
 /// The move of a job.
@@ -34,82 +35,47 @@ impl FoundJob {
         self.undecided.then_some((self.event, self.handler))
     }
 
-    /// Refuses a job whose last attempt is not the one that the operator saw, where that is said.
-    pub(super) fn is_as(&self, seen: Option<u32>) -> Result<(), Error> {
-        let &FoundJob { job, attempt, .. } = self;
-        match seen.filter(|seen| *seen != attempt) {
-            Some(seen) => Err(Error::NewerAttempt { job, seen, attempt }),
-            None => Ok(()),
-        }
-    }
-
     /// What the audit list says of it.
     pub(super) fn subject(&self) -> AuditSubject {
         let (job, attempt) = (Some(self.job), Some(self.attempt));
         AuditSubject { job, attempt, ..AuditSubject::default() }
     }
 
-    /// Refuses a move that this job does not allow.
-    pub(super) fn check(&self, tx: &Connection, verb: Move<'_>) -> Result<(), VerbError> {
-        let &FoundJob { row, job, state, event, grouped, undecided, .. } = self;
-        let Move::Replay(decided) = verb else {
-            return match state {
-                State::Ready | State::Waiting | State::Held | State::Dead => Ok(()),
-                State::Running | State::Succeeded | State::Dropped => {
-                    Err(Error::WrongState { job, state, verb: "dropped" }.into())
-                }
-            };
+    /// What a move makes of this job; refused where the job does not allow it.
+    pub(super) fn check(&self, tx: &Connection, verb: Move<'_>) -> Result<JobMove, VerbError> {
+        let Move::Replay(decided) = verb else { return Ok(drop_job(self)?) };
+        let routed = match decided.filter(|_| self.undecided) {
+            Some(decided) => decided.job(self.event, &self.handler),
+            None => Some(NewJob::of(self.handler.clone())),
         };
-        if !matches!(state, State::Held | State::Dead | State::Succeeded) {
-            return Err(Error::WrongState { job, state, verb: "replayed" }.into());
-        }
-        if !key_of(tx, event)?.may_run() {
-            return Err(Error::Answered { job }.into());
-        }
-        if let Some(decided) = decided {
-            let made = if undecided { decided.job(event, &self.handler) } else { None };
-            let newer = match &made {
-                _ if grouped => group::newer(tx, row)?,
-                Some(made) => group::newer_than(tx, made, event)?,
-                None => None,
-            };
-            if let Some(newer) = newer {
-                return Err(Error::Superseded { job, newer }.into());
-            }
-            if let Some(why) = made.and_then(|made| made.undecided) {
-                return Err(Error::Undecided { job, why }.into());
-            }
-        }
+        let newer = match (decided, &routed) {
+            (None, _) => None,
+            _ if self.grouped => group::newer(tx, self.row)?,
+            (_, Some(job)) => group::newer_than(tx, job, self.event)?,
+            (_, None) => None,
+        };
+        let key = key_of(tx, self.event)?;
         // The job's event exists, by its foreign key.
         let event = tx
             .prepare_cached(&format!("{FOUND} WHERE e.row = ?1"))?
-            .query_row([event], FoundEvent::read)?;
-        if event.payload_kept { Ok(()) } else { Err(event.gone().into()) }
+            .query_row([self.event], read_event)?;
+        Ok(replay(self, ReplayFacts { event: &event, key, newer, routed })?)
     }
 
     /// Makes a checked move. Returns the job's state after it.
     pub(super) fn go(
         &self,
         tx: &Connection,
-        verb: Move<'_>,
+        checked: JobMove,
         now: Timestamp,
     ) -> rusqlite::Result<State> {
-        let reason = match verb {
-            Move::Replay(decided) => {
-                let job = match decided.filter(|_| self.undecided) {
-                    Some(decided) => decided.job(self.event, &self.handler),
-                    None => Some(NewJob::of(self.handler.clone())),
-                };
-                match job {
-                    Some(job) => {
-                        self.join(tx, job.group.as_ref())?;
-                        put_back(tx, self.row, now)?;
-                        return Ok(State::Ready);
-                    }
-                    None => DropReason::ConditionFalse,
-                }
+        let reason = match checked {
+            JobMove::PutBack(group) => {
+                self.join(tx, group)?;
+                put_back(tx, self.row, now)?;
+                return Ok(State::Ready);
             }
-            Move::Drop => DropReason::Operator,
+            JobMove::Drop(reason) => reason,
         };
         // From the state just read, after this attempt, and never from running or succeeded.
         change_one(
@@ -127,8 +93,8 @@ impl FoundJob {
     }
 
     /// Notes the group that could not be read when the job was made.
-    fn join(&self, tx: &Connection, group: Option<&Group>) -> rusqlite::Result<()> {
-        let Some(group) = group.filter(|_| !self.grouped) else { return Ok(()) };
+    fn join(&self, tx: &Connection, group: Option<Group>) -> rusqlite::Result<()> {
+        let Some(group) = group else { return Ok(()) };
         // Behind the job that holds the group, where one does.
         change_one(
             tx,
@@ -159,57 +125,27 @@ impl FoundJob {
     }
 }
 
-/// The SELECT of the rows that [`FoundEvent::read`] reads.
+/// The SELECT of the rows that [`read_event`] reads.
 pub(crate) const FOUND: &str =
     "SELECT e.row, e.source, e.event_id, EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
     e.removed_succeeded + e.removed_dropped > 0 FROM event e";
 
-/// An event whose jobs may be put back.
-pub(super) struct FoundEvent {
-    pub(super) row: i64,
-    pub(super) source: Name,
-    pub(super) event: EventId,
-    pub(super) payload_kept: bool,
-    /// Its jobs were removed with its payload.
-    pub(super) removed: bool,
+fn read_event(row: &Row<'_>) -> rusqlite::Result<FoundEvent> {
+    Ok(FoundEvent {
+        row: row.get(0)?,
+        source: codec::text(row, 1)?,
+        event: codec::event_id(row, 2)?,
+        payload_kept: row.get(3)?,
+        removed: row.get(4)?,
+    })
 }
 
-impl FoundEvent {
-    fn read(row: &Row<'_>) -> rusqlite::Result<FoundEvent> {
-        Ok(FoundEvent {
-            row: row.get(0)?,
-            source: codec::text(row, 1)?,
-            event: codec::event_id(row, 2)?,
-            payload_kept: row.get(3)?,
-            removed: row.get(4)?,
-        })
-    }
-
-    pub(super) fn gone(&self) -> Error {
-        let (source_name, event) = (self.source.clone(), self.event.clone());
-        match self.removed {
-            true => Error::JobsGone { source_name, event },
-            false => Error::PayloadGone { source_name, event },
-        }
-    }
-
-    /// The one event with this id, in this source or in all of them.
-    pub(super) fn find(
-        tx: &Connection,
-        source: Option<&Name>,
-        event: &EventId,
-    ) -> Result<FoundEvent, VerbError> {
-        let mut events = find_by_id(tx, source.cloned(), event, (FOUND, FoundEvent::read))?;
-        let mut sources: Vec<&str> = events.iter().map(|found| found.source.as_str()).collect();
-        sources.dedup();
-        if sources.len() > 1 {
-            let sources = sources.join(", ");
-            return Err(Error::Ambiguous { event: event.clone(), sources }.into());
-        }
-        // One of the bodies may be forged, so the operator names the job.
-        if events.len() > 1 {
-            return Err(Error::Variants { event: event.clone(), bodies: events.len() }.into());
-        }
-        Ok(events.pop().ok_or_else(|| Error::NoEvent(event.clone()))?)
-    }
+/// The one event with this id, in this source or in all of them.
+pub(super) fn find_event(
+    tx: &Connection,
+    source: Option<&Name>,
+    event: &EventId,
+) -> Result<FoundEvent, VerbError> {
+    let found = find_by_id(tx, source.cloned(), event, (FOUND, read_event))?;
+    Ok(FoundEvent::only(found, event)?)
 }

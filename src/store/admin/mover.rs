@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use crate::limits::BATCH_JOBS;
 use crate::model::{AuditVerb, EventId, JobId, Name, State, Timestamp};
 use crate::store::border::{AuditSubject, Error, NewJob};
+use crate::store::decide::job_move::{FoundEvent, FoundJob, make};
 use crate::store::engine::verb::VerbError;
-use crate::store::tables::answer::{KeyOf, key_of};
+use crate::store::tables::answer::key_of;
 use crate::store::tables::group::newer_than;
-use crate::store::tables::job::{FoundJob, insert_job};
+use crate::store::tables::job::insert_job;
 
-use super::decide::Decided;
+use super::conditions::Decided;
 use super::handle::Admin;
-use super::job_move::{FoundEvent, Move};
+use super::job_move::{Move, find_event};
 use super::selection::Verb;
 
 /// What to put back.
@@ -113,8 +114,8 @@ impl Admin {
         self.change(AuditVerb::Drop, move |tx, now| {
             let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
             found.is_as(seen)?;
-            found.check(tx, Move::Drop)?;
-            found.go(tx, Move::Drop, now)?;
+            let checked = found.check(tx, Move::Drop)?;
+            found.go(tx, checked, now)?;
             Ok((found.state, found.subject(), 1))
         })
         .await
@@ -166,7 +167,7 @@ impl Replay {
             }
             Replay::Event { source, event, handler } => (source.as_ref(), event, handler.as_ref()),
         };
-        let event = FoundEvent::find(conn, source, event)?;
+        let event = find_event(conn, source, event)?;
         if event.removed {
             return Err(event.gone().into());
         }
@@ -195,7 +196,7 @@ impl Replay {
                 jobs
             }
             Found::Missing(event, handler) => {
-                let made = make(tx, &event, &handler, decided, now)?;
+                let made = make_job(tx, &event, &handler, decided, now)?;
                 subject.source = Some(event.source);
                 subject.jobs = made.jobs.iter().map(|job| (*job, 0)).collect();
                 return Ok((made, subject, 1));
@@ -203,11 +204,9 @@ impl Replay {
         };
         let verb = Move::Replay(decided);
         // A refusal does not roll back, so all are checked before the first is moved.
-        for job in &jobs {
-            job.check(tx, verb)?;
-        }
+        let checked = jobs.iter().map(|job| job.check(tx, verb)).collect::<Result<Vec<_>, _>>()?;
         let (mut replayed, count) = (Replayed::default(), jobs.len() as u64);
-        for job in jobs {
+        for (job, checked) in jobs.into_iter().zip(checked) {
             let mut key = job.job;
             match self {
                 Replay::Event { .. } => subject.jobs.push((key, job.attempt)),
@@ -217,7 +216,7 @@ impl Replay {
                     subject = AuditSubject { new_key: Some(key), ..job.subject() };
                 }
             }
-            match job.go(tx, verb, now)? {
+            match job.go(tx, checked, now)? {
                 State::Dropped => replayed.dropped.push(key),
                 _ => replayed.jobs.push(key),
             }
@@ -249,8 +248,8 @@ fn move_batch(
             continue;
         };
         match found.check(tx, verb) {
-            Ok(()) => {
-                let state = found.go(tx, verb, now)?;
+            Ok(checked) => {
+                let state = found.go(tx, checked, now)?;
                 subject.jobs.push((*job, *attempt));
                 if batch.verb == Verb::Replay && state == State::Dropped {
                     moved.unwanted += 1;
@@ -272,33 +271,20 @@ fn move_batch(
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.
-fn make(
+fn make_job(
     tx: &Connection,
     event: &FoundEvent,
     handler: &Name,
     decided: Option<&Decided>,
     now: Timestamp,
 ) -> Result<Replayed, VerbError> {
-    if key_of(tx, event.row)? != KeyOf::Nobody {
-        let (source_name, event) = (event.source.clone(), event.event.clone());
-        return Err(Error::OneHandler { source_name, event }.into());
-    }
-    if !event.payload_kept {
-        return Err(event.gone().into());
-    }
-    let mut job = NewJob::of(handler.clone());
+    let (mut routed, mut newer) = (Some(NewJob::of(handler.clone())), None);
     if let Some(decided) = decided {
-        let (handler, id) = (handler.clone(), event.event.clone());
-        job = match decided.job(event.row, &handler) {
-            Some(job) => job,
-            None => return Err(Error::Unwanted { handler, event: id }.into()),
-        };
-        if let Some(why) = job.undecided {
-            return Err(Error::UndecidedEvent { handler, event: id, why }.into());
-        }
-        if let Some(newer) = newer_than(tx, &job, event.row)? {
-            return Err(Error::OutOfDate { handler, event: id, newer }.into());
+        routed = decided.job(event.row, handler);
+        if let Some(job) = &routed {
+            newer = newer_than(tx, job, event.row)?;
         }
     }
+    let job = make(handler, event, key_of(tx, event.row)?, routed, newer)?;
     Ok(Replayed { jobs: vec![insert_job(tx, event.row, &job, None, now)?], dropped: Vec::new() })
 }

@@ -3,30 +3,17 @@
 //! its key (I5).
 
 use rusqlite::{Connection, params};
-use serde::{Deserialize, Serialize};
 
-use crate::model::{Answer, AuditVerb, DeadReason, JobId, State, Timestamp};
+use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
 use crate::store::border::{AuditSubject, Error};
+use crate::store::decide::job_move::FoundJob;
+use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 use crate::store::engine::verb::VerbError;
-use crate::store::tables::answer::{KeyOf, StoredAnswer, free, key_of, write};
+use crate::store::tables::answer::{StoredAnswer, free, key_of, write};
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::FoundJob;
 
 use super::handle::Admin;
-
-/// What the operator found out about a held job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Resolution {
-    /// What its handler should do is done. No caller waits for its answer.
-    Succeeded,
-    /// The same, and this is the answer that its caller gets.
-    Answered(Answer),
-    /// It is not done, and shall not be. Where a caller waits for its answer the key is free again: the next
-    /// request that has it is a new one.
-    Failed,
-}
 
 impl Admin {
     /// RESOLVE: held after this attempt to succeeded, or to dead. Returns the state after it; an error has
@@ -58,24 +45,14 @@ fn resolve(
     now: Timestamp,
 ) -> Result<State, VerbError> {
     let found = FoundJob::find(tx, job)?.ok_or(Error::NoJob(job))?;
-    let FoundJob { row, state, attempt, event, grouped, .. } = found;
-    if state != State::Held {
-        return Err(Error::WrongState { job, state, verb: "resolved" }.into());
+    let resolved = resolve::resolve(&found, seen, how, key_of(tx, found.event)?)?;
+    let FoundJob { row, attempt, event, grouped, .. } = found;
+    match (resolved.key, answer) {
+        (KeyChange::Freed, _) => free(tx, event)?,
+        (KeyChange::Answered, Some(answer)) => write(tx, event, answer, false, now)?,
+        (KeyChange::Answered | KeyChange::None, _) => {}
     }
-    found.is_as(Some(seen))?;
-    match (how, answer, key_of(tx, event)?) {
-        (Resolution::Succeeded, _, KeyOf::Unanswered) => {
-            return Err(Error::AnswerNeeded { job }.into());
-        }
-        (Resolution::Failed, _, KeyOf::Unanswered) => free(tx, event)?,
-        (_, Some(answer), KeyOf::Unanswered) => write(tx, event, answer, false, now)?,
-        (_, Some(_), _) => return Err(Error::NobodyWaits { job }.into()),
-        (_, None, _) => {}
-    }
-    let (state, reason) = match how {
-        Resolution::Succeeded | Resolution::Answered(_) => (State::Succeeded, None),
-        Resolution::Failed => (State::Dead, Some(DeadReason::Resolved)),
-    };
+    let Resolved { state, reason, .. } = resolved;
     // From held after this attempt only.
     change_one(
         tx,

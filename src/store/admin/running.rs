@@ -4,8 +4,8 @@ use rusqlite::OptionalExtension;
 
 use crate::model::JobId;
 use crate::store::border::{Error, JobRow, RunningAttempt};
+use crate::store::decide::job_move::FoundJob;
 use crate::store::jobs::complete::{RUNNING, running_attempt};
-use crate::store::tables::job::FoundJob;
 
 use super::handle::Admin;
 use super::list::find_row;
@@ -40,8 +40,7 @@ impl Admin {
                 }
                 let found = FoundJob::find(conn, job)?.ok_or(Error::NoJob(job))?;
                 found.is_as(seen)?;
-                let state = found.state;
-                Err(Error::WrongState { job, state, verb }.into())
+                Err(found.wrong_state(verb).into())
             })
             .await
     }

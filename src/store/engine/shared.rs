@@ -9,7 +9,8 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::limits::LISTINGS;
 use crate::store::border::Settings;
-use crate::store::tables::notice::{Notice, Notices};
+use crate::store::decide::notice::Notice;
+use crate::store::tables::notice::Notices;
 use crate::store::tables::paused::Paused;
 use crate::store::tables::secret_use::SecretUses;
 

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 use crate::model::Timestamp;
 use crate::store::border::{Refused, Settings};
+use crate::store::decide::notice::{Notice, degraded};
 use crate::store::mutex::lock;
-use crate::store::tables::notice::{degraded, of_store};
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
@@ -299,7 +299,7 @@ impl Writer {
         self.shared.queue.open();
         self.shared.stir();
         let Some((reason, first_at)) = self.degraded.take() else { return };
-        let notice = of_store(reason, first_at, self.shared.clock.now());
+        let notice = Notice::of_store(reason, first_at, self.shared.clock.now());
         self.shared.notify(notice);
     }
 

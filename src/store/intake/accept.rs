@@ -8,9 +8,12 @@ use rusqlite::{Connection, params};
 use crate::crash;
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{
-    DeadReason, EventType, HeldReason, Name, OnRedelivery, ReplayGuard, State, Timestamp,
+    DeadReason, Digest, EventType, HeldReason, Name, ReplayGuard, State, Timestamp,
 };
 use crate::store::border::{Accept, Accepted, Refused};
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
 use crate::store::engine::queue::Priority;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
@@ -24,17 +27,6 @@ use super::handle::Intake;
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
-
-/// Which state of several matters to an operator first.
-const CONCERN: [State; State::ALL.len()] = [
-    State::Held,
-    State::Dead,
-    State::Running,
-    State::Waiting,
-    State::Ready,
-    State::Succeeded,
-    State::Dropped,
-];
 
 /// A payload in its stored form.
 pub(crate) struct StoredPayload {
@@ -150,23 +142,28 @@ fn is_committed() {
     crash::point("accept.commit.after");
 }
 
-/// An event that has the same id.
-struct Known {
-    row: i64,
-    variant: i64,
-    event_type: EventType,
-    digest: [u8; 32],
-    received_at: Timestamp,
-    /// How its jobs had ended, where they were removed with its payload.
-    removed: Option<State>,
-}
-
 impl Prepared {
     fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
-        match self.insert_event(tx, 0)? {
-            Some(event) => self.new_event(tx, event, stored),
-            None => self.known_event(tx, stored),
+        // Most ids are new: they are not looked for.
+        if let Some(event) = self.insert_event(tx, 0)? {
+            return self.new_event(tx, event, false, stored);
+        }
+        let known = self.known(tx)?;
+        let arrival = arrival(&self.new, &known);
+        match arrival {
+            Arrival::Event(variant) | Arrival::IdReused(variant) => {
+                // The variants were read in this transaction, so the number is free.
+                let event = self.insert_event(tx, variant)?;
+                let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+                let id_reused = matches!(arrival, Arrival::IdReused(_));
+                self.new_event(tx, event, id_reused, stored)
+            }
+            Arrival::Duplicate(of) => self.duplicate(tx, of, false),
+            Arrival::Conflict(of) => {
+                self.keep_evidence(tx, of, stored)?;
+                self.duplicate(tx, of, true)
+            }
         }
     }
 
@@ -174,82 +171,26 @@ impl Prepared {
         &self,
         tx: &Connection,
         event: i64,
+        id_reused: bool,
         stored: &StoredPayload,
     ) -> rusqlite::Result<Accepted> {
-        let Accept { source, delivery, .. } = &self.new;
-        let (digest, own_type) = (delivery.digest(), delivery.event_type().as_str());
-        let repeats = self.repeats(tx, event)?;
-        let flagged = repeats
-            && delivery.guard() == ReplayGuard::Flag
-            && !replay_index::is_under_another_type(tx, source, digest, own_type)?;
+        let body = self.same_body(tx, event, id_reused)?;
+        let (held, flagged) = guarded(self.new.delivery.guard(), body, id_reused);
         if flagged {
             // The row is this transaction's own.
             change_one(tx, "UPDATE event SET flagged = 1 WHERE row = ?1", [event])?;
         }
-        let held = (repeats && !flagged).then_some(HeldReason::SuspectedReplay);
         self.insert_payload_and_jobs(tx, event, stored, held)?;
         crash::point("accept.commit.before");
         Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged })
     }
 
-    fn known_event(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
-        let known = self.known(tx)?;
-        if let Some(event) = self.same(&known) {
-            return self.duplicate(tx, event, false);
-        }
-        if self.new.delivery.same_for().is_some() {
-            let variant = known.last().map_or(0, |last| last.variant) + 1;
-            let event = self.insert_variant(tx, variant)?;
-            return self.new_event(tx, event, stored);
-        }
-        match known.first() {
-            Some(first) if self.new.delivery.id_signed() => {
-                self.keep_evidence(tx, first, stored)?;
-                self.duplicate(tx, first, true)
-            }
-            _ => self.new_variant(tx, known.last().map_or(0, |last| last.variant) + 1, stored),
-        }
-    }
-
     /// The duplicate that it is, where its very body came before.
     fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
         let known = self.known(tx)?;
-        let Some(event) = self.same(&known) else { return Ok(None) };
+        let Arrival::Duplicate(of) = arrival(&self.new, &known) else { return Ok(None) };
         self.note_secret(tx)?;
-        self.duplicate(tx, event, false).map(Some)
-    }
-
-    /// Which of these it repeats.
-    fn same<'a>(&self, known: &'a [Known]) -> Option<&'a Known> {
-        let delivery = &self.new.delivery;
-        if let Some(window) = delivery.same_for() {
-            // A clock that was set back makes the last one younger: the window grows, and nothing runs twice.
-            let age = |last: &&Known| self.new.received_at.since(last.received_at);
-            return known.last().filter(|last| age(last) < window);
-        }
-        known.iter().find(|event| {
-            event.digest == delivery.digest().0
-                && (delivery.id_signed() || event.event_type == *delivery.event_type())
-        })
-    }
-
-    fn new_variant(
-        &self,
-        tx: &Connection,
-        variant: i64,
-        stored: &StoredPayload,
-    ) -> rusqlite::Result<Accepted> {
-        let event = self.insert_variant(tx, variant)?;
-        // It is held in any case.
-        self.repeats(tx, event)?;
-        let held = Some(HeldReason::IdReused);
-        self.insert_payload_and_jobs(tx, event, stored, held)?;
-        Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged: false })
-    }
-
-    /// The row of another event with a known id. The variants were read in this transaction, so the number is free.
-    fn insert_variant(&self, tx: &Connection, variant: i64) -> rusqlite::Result<i64> {
-        self.insert_event(tx, variant)?.ok_or(rusqlite::Error::StatementChangedRows(0))
+        self.duplicate(tx, of, false).map(Some)
     }
 
     /// Whether the replay guard looks at its body.
@@ -283,16 +224,27 @@ impl Prepared {
         Ok(())
     }
 
-    /// Whether the guard finds another event with the body of this one, which was just stored.
-    fn repeats(&self, tx: &Connection, event: i64) -> rusqlite::Result<bool> {
-        if !self.guarded() {
-            return Ok(false);
+    /// Where else the body of this event came, which was just stored. Its types are looked at only where they matter.
+    fn same_body(
+        &self,
+        tx: &Connection,
+        event: i64,
+        id_reused: bool,
+    ) -> rusqlite::Result<SameBody> {
+        let Accept { source, delivery, .. } = &self.new;
+        let digest = delivery.digest();
+        if !self.guarded() || !replay_index::repeats(tx, source, digest, event)? {
+            return Ok(SameBody::Nowhere);
         }
-        replay_index::repeats(tx, &self.new.source, self.new.delivery.digest(), event)
+        let own_type = delivery.event_type().as_str();
+        let is_other = delivery.guard() == ReplayGuard::Flag
+            && !id_reused
+            && replay_index::is_under_another_type(tx, source, digest, own_type)?;
+        Ok(if is_other { SameBody::OtherType } else { SameBody::SameType })
     }
 
     /// All variants of this id, the first one first.
-    fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<Known>> {
+    fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<KnownEvent>> {
         // By the unique index; most ids have one row.
         tx.prepare_cached(
             "SELECT row, variant, type, raw_type, digest, received_at,
@@ -301,11 +253,11 @@ impl Prepared {
         )?
         .query_map(params![self.new.source.as_str(), codec::stored_id(self.new.delivery.event_id())], |row| {
             let raw: Option<String> = row.get(3)?;
-            Ok(Known {
+            Ok(KnownEvent {
                 row: row.get(0)?,
                 variant: row.get(1)?,
                 event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
-                digest: row.get(4)?,
+                digest: row.get(4).map(Digest)?,
                 received_at: codec::time(row, 5)?,
                 removed: codec::maybe_text(row, 6)?,
             })
@@ -316,7 +268,7 @@ impl Prepared {
     fn duplicate(
         &self,
         tx: &Connection,
-        event: &Known,
+        event: &KnownEvent,
         conflict: bool,
     ) -> rusqlite::Result<Accepted> {
         // Counts the delivery on the event it repeats.
@@ -326,15 +278,14 @@ impl Prepared {
                  conflicts = conflicts + ?3 WHERE row = ?1",
             params![event.row, self.new.received_at.0, conflict],
         )?;
-        let replay = self.new.on_redelivery == OnRedelivery::ReplayDead && !conflict;
+        let replay = replays_dead(self.new.on_redelivery, conflict);
         let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
         let states = tx
             .prepare_cached("SELECT state FROM job WHERE event = ?1")?
             .query_map([event.row], |row| codec::text(row, 0))?
             .collect::<rusqlite::Result<Vec<State>>>()?;
-        let is = |state: &State| states.contains(state) || event.removed == Some(*state);
-        let state = CONCERN.into_iter().find(is);
+        let state = concern(&states, event.removed);
         let first_received_at = event.received_at;
         let removed = event.removed.is_some();
         Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
@@ -368,7 +319,7 @@ impl Prepared {
     fn keep_evidence(
         &self,
         tx: &Connection,
-        event: &Known,
+        event: &KnownEvent,
         stored: &StoredPayload,
     ) -> rusqlite::Result<()> {
         // Each differing body once, and no more of them than the limit.

@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name};
 use crate::store::border::{Ask, Asked, KeyState, NewJob, Refused};
+use crate::store::decide::key::Repeat;
 use crate::store::tables::answer::{Fate, UsedKey, find_key, unreadable};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
@@ -31,8 +32,10 @@ struct Request {
 enum Found {
     /// Nothing that forbids to begin.
     Begun { job: JobId, again: bool },
-    /// A key that is in use, perhaps by another request.
-    Used(UsedKey),
+    /// Its key is in use by another request.
+    Conflict,
+    /// An earlier request has the key.
+    Known(UsedKey),
 }
 
 impl Intake {
@@ -42,15 +45,15 @@ impl Intake {
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
         self.engine.ready()?;
         let stored = StoredPayload::of(&ask.delivery).await?;
-        let (priority, digest) = (stored.priority(), ask.request);
+        let priority = stored.priority();
         let secret_uses = Arc::clone(&self.engine.secret_uses);
         let request = Request { ask, stored, secret_uses };
         let found = self.engine.submit(priority, move |tx| request.store(tx)).await?;
         crash::point("ask.commit.after");
         let (job, fate) = match found {
             Found::Begun { job, again } => return Ok(Asked::Begun { job, again }),
-            Found::Used(key) if key.request != digest => return Ok(Asked::Conflict),
-            Found::Used(UsedKey { job, fate, .. }) => (job, fate),
+            Found::Conflict => return Ok(Asked::Conflict),
+            Found::Known(UsedKey { job, fate, .. }) => (job, fate),
         };
         let state = fate.open().await.map_err(|error| Refused::Failed(unreadable(&error)))?;
         Ok(Asked::Known { job, state })
@@ -67,11 +70,12 @@ impl Intake {
         request: Digest,
     ) -> Option<Asked> {
         let found = self.engine.keys.look(|conn| find_key(conn, source, caller, key)).ok()??;
-        if found.request != request {
-            return Some(Asked::Conflict);
+        match found.repeat(request) {
+            Repeat::Conflict => return Some(Asked::Conflict),
+            Repeat::Again => return None,
+            Repeat::Known => {}
         }
         let state = match found.fate {
-            Fate::Other(KeyState::Failed) => return None,
             Fate::Other(state) => state,
             Fate::Answered(stored) => KeyState::Answered(stored.open_now()?),
         };
@@ -83,16 +87,16 @@ impl Request {
     fn store(&self, tx: &Connection) -> rusqlite::Result<Found> {
         let (ask, now) = (&self.ask, self.ask.received_at);
         self.secret_uses.note(tx, &ask.source, ask.delivery.secret(), now)?;
-        let found = match find_key(tx, &ask.source, &ask.caller, ask.delivery.event_id())? {
+        let used = find_key(tx, &ask.source, &ask.caller, ask.delivery.event_id())?;
+        let found = match used.map(|key| (key.repeat(ask.request), key)) {
             None => Found::Begun { job: self.begin(tx)?, again: false },
-            Some(UsedKey { request, row, job, fate: Fate::Other(KeyState::Failed) })
-                if request == ask.request =>
-            {
+            Some((Repeat::Again, key)) => {
                 // It was read as dead in this transaction.
-                put_back(tx, row, now)?;
-                Found::Begun { job, again: true }
+                put_back(tx, key.row, now)?;
+                Found::Begun { job: key.job, again: true }
             }
-            Some(key) => Found::Used(key),
+            Some((Repeat::Conflict, _)) => Found::Conflict,
+            Some((Repeat::Known, key)) => Found::Known(key),
         };
         crash::point("ask.commit.before");
         Ok(found)

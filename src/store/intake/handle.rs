@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::store::border::Refused;
+use crate::store::decide::notice::Notice;
 use crate::store::engine::handle::Engine;
 use crate::store::engine::subscriptions::Subscriptions;
 use crate::store::quarantine::handle::QuarantineHandle;
-use crate::store::tables::notice::Notice;
 
 use super::recent::Recent;
 

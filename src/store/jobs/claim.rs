@@ -19,7 +19,7 @@ use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
 use crate::store::tables::notice::Notices;
-use crate::store::tables::pace::Pace;
+use crate::store::tables::pace::{read_pace, take_shares};
 use crate::store::tables::paused::is_paused;
 
 use super::handle::Jobs;
@@ -94,7 +94,7 @@ impl Jobs {
                 let more = jobs.len() == asked.limit;
                 let due = if more { None } else { next_due(tx, &asked.handler)? };
                 let pause = match asked.rate {
-                    Some(rate) => Pace::read(tx, &asked.handler, rate, clock.now())?.pause(),
+                    Some(rate) => read_pace(tx, &asked.handler, rate, clock.now())?.pause(),
                     None => None,
                 };
                 Ok(Taken { number, jobs, due, pause })
@@ -159,8 +159,8 @@ fn claim(
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
-    let mut pace = match rate {
-        Some(rate) => Some(Pace::read(tx, handler, *rate, now)?),
+    let pace = match rate {
+        Some(rate) => Some(read_pace(tx, handler, *rate, now)?),
         None => None,
     };
     let limit = pace.as_ref().map_or(*limit, |pace| pace.starts().min(*limit));
@@ -203,8 +203,8 @@ fn claim(
         crash::point("claim.commit.before");
         taken.push(job);
     }
-    if let Some(pace) = &mut pace {
-        pace.take(tx, handler, taken.len())?;
+    if let Some(pace) = pace {
+        take_shares(tx, handler, pace, taken.len())?;
     }
     Ok(taken)
 }

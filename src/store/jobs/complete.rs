@@ -8,16 +8,20 @@ use rusqlite::{Connection, Row, params};
 use tokio::time::sleep;
 
 use crate::crash;
-use crate::model::{DropReason, JobId, Runner, RunnerName, State, Timestamp};
+use crate::model::{JobId, Runner, RunnerName, State};
 use crate::retry::Next;
 use crate::store::border::{Claim, Claims, Completion, Error, Refused, RunningAttempt};
+use crate::store::decide::end::{End, EndAnswer, JobAfter, may_be_superseded};
+use crate::store::decide::job_move::FoundJob;
+use crate::store::decide::key::KeyOf;
+use crate::store::decide::notice::of_state;
 use crate::store::engine::handle::heard;
 use crate::store::engine::queue::{Priority, WriteReply, WriteRequest};
-use crate::store::tables::answer::{self, StoredAnswer};
+use crate::store::tables::answer::{self, StoredAnswer, key_of};
 use crate::store::tables::codec;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
-use crate::store::tables::job::{FoundJob, was_key};
+use crate::store::tables::job::was_key;
 use crate::store::tables::notice::Notices;
 
 use super::handle::Jobs;
@@ -163,17 +167,6 @@ fn completed(job: JobId, found: Result<Option<bool>, Refused>) -> Result<bool, E
     found.ok_or(Error::NoJob(job))
 }
 
-/// A job's state after an attempt, why, and when it is due.
-fn after(next: Next) -> (State, Option<&'static str>, Option<Timestamp>) {
-    match next {
-        Next::Succeeded => (State::Succeeded, None, None),
-        Next::Wait { due_at } => (State::Waiting, None, Some(due_at)),
-        Next::Ready => (State::Ready, None, None),
-        Next::Dead(reason) => (State::Dead, Some(reason.as_str()), None),
-        Next::Held(reason) => (State::Held, Some(reason.as_str()), None),
-    }
-}
-
 /// Settles the live attempt of a job, which the caller found running with this number, as its event's key allows, and
 /// keeps the answer for that. A job that would run again is dropped where a newer one takes its place. Lets the next job
 /// of its group go on. Returns the job's state after it.
@@ -184,17 +177,21 @@ pub(crate) fn settle(
     answer: Option<&StoredAnswer>,
     notices: &Notices,
 ) -> rusqlite::Result<State> {
-    let instead = answer::keep(tx, event, done, answer)?;
-    let done = instead.as_ref().unwrap_or(done);
-    let (mut state, mut reason, mut due_at) = after(done.next);
+    // A job that goes back to ready keeps its key, whatever it is.
+    let key = match done.next {
+        Next::Ready => KeyOf::Nobody,
+        _ => key_of(tx, event)?,
+    };
+    let end = End::of(done.outcome, done.next, key, answer.is_some());
+    if let (Some(answer), EndAnswer::Stored | EndAnswer::StoredAsError) = (answer, end.answer) {
+        let is_error = end.answer == EndAnswer::StoredAsError;
+        answer::write(tx, event, answer, is_error, done.finished_at)?;
+    }
     let mut successor = None;
-    if grouped && matches!(state, State::Ready | State::Waiting) {
+    if grouped && may_be_superseded(end.next) {
         successor = group::successor(tx, row)?;
     }
-    if successor.is_some() {
-        (state, reason, due_at) = (State::Dropped, Some(DropReason::Superseded.as_str()), None);
-    }
-    let settled = matches!(state, State::Succeeded | State::Dead | State::Dropped);
+    let after = JobAfter::of(end.next, successor);
     // From running with this attempt's number only: a late result of an older attempt changes nothing.
     change_one(
         tx,
@@ -204,25 +201,25 @@ pub(crate) fn settle(
         params![
             row,
             done.attempt,
-            state.as_str(),
-            reason,
-            due_at.map(|time| time.0),
-            settled.then_some(done.finished_at.0),
+            after.state.as_str(),
+            after.reason,
+            after.due_at.map(|time| time.0),
+            after.is_settled().then_some(done.finished_at.0),
             done.counts,
-            successor.as_ref().map(JobId::as_bytes),
+            after.superseded_by.as_ref().map(JobId::as_bytes),
         ],
     )?;
-    end_attempt(tx, row, done)?;
+    end_attempt(tx, row, done, end)?;
     if grouped {
         group::release(tx, row)?;
     }
-    if matches!(state, State::Dead | State::Held) {
+    if of_state(after.state).is_some() {
         notices.job(tx, row, done.finished_at)?;
     }
-    Ok(state)
+    Ok(after.state)
 }
 
-fn end_attempt(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result<()> {
+fn end_attempt(tx: &Connection, row: i64, done: &Completion, end: End) -> rusqlite::Result<()> {
     let Completion { record, finished_at, .. } = done;
     // A live attempt only: an outcome, once there, is never changed. Its runner matters while
     // its outcome is not known (R5), and takes more than the rest of the row.
@@ -236,9 +233,9 @@ fn end_attempt(tx: &Connection, row: i64, done: &Completion) -> rusqlite::Result
         params![
             row,
             done.attempt,
-            done.outcome.as_str(),
+            end.outcome.as_str(),
             record.ended_at.map_or(*finished_at, |ended_at| ended_at.min(*finished_at)).0,
-            record.detail,
+            end.detail(&record.detail),
             record.exit_code,
             record.signal,
             record.http_status,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::model::Name;
+use crate::store::decide::notice::Notice;
 use crate::store::engine::handle::Engine;
 use crate::store::engine::subscriptions::Subscriptions;
-use crate::store::tables::notice::Notice;
 
 use super::claim_dedup::ClaimDedup;
 

@@ -4,8 +4,8 @@ use rusqlite::Connection;
 
 use crate::model::NoticeType;
 use crate::store::border::{Error, Refused};
+use crate::store::decide::notice::{Notice, degraded};
 use crate::store::engine::queue::Priority;
-use crate::store::tables::notice::{degraded, of_store};
 
 use super::handle::Jobs;
 
@@ -19,7 +19,7 @@ impl Jobs {
         let no_space = self.engine.ready().err().filter(|why| matches!(why, Refused::NoSpace(_)));
         let reason = no_space.as_ref().and_then(degraded);
         if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {
-            let (notices, notice) = (notices.clone(), of_store(reason, now, now));
+            let (notices, notice) = (notices.clone(), Notice::of_store(reason, now, now));
             let note = move |tx: &Connection| notices.note(tx, &notice, now);
             // A disk that is full has no room for it either: the writer reports it afterwards.
             if let Err(error) = self.engine.submit(Priority::Verb, note).await {

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use crate::model::{
-    HeldReason, INTERNAL_SOURCE, JobId, Name, NoticeType, Outcome, State, Timestamp,
-};
-use crate::retry::{History, Next, Policy};
-use crate::store::border::{Completion, Error, Record};
+use crate::model::{HeldReason, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
+use crate::retry::{History, Policy};
+use crate::store::border::{Completion, Error};
+use crate::store::decide::job_move::FoundJob;
+use crate::store::decide::notice::{Notice, NoticeJob};
+use crate::store::decide::recovery;
 use crate::store::tables::codec;
 use crate::store::tables::group;
-use crate::store::tables::job::{FoundJob, handlers_with_work};
-use crate::store::tables::notice::{NoticeJob, Notices, of_jobs};
+use crate::store::tables::job::handlers_with_work;
+use crate::store::tables::notice::Notices;
 
 use super::complete::settle;
 use super::handle::Jobs;
@@ -86,28 +87,9 @@ fn cut_off(
     tx.prepare_cached(&format!("SELECT {}, j.counted, j.since {CUT_OFF}", FoundJob::COLUMNS))?
         .query_map([], |row| {
             let job = FoundJob::read(row)?;
-            let counted: u32 = row.get("counted")?;
-            let history = History {
-                counted: counted.saturating_add(1),
-                since: row.get("since").map(Timestamp)?,
-            };
-            let next = match policies.iter().find(|(name, _)| *name == job.handler) {
-                Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
-                None => Next::Held(HeldReason::UnknownOutcome),
-            };
-            let done = Completion {
-                job: job.job,
-                attempt: job.attempt,
-                outcome: Outcome::Unknown,
-                counts: true,
-                next,
-                finished_at: now,
-                record: Record {
-                    detail: "the receiver ended while the attempt ran".to_owned(),
-                    ..Record::default()
-                },
-                answer: None,
-            };
+            let since = row.get("since").map(Timestamp)?;
+            let before = History { counted: row.get("counted")?, since };
+            let done = recovery::cut_off(&job, before, policies, now);
             Ok((job, done))
         })?
         .collect()
@@ -147,7 +129,8 @@ fn hold_orphans<'a>(
                 })?;
             if let Some(job) = last {
                 let reason = HeldReason::HandlerGone.as_str().to_owned();
-                let notice = of_jobs(NoticeType::JobHeld, handler.clone(), reason, jobs, now, job);
+                let notice =
+                    Notice::of_jobs(NoticeType::JobHeld, handler.clone(), reason, jobs, now, job);
                 notices.note(tx, &notice, now)?;
             }
         }

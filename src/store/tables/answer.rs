@@ -10,12 +10,9 @@ use bytes::Bytes;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{
-    Answer, Blob, DeadReason, Digest, EventId, Headers, HeldReason, JobId, Name, Outcome, State,
-    Timestamp,
-};
-use crate::retry::Next;
-use crate::store::border::{Completion, KeyRow, KeyState};
+use crate::model::{Answer, Blob, Digest, EventId, Headers, JobId, Name, Timestamp};
+use crate::store::border::{KeyRow, KeyState};
+use crate::store::decide::key::{KeyOf, Repeat, repeat, unanswered};
 
 use super::codec;
 use super::codec::change_one;
@@ -80,13 +77,7 @@ impl Fate {
             let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
             return Ok(Fate::Answered(StoredAnswer { status, headers, body, body_bytes }));
         }
-        let timed_out = codec::maybe_text(row, 1)? == Some(Outcome::TimedOut);
-        Ok(Fate::Other(match codec::text(row, 0)? {
-            State::Ready | State::Running | State::Waiting => KeyState::Pending,
-            State::Dead => KeyState::Failed,
-            State::Dropped => KeyState::Dropped,
-            State::Held | State::Succeeded => KeyState::Unknown { timed_out },
-        }))
+        Ok(Fate::Other(unanswered(codec::text(row, 0)?, codec::maybe_text(row, 1)?)))
     }
 }
 
@@ -110,6 +101,13 @@ pub(crate) struct UsedKey {
     pub(crate) row: i64,
     pub(crate) job: JobId,
     pub(crate) fate: Fate,
+}
+
+impl UsedKey {
+    /// What a request with this digest gets that has the key.
+    pub(crate) fn repeat(&self, request: Digest) -> Repeat {
+        repeat(request, self.request, matches!(self.fate, Fate::Other(KeyState::Failed)))
+    }
 }
 
 /// The caller's key, where it is in use: also one that should have expired, until retention has deleted it.
@@ -149,25 +147,6 @@ pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Optio
     .optional()
 }
 
-/// The state of the key of an event's job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum KeyOf {
-    /// The event has no key: no caller waits for an answer.
-    Nobody,
-    /// It has no answer yet.
-    Unanswered,
-    Answered,
-    /// Deleted: its caller has the answer, or had to ask anew.
-    GivenUp,
-}
-
-impl KeyOf {
-    /// Whether the operator may have its job run again.
-    pub(crate) fn may_run(self) -> bool {
-        matches!(self, KeyOf::Nobody | KeyOf::Unanswered)
-    }
-}
-
 /// Whether the event is a request whose key is in use, and whether it is answered.
 pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
     // By the primary keys.
@@ -175,14 +154,7 @@ pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
         "SELECT e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL
          FROM event e LEFT JOIN answer a ON a.event = e.row WHERE e.row = ?1",
     )?
-    .query_row([event], |row| {
-        Ok(match (row.get(0)?, row.get(1)?, row.get(2)?) {
-            (false, ..) => KeyOf::Nobody,
-            (true, false, _) => KeyOf::GivenUp,
-            (true, true, false) => KeyOf::Unanswered,
-            (true, true, true) => KeyOf::Answered,
-        })
-    })
+    .query_row([event], |row| Ok(KeyOf::of(row.get(0)?, row.get(1)?, row.get(2)?)))
 }
 
 /// The event's key for people, where it has one.
@@ -249,51 +221,6 @@ pub(crate) fn free(tx: &Connection, event: i64) -> rusqlite::Result<()> {
     change_one(tx, "DELETE FROM answer WHERE event = ?1 AND answered_at IS NULL", [event])
 }
 
-/// Writes the answer that comes with the end of an attempt, if its job's key has none yet. Returns another completion
-/// if the key forbids this one. A job whose caller waits has one attempt whatever its handler's policy is, and only a
-/// repeat of the request begins another (I3). If the handler did its work and gave no answer, the answer is unknown.
-pub(crate) fn keep(
-    tx: &Connection,
-    event: i64,
-    done: &Completion,
-    answer: Option<&StoredAnswer>,
-) -> rusqlite::Result<Option<Completion>> {
-    if done.next == Next::Ready || key_of(tx, event)? != KeyOf::Unanswered {
-        return Ok(None);
-    }
-    let mut instead = done.clone();
-    if let Some(answer) = answer {
-        write(tx, event, answer, done.outcome == Outcome::Failed, done.finished_at)?;
-        instead.next = match done.next {
-            Next::Wait { .. } => Next::Dead(DeadReason::Exhausted),
-            Next::Succeeded | Next::Ready | Next::Dead(_) | Next::Held(_) => return Ok(None),
-        };
-        return Ok(Some(instead));
-    }
-    instead.next = match done.next {
-        // Nothing began, so its caller need not wonder what was done.
-        Next::Dead(DeadReason::Rejected) if done.outcome == Outcome::NotStarted => return Ok(None),
-        Next::Succeeded | Next::Dead(DeadReason::Rejected) => {
-            instead.outcome = Outcome::Unknown;
-            instead.record.detail.push_str(NO_ANSWER);
-            Next::Held(HeldReason::UnknownOutcome)
-        }
-        Next::Wait { .. } => match done.outcome {
-            Outcome::Failed => Next::Dead(DeadReason::Exhausted),
-            Outcome::Succeeded
-            | Outcome::Rejected
-            | Outcome::TimedOut
-            | Outcome::Unknown
-            | Outcome::Cancelled
-            | Outcome::NotStarted => Next::Held(HeldReason::UnknownOutcome),
-        },
-        Next::Dead(DeadReason::Exhausted | DeadReason::PayloadGone | DeadReason::Resolved)
-        | Next::Held(_)
-        | Next::Ready => return Ok(None),
-    };
-    Ok(Some(instead))
-}
-
 /// Forgets the next answers that said "not now", and that were to be kept until before then: the same request
 /// may have its job run again, which is the same job to its handler. A negative count is no limit. Returns how many.
 pub(crate) fn forget_errors(
@@ -309,6 +236,3 @@ pub(crate) fn forget_errors(
     )?
     .execute(params![before.0, count])
 }
-
-/// What the record of an attempt says where its answer is missing.
-const NO_ANSWER: &str = ", but no answer for the caller who waits for one";

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::limits::BATCH_JOBS;
 use crate::model::{GroupRule, HeldReason, JobId, Timestamp};
 use crate::store::border::{NewJob, Newer};
+use crate::store::decide::group;
 
 use super::codec;
 
@@ -70,14 +71,11 @@ impl GroupOf {
             .prepare_cached(NEWER)?
             .query_row(params![self.handler, self.key, event], |row| codec::job_id(row, 0))
             .optional()?;
-        if let Some(job) = newest {
-            return Ok(Some(Newer::Job(job)));
-        }
         // The only row.
-        let removed: i64 = tx
+        let removed = tx
             .prepare_cached("SELECT newest_removed FROM meta")?
             .query_row([], |row| row.get(0))?;
-        Ok((event < removed).then_some(Newer::Removed))
+        Ok(group::newer(newest, event, removed))
     }
 
     /// Lets the first job behind go on, where none holds the group any more.
@@ -136,8 +134,7 @@ pub(crate) fn supersede(
     if !replaced.is_empty() {
         group.release(tx)?;
     }
-    let never_begun = replaced.into_iter().filter(|(attempt, _)| *attempt == 0);
-    Ok(never_begun.filter_map(|(_, since)| since).min())
+    Ok(group::first_wait(&replaced))
 }
 
 /// The newest job that waits behind this one and will run in its place, where the latest of the group wins.

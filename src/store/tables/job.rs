@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{GroupRule, HeldReason, JobId, Name, State, Timestamp};
-use crate::store::border::{Delay, NewJob};
+use crate::model::{HeldReason, JobId, Name, Timestamp};
+use crate::store::border::NewJob;
+use crate::store::decide::group::keeps_place;
+use crate::store::decide::job_move::FoundJob;
+use crate::store::decide::new_job;
 
 use super::codec::{self, change_one};
 use super::group;
@@ -20,19 +23,12 @@ pub(crate) fn insert_job(
     now: Timestamp,
 ) -> rusqlite::Result<JobId> {
     let id = crate::random::job_id(now);
-    // What the guard says comes first.
-    let held = held.or(job.undecided.as_ref().map(|_| HeldReason::ConditionFailed));
-    let mut wait = None;
-    if held.is_none() {
-        let first = group::supersede(tx, (id, event), job, now)?;
-        wait = job.delay.map(|delay| Wait::of(delay, first, now));
-    }
-    let state = match (held, &wait) {
-        (Some(_), _) => State::Held,
-        (None, Some(_)) => State::Waiting,
-        (None, None) => State::Ready,
+    let held = new_job::held(job, held);
+    let first = match held {
+        None => group::supersede(tx, (id, event), job, now)?,
+        Some(_) => None,
     };
-    let due_at = wait.as_ref().map(|wait| wait.due_at);
+    let start = new_job::start(held, job.delay, first, now);
     // One job per event and handler: the unique index refuses a second.
     tx.prepare_cached(
         "INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, wait_since,
@@ -45,59 +41,18 @@ pub(crate) fn insert_job(
         id.as_bytes(),
         event,
         job.handler.as_str(),
-        state.as_str(),
+        start.state.as_str(),
         held.map(HeldReason::as_str),
         job.undecided,
-        // Of a delayed job: what it may take begins when it is due.
-        due_at.unwrap_or(now).0,
+        start.since.0,
         now.0,
-        due_at.map(|due| due.0),
-        wait.map(|wait| wait.since.0),
+        start.due_at.map(|due| due.0),
+        start.wait_since.map(|since| since.0),
         job.group.as_ref().map(|group| group.key.as_str()),
         job.group.as_ref().map(|group| group.rule.as_str()),
         job.group.as_ref().is_some_and(|group| keeps_place(group.rule, held)),
     ])?;
     Ok(id)
-}
-
-/// A delay as it is stored.
-struct Wait {
-    since: Timestamp,
-    due_at: Timestamp,
-}
-
-impl Wait {
-    /// Of a job that replaces others, the first of which came at `first`. That time is not trusted: the clock may have
-    /// been set back.
-    fn of(delay: Delay, first: Option<Timestamp>, now: Timestamp) -> Self {
-        let since = first.unwrap_or(now).min(now);
-        let most = if first.is_some() { since.after(delay.most) } else { Timestamp(i64::MAX) };
-        Wait { since, due_at: now.after(delay.wait).min(most).max(now) }
-    }
-}
-
-/// Whether a new job takes part in its group's order: what may be forged, and under [`GroupRule::Latest`] what is
-/// held, keeps no other waiting. As the schema's `holds`.
-fn keeps_place(rule: GroupRule, held: Option<HeldReason>) -> bool {
-    match held {
-        None => true,
-        Some(HeldReason::SuspectedReplay | HeldReason::IdReused) => false,
-        Some(_) => rule != GroupRule::Latest,
-    }
-}
-
-/// A job as a transaction finds it.
-pub(crate) struct FoundJob {
-    pub(crate) row: i64,
-    pub(crate) job: JobId,
-    pub(crate) event: i64,
-    pub(crate) handler: Name,
-    pub(crate) state: State,
-    pub(crate) attempt: u32,
-    /// It is of a group.
-    pub(crate) grouped: bool,
-    /// It is held, and its handler's condition could not be decided when it was made.
-    pub(crate) undecided: bool,
 }
 
 impl FoundJob {
