@@ -9,6 +9,7 @@
     reason = "a test may fail loudly, and prints its findings"
 )]
 
+mod cluster;
 mod groups;
 mod model;
 #[path = "../support/random.rs"]
