@@ -10,6 +10,7 @@
 )]
 
 mod cluster;
+mod cluster_groups;
 mod groups;
 mod model;
 #[path = "../support/random.rs"]
