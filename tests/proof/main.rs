@@ -11,6 +11,7 @@
 
 mod cluster;
 mod cluster_groups;
+mod cluster_rate;
 mod groups;
 mod model;
 #[path = "../support/random.rs"]
