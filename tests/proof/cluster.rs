@@ -136,6 +136,9 @@ fn without_n15_and_n16_what_a_node_begins() {
     sticks("N16 (begun now)", Rules { begun_now: false, ..Rules::ALL }, LOST_CONNECTION, 7);
     let unlisted = Rules { only_if_listed: false, ..Rules::ALL };
     breaks("N16 (only if listed)", unlisted, DECLARED, P3, 16);
+    let at_once = Rules { begins_registered: false, ..Rules::ASYNCHRONOUS };
+    let replay = Faults { failovers: 1, replays: 1, ..LOST_CONNECTION };
+    breaks("N16 (registered)", at_once, replay, P3, 18);
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn the_promises_hold_under_larger_budgets() {
     all_hold(Rules::ALL, 2, RERUN, &two);
     let one = [[1, 1, 0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 0, 0, 1, 0], [0, 1, 0, 0, 1, 1, 1, 0]];
     all_hold(Rules::ALL, 1, BOTH, &one);
-    let lossy = [[1, 0, 1, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 1, 1, 1]];
+    let lossy = [[1, 0, 0, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 1, 1, 1]];
     all_hold(Rules::ASYNCHRONOUS, 1, BOTH, &lossy);
     let counted = Rules { random_sessions: false, ..Rules::ASYNCHRONOUS };
     all_hold(counted, 1, RERUN, &[[0, 0, 0, 0, 0, 1, 1, 1]]);

@@ -7,15 +7,16 @@ use super::steps::{Cluster, Step, Steps};
 
 pub(crate) fn steps(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
     for node in 0..NODES {
-        let Receiver { phase, cut, claimed, .. } = state.receivers[node];
+        let Receiver { phase, cut, claimed, registering, .. } = state.receivers[node];
         if phase == Phase::Down {
             let mut t = *state;
             t.receivers[node] = Receiver { cut, ..Receiver::default() };
             out.add(Step::Starts(node), t, 0, false);
             continue;
         }
-        // A node that is cut off begins what it has claimed.
-        if let Some(claim) = claimed {
+        let waits = registering && cluster.rules.begins_registered;
+        // Also a node that is cut off begins its claims.
+        if let Some(claim) = claimed.filter(|_| !waits) {
             let mut t = *state;
             t.receivers[node].claimed = None;
             let broken = promises::begin(&mut t, node, claim);
@@ -50,7 +51,9 @@ fn register(cluster: &Cluster, state: &State, node: usize, out: &mut Steps<'_>) 
     }
     let own = state.primary.running().filter(|attempt| attempt.claim.node == node);
     let earlier = own.filter(|_| !rules.list_behind_lock).map(|attempt| attempt.claim);
-    send(state, node, Verb::Register(earlier), out);
+    let mut t = *state;
+    t.receivers[node].registering = true;
+    send(&t, node, Verb::Register(earlier), out);
 }
 
 fn serve(cluster: &Cluster, state: &State, node: usize, out: &mut Steps<'_>) {

@@ -32,6 +32,8 @@ pub(crate) struct Rules {
     pub(crate) begun_now: bool,
     /// N16: what a receiver has claimed and not begun is begun after registering only if the list has it. Off: always.
     pub(crate) only_if_listed: bool,
+    /// N16: from the sending of a registration to its answer, a node begins nothing. Off: it begins its claims.
+    pub(crate) begins_registered: bool,
     /// N18: a completion names the claimant. Off: job and attempt.
     pub(crate) claimant: bool,
     /// N18: the acknowledgement follows the commit. Off: it is sent with the completion.
@@ -64,6 +66,7 @@ impl Rules {
         own_rows: true,
         begun_now: true,
         only_if_listed: true,
+        begins_registered: true,
         claimant: true,
         ack_after_commit: true,
         person: true,

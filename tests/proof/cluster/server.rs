@@ -158,6 +158,7 @@ fn hear(cluster: &Cluster, t: &mut State, flight: Flight, answer: Answer) {
         (Answer::Claimed(claim), _) => t.receivers[node].claimed = claim,
         (Answer::Registered(list), _) => {
             t.disowned[node] = false;
+            t.receivers[node].registering = false;
             t.receivers[node].phase = Phase::Serving;
             t.receivers[node].session = t.primary.nodes[node].session;
             judge(cluster.rules, t, node, list);

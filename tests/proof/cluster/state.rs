@@ -122,6 +122,8 @@ pub(crate) struct Receiver {
     /// The database is out of reach.
     pub(crate) cut: bool,
     pub(crate) session: Session,
+    /// A registration was sent, and none was answered since.
+    pub(crate) registering: bool,
     /// Claimed and not begun.
     pub(crate) claimed: Option<Claim>,
     /// To be settled as unknown.
@@ -258,6 +260,7 @@ impl State {
             if receiver.phase != Phase::Serving && rules.registers {
                 receiver.session = Session::default();
             }
+            receiver.registering &= receiver.claimed.is_some();
         }
         for run in &mut self.runs {
             *run = run.filter(|run| run.life == Life::Runs || run.listed || !run.released);
