@@ -206,7 +206,7 @@ fn the_architecture_names_every_word_of_the_model() {
 /// The words of a line that have the form of a rule's number, such as `R9`.
 fn rules(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| {
-        let number = word.strip_prefix(['R', 'S', 'C', 'K', 'H', 'I']);
+        let number = word.strip_prefix(['R', 'S', 'C', 'K', 'H', 'I', 'N']);
         number.is_some_and(|rest| {
             matches!(rest.len(), 1 | 2) && rest.bytes().all(|digit| digit.is_ascii_digit())
         })
@@ -215,8 +215,9 @@ fn rules(line: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn every_cited_rule_is_in_the_protocol() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/protocol.md");
-    let page = fs::read_to_string(page).unwrap();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let pages = ["protocol.md", "cluster.md"].map(|name| fs::read_to_string(docs.join(name)));
+    let page = pages.map(Result::unwrap).concat();
     let mut unknown = Vec::new();
     for file in files() {
         let comments = file.text.lines().filter(|line| line.trim_start().starts_with("//"));

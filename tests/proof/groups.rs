@@ -40,10 +40,10 @@
 //! Not in the model: a kill of the receiver, which changes no row; the protocol of one attempt, which `model.rs` has;
 //! delays, rates and backoffs (the clock may pass at any time); other groups, which share no row with this one.
 
-mod promises;
-mod rules;
-mod state;
-mod steps;
+pub(crate) mod promises;
+pub(crate) mod rules;
+pub(crate) mod state;
+pub(crate) mod steps;
 
 use crate::model::checker::{Trace, explore};
 use promises::{ALL, Q1, Q2, Q3, Q4, Q5, Q6};

@@ -9,6 +9,9 @@
     reason = "a test may fail loudly, and prints its findings"
 )]
 
+mod cluster;
+mod cluster_groups;
+mod cluster_rate;
 mod groups;
 mod model;
 #[path = "../support/random.rs"]

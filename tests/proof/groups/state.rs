@@ -122,6 +122,8 @@ impl Cause {
 pub(crate) struct State {
     /// In the order in which their events were accepted.
     pub(crate) jobs: [Job; EVENTS],
+    /// The number that the next event gets, from 0.
+    pub(crate) next: usize,
     pub(crate) budget: Budget,
     /// The handler has the second rule of the model.
     pub(crate) reloaded: bool,
@@ -155,10 +157,6 @@ impl Without {
 }
 
 impl State {
-    pub(crate) fn accepted(&self) -> usize {
-        self.jobs.iter().filter(|job| job.stage != Stage::Absent).count()
-    }
-
     /// The job whose turn it is, by what happened and not by any row: all older jobs that are in the way yield to it.
     pub(crate) fn has_the_turn(&self, job: usize) -> bool {
         let mut older = self.jobs[..job].iter().filter(|older| older.is_in_the_way());

@@ -21,7 +21,7 @@ pub(crate) struct Groups {
 }
 
 /// The jobs have the numbers of their events, from 0.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Accept(usize, Stage),
     Duplicate(usize),
@@ -54,6 +54,7 @@ impl Model for Groups {
     fn start(&self) -> State {
         State {
             jobs: [Job::default(); EVENTS],
+            next: 0,
             budget: self.budget,
             reloaded: false,
             removed_to: 0,
@@ -64,7 +65,7 @@ impl Model for Groups {
     fn steps(&self, state: &State, next: &mut Vec<Next<State, Step>>) {
         let mut steps = Steps { groups: self, from: state, next };
         steps.accept();
-        for job in 0..state.accepted() {
+        for job in 0..state.next {
             steps.attempts(job);
             steps.operator(job);
             steps.outside(job);
@@ -116,7 +117,7 @@ impl Steps<'_> {
     }
 
     fn accept(&mut self) {
-        let job = self.from.accepted();
+        let job = self.from.next;
         for stage in [Stage::Ready, Stage::Held, Stage::Suspect, Stage::Jobless] {
             let Some(mut t) = self.spend(|budget| &mut budget.events) else { return };
             let mut any = 1;
@@ -127,6 +128,7 @@ impl Steps<'_> {
             };
             let Some(less) = left.checked_sub(1) else { continue };
             *left = less;
+            t.next = job + 1;
             t.jobs[job].rule = self.groups.configured(self.from);
             t.put(self.groups.without, job, stage, Cause::Accept);
             let supersedes = match stage {
