@@ -16,6 +16,7 @@ mod engine;
 mod intake;
 mod jobs;
 mod mutex;
+pub mod postgres;
 mod quarantine;
 mod tables;
 #[cfg(test)]
