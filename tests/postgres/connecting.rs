@@ -158,7 +158,7 @@ async fn a_standby_is_no_server_to_write_to() {
     let server = Server::start(&[]).await;
     let standby = server.standby("s1");
     let error = Connection::open(&target(standby.port, false)).await.err().expect("refused");
-    assert!(error.to_string().contains("read"), "{error}");
+    assert!(error.to_string().contains("does not allow writes"), "{error}");
     standby.promote().await;
     Connection::open(&target(standby.port, false)).await.unwrap();
 }

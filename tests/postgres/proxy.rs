@@ -30,6 +30,8 @@ pub(crate) enum Side {
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     /// It passes, and both connections are closed behind it. With message 0 they are closed before the first.
+    Break,
+    /// The same for the client, while the server reads to the end what was sent and can answer it all.
     Cut,
     /// It waits in the proxy until [`Proxy::release`]. All later messages of its side wait behind it.
     Hold,
@@ -168,11 +170,23 @@ async fn pass(client: TcpStream, server: UnixStream, shared: &Shared) -> io::Res
             _ => return Ok(()),
         }
     }
-    tokio::select! {
-        ended = pump(Side::Client, client_read, server_write, shared) => ended,
-        ended = pump(Side::Server, server_read, client_write, shared) => ended,
+    let ended = tokio::select! {
+        ended = pump(Side::Client, &mut client_read, &mut server_write, shared) => ended,
+        ended = pump(Side::Server, &mut server_read, &mut client_write, shared) => ended,
+    };
+    drop((client_read, client_write));
+    let cause = ended.err().and_then(io::Error::into_inner).and_then(|end| end.downcast().ok());
+    if let Some(Ended(Act::Cut)) = cause.as_deref() {
+        server_write.shutdown().await?;
+        tokio::io::copy(&mut server_read, &mut tokio::io::sink()).await?;
     }
+    Ok(())
 }
+
+/// The act that ended a connection.
+#[derive(Debug, thiserror::Error)]
+#[error("ended by {0:?}")]
+struct Ended(Act);
 
 async fn pump(
     side: Side,
@@ -242,13 +256,13 @@ impl Shared {
                 let at = at.unwrap_or_else(|| panic!("{name} does not have the bytes to replace"));
                 frame[at..at + new.len()].copy_from_slice(new);
             }
-            Some(Act::Cut) | None => {}
+            Some(Act::Break | Act::Cut) | None => {}
         }
         to.write_all(&frame).await?;
         to.flush().await?;
         self.state.lock().unwrap().passed.push((side, name));
         match act {
-            Some(Act::Cut) => Err(io::Error::other("cut")),
+            Some(act @ (Act::Break | Act::Cut)) => Err(io::Error::other(Ended(act))),
             _ => Ok(()),
         }
     }
