@@ -18,6 +18,7 @@ mod engine;
 mod intake;
 mod jobs;
 mod mutex;
+pub mod postgres;
 mod quarantine;
 mod tables;
 #[cfg(test)]

@@ -1,0 +1,17 @@
+//! The store on PostgreSQL: real servers, standbys, and a proxy that cuts, holds and changes messages between.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may fail loudly, and prints its findings"
+)]
+
+mod conflicts;
+mod connecting;
+mod cuts;
+mod proxy;
+mod registering;
+mod server;
+mod site;
+mod waits;
