@@ -1,0 +1,315 @@
+//! The writer: one task that owns the connection on which everything is written.
+//!
+//! It turns all waiting requests into one transaction, and answers them when its commit is known. After an unknown
+//! outcome or a lost connection it registers a new session, and only then sends what is undecided again: behind the
+//! registration nothing of the session before can be stored any more. Nothing is sent again after its caller's deadline.
+//! The task's death is the process's (S13): it ends only when the queue is closed, and a panic aborts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::border::{Accept, Accepted, Refused};
+
+use super::accept::{self, Request, SecretUses, Try};
+use super::connection::{Connection, Target};
+use super::flight::{Outcome, Refusal, Session};
+use super::queue::{Item, Next, Queue};
+use super::register::{RegisterError, Registrar};
+use super::server::{Severity, check};
+
+/// How often the server is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long the writer waits between two vain connections.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The way into the store. Its clones share one writer.
+#[derive(Clone)]
+pub struct Writer {
+    queue: Arc<Queue>,
+}
+
+impl Writer {
+    /// Starts the task. It connects by itself, and again after each loss; the schema must be there. The task ends some
+    /// time after [`Writer::close`].
+    pub fn start(
+        target: Target,
+        registrar: Registrar,
+        limits: &Limits,
+        clock: Clock,
+    ) -> (Writer, JoinHandle<()>) {
+        let queue = Arc::new(Queue::new(limits));
+        let task = Task {
+            target,
+            registrar,
+            clock,
+            queue: Arc::clone(&queue),
+            todo: VecDeque::new(),
+            secrets: SecretUses::default(),
+            look: Instant::now(),
+        };
+        (Writer { queue }, tokio::spawn(task.run()))
+    }
+
+    /// Fails with the reason while accepts are refused.
+    pub fn ready(&self) -> Result<(), Refused> {
+        self.queue.door()
+    }
+
+    /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1). At `until` it is not known whether
+    /// it is stored.
+    pub async fn accept(&self, new: Accept, until: Instant) -> Result<Accepted, Refused> {
+        let accepted = self.accept_all(vec![new], until).await?.pop();
+        accepted.ok_or_else(|| Refused::Failed("no answer".to_owned()))
+    }
+
+    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6).
+    pub async fn accept_all(
+        &self,
+        new: Vec<Accept>,
+        until: Instant,
+    ) -> Result<Vec<Accepted>, Refused> {
+        self.ready()?;
+        let (request, answer) = Request::new(new, until).await?;
+        self.queue.push(Item::Accept(request))?;
+        match timeout_at(until, answer).await {
+            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
+            Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
+        }
+    }
+
+    /// Refuses new requests. The writer ends after those that wait; without a connection it refuses them. It may be
+    /// waiting for the database without end.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+}
+
+/// How the requests of one transaction are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By one statement, which skips what is known.
+    Fast,
+    /// One by one, each behind the locks of what is known.
+    Slow,
+}
+
+/// The requests of one transaction.
+struct Work {
+    way: Way,
+    requests: Vec<Request>,
+}
+
+struct Task {
+    target: Target,
+    registrar: Registrar,
+    clock: Clock,
+    queue: Arc<Queue>,
+    /// Taken from the queue and not decided yet.
+    todo: VecDeque<Work>,
+    secrets: SecretUses,
+    /// When the server is to be looked at.
+    look: Instant,
+}
+
+/// How far one session came.
+#[derive(PartialEq)]
+enum Served {
+    /// It is of no more use.
+    Some,
+    /// The queue is closed and empty.
+    All,
+}
+
+/// Why there is no session.
+enum NoSession {
+    /// It may be there a moment later.
+    NotNow(String),
+    /// Another process is this node. Two that take turns would never end.
+    Replaced(String),
+}
+
+impl Task {
+    async fn run(mut self) {
+        while let Some((connection, session)) = self.session().await {
+            if self.serve(connection, session).await == Served::All {
+                break;
+            }
+        }
+        self.queue.refuse_all(&Refused::Stopping);
+    }
+
+    /// Connects and registers, as often as it takes. None where that must not go on.
+    async fn session(&mut self) -> Option<(Connection, Session)> {
+        let why = "a session is being registered".to_owned();
+        self.queue.shut(Refused::Unreachable(why));
+        loop {
+            let why = match self.register().await {
+                Ok(session) => return Some(session),
+                Err(NoSession::NotNow(why)) => why,
+                Err(NoSession::Replaced(why)) => {
+                    tracing::error!(why, "the database is not used any more");
+                    self.give_up(Refused::Unreachable(why));
+                    return None;
+                }
+            };
+            tracing::warn!(why, "no session at the database");
+            self.queue.shut(Refused::Unreachable(why));
+            self.queue.rest(Instant::now() + PAUSE).await;
+            self.drop_late();
+            if self.queue.is_closed() {
+                self.give_up(Refused::Stopping);
+                return None;
+            }
+        }
+    }
+
+    async fn register(&mut self) -> Result<(Connection, Session), NoSession> {
+        let not_now = |why: String| NoSession::NotNow(why);
+        let connection = Connection::open(&self.target).await;
+        let connection = connection.map_err(|error| not_now(error.to_string()))?;
+        self.look_at(&connection).await.map_err(NoSession::NotNow)?;
+        let registered = self.registrar.register(connection).await;
+        let (connection, session) = registered.map_err(|error| match error {
+            RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
+            other => not_now(other.to_string()),
+        })?;
+        self.queue.open();
+        Ok((connection, session))
+    }
+
+    /// Fails where the server is not what the promises need.
+    async fn look_at(&mut self, connection: &Connection) -> Result<(), String> {
+        self.look = Instant::now() + LOOK;
+        let findings = check(connection, &self.clock).await?;
+        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
+        bad.map_or(Ok(()), |bad| Err(bad.text))
+    }
+
+    /// Runs one transaction after the other.
+    async fn serve(&mut self, mut connection: Connection, session: Session) -> Served {
+        loop {
+            if self.look <= Instant::now()
+                && let Err(why) = self.look_at(&connection).await
+            {
+                tracing::warn!(why, "the database cannot be used");
+                return Served::Some;
+            }
+            self.drop_late();
+            let work = match self.todo.pop_front() {
+                Some(work) => work,
+                None => match self.queue.take(self.look).await {
+                    Next::Batch(items) => {
+                        self.sort(items);
+                        continue;
+                    }
+                    Next::Look => continue,
+                    Next::End => return Served::All,
+                },
+            };
+            match self.fly(connection, &session, work).await {
+                Some(next) => connection = next,
+                None => return Served::Some,
+            }
+        }
+    }
+
+    /// Plans the transactions of a batch.
+    fn sort(&mut self, items: Vec<Item>) {
+        let requests = items.into_iter().map(|Item::Accept(request)| request).collect();
+        let (fast, slow) = accept::split(requests);
+        for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
+            if !requests.is_empty() {
+                self.todo.push_back(Work { way, requests });
+            }
+        }
+    }
+
+    /// Drops what no caller waits for any more: it may be delivered again at another node.
+    fn drop_late(&mut self) {
+        let now = Instant::now();
+        for work in &mut self.todo {
+            for late in work.requests.extract_if(.., |request| request.until <= now) {
+                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
+            }
+        }
+        self.todo.retain(|work| !work.requests.is_empty());
+    }
+
+    fn give_up(&mut self, why: Refused) {
+        self.queue.shut(why.clone());
+        self.queue.refuse_all(&why);
+        for request in self.todo.drain(..).flat_map(|work| work.requests) {
+            request.refuse(Refused::Unconfirmed(why.to_string()));
+        }
+    }
+
+    /// Runs one transaction. Returns the connection where the session can be used further.
+    async fn fly(
+        &mut self,
+        connection: Connection,
+        session: &Session,
+        work: Work,
+    ) -> Option<Connection> {
+        let Work { way, requests } = work;
+        let used = self.secrets.due(&requests);
+        let (outcome, tries) = match way {
+            Way::Fast => accept::fast(connection, session, &requests, &used).await,
+            Way::Slow => accept::slow(connection, session, &requests, &used).await,
+        };
+        match outcome {
+            Outcome::Committed(connection, _) => {
+                self.secrets.written(used);
+                self.committed(requests, tries);
+                Some(connection)
+            }
+            Outcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
+                self.failed(way, requests, &text);
+                Some(connection)
+            }
+            Outcome::NotCommitted(why, connection) => {
+                self.todo.push_front(Work { way, requests });
+                let is_fenced = why == Refusal::Fenced;
+                connection.filter(|_| !is_fenced)
+            }
+            Outcome::Unknown(doubt) => {
+                tracing::warn!(%doubt, "not known whether a transaction is committed");
+                let doubtful = requests.into_iter().zip(tries);
+                let requests = doubtful.map(|(request, tried)| request.doubt(tried)).collect();
+                self.todo.push_front(Work { way, requests });
+                None
+            }
+        }
+    }
+
+    fn committed(&mut self, requests: Vec<Request>, tries: Vec<Option<Vec<Try>>>) {
+        let mut skipped = Vec::new();
+        for (request, tried) in requests.into_iter().zip(tries) {
+            match tried {
+                Some(tried) => request.committed(tried),
+                None => skipped.push(request),
+            }
+        }
+        if !skipped.is_empty() {
+            self.todo.push_front(Work { way: Way::Slow, requests: skipped });
+        }
+    }
+
+    /// One bad request must not take the others with it: each has its own transaction then (S4).
+    fn failed(&mut self, way: Way, mut requests: Vec<Request>, why: &str) {
+        if requests.len() == 1 {
+            let refused = Refused::Failed(why.to_owned());
+            return requests.into_iter().for_each(|request| request.refuse(refused.clone()));
+        }
+        for request in requests.drain(..).rev() {
+            self.todo.push_front(Work { way, requests: vec![request] });
+        }
+    }
+}
