@@ -7,9 +7,12 @@
     reason = "a test may fail loudly, and prints its findings"
 )]
 
+mod accepting;
+mod cluster;
 mod conflicts;
 mod connecting;
 mod cuts;
+mod losses;
 mod proxy;
 mod registering;
 mod server;
