@@ -6,6 +6,8 @@
 //!
 //! Two nodes cannot store one id, or one body as the first, at once: unique indexes refuse the second. Locks are taken in
 //! one order, sorted by key, and a batch that finds its facts changed all the same is rolled back and sent again.
+//!
+//! A duplicate whose commit was not known is counted twice, and does everything else once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -194,6 +196,11 @@ impl Request {
         Ok((Request { events, until, answer }, receiver))
     }
 
+    /// Whether the fast way stores all of it or nothing. The server skips what comes a second time in one statement.
+    pub(super) fn is_single(&self) -> bool {
+        self.events.len() == 1
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let stored = |event: &NewEvent| event.headers.len() + event.body.len() + REQUEST_BYTES;
         self.events.iter().map(stored).sum()
@@ -243,19 +250,6 @@ impl NewEvent {
     fn created(&self, form: Form) -> Accepted {
         Accepted::Created { jobs: self.new.jobs.len(), held: form.held, flagged: form.flagged }
     }
-}
-
-/// Which requests may go the fast way together, and the others: an id or a body may come once in a statement.
-pub(super) fn split(requests: Vec<Request>) -> (Vec<Request>, Vec<Request>) {
-    let (mut ids, mut bodies) = (HashSet::new(), HashSet::new());
-    requests.into_iter().partition(|request| match &*request.events {
-        [event] => {
-            let source = event.source();
-            ids.insert((source.clone(), event.id().clone()))
-                && (!event.guarded() || bodies.insert((source.clone(), event.digest())))
-        }
-        _ => false,
-    })
 }
 
 /// Stores what is new in id and body. For each request what was done with it; none where it was skipped.

@@ -223,8 +223,8 @@ impl Task {
 
     /// Plans the transactions of a batch.
     fn sort(&mut self, items: Vec<Item>) {
-        let requests = items.into_iter().map(|Item::Accept(request)| request).collect();
-        let (fast, slow) = accept::split(requests);
+        let requests = items.into_iter().map(|Item::Accept(request)| request);
+        let (fast, slow): (Vec<_>, Vec<_>) = requests.partition(Request::is_single);
         for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
             if !requests.is_empty() {
                 self.todo.push_back(Work { way, requests });
