@@ -4,7 +4,8 @@
 //! folder of its handle. All SQL is in this folder: only domain types cross its border. A verb that changes
 //! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
 //! answers after the flush. Readers see flushed commits only. The rules S1 to S13 are in `docs/protocol.md`;
-//! each file names those that it keeps.
+//! each file names those that it keeps. [`postgres`] has the connections and transactions of an engine on
+//! PostgreSQL, which no handle uses yet.
 //!
 //! ```text
 //! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ border
