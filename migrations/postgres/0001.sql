@@ -7,7 +7,7 @@ CREATE TABLE meta (
     store_id uuid NOT NULL
 );
 
--- Made once: it goes with the database wherever that goes.
+-- Made once. A copy of the database has the same one.
 INSERT INTO meta (one, store_id) VALUES (1, gen_random_uuid());
 
 CREATE TABLE node (

@@ -3,6 +3,7 @@
 use hooklatch::store::postgres::{Connection, Flight, Outcome, Refusal, Registrar, Session};
 
 use super::proxy::{Act, Proxy, Side};
+use super::server::PATIENCE;
 use super::site::{INSERT, Site, committed, node, said};
 
 const UPDATE: &str = "UPDATE item SET key = key WHERE key = $1";
@@ -135,7 +136,8 @@ async fn a_flight_waits_for_a_lock_no_longer_than_its_timeout() {
     let mut flight = Flight::begin(site.direct(false).await, &site.session).await;
     flight.send(INSERT, vec![Box::new(2_i64)]).await;
     flight.send(UPDATE, vec![Box::new(1_i64)]).await;
-    let (refusal, connection) = refused(flight.commit().await);
+    let outcome = tokio::time::timeout(PATIENCE, flight.commit()).await;
+    let (refusal, connection) = refused(outcome.expect("it waits without end"));
     assert!(matches!(refusal, Refusal::LockTimeout(_)), "{refusal}");
     assert!(connection.is_some());
     assert!(!site.sees(2).await);

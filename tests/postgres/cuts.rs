@@ -8,7 +8,7 @@ use super::proxy::{Act, Proxy, Side};
 use super::site::{Site, committed, said};
 
 /// Cuts the flight behind each message of either side, first with statements that are still to be prepared and then
-/// with everything sent in one piece. Whatever the flight says must agree with the row.
+/// with everything sent in one piece. The flight's outcome must agree with the row.
 async fn cut_everywhere(require_standby: bool) {
     let site = Site::new(&[]).await;
     let _standby = match require_standby {
@@ -60,7 +60,7 @@ async fn cut_everywhere(require_standby: bool) {
         }
     }
     println!("{seen:?}");
-    // The cuts meet everything that can happen. What is denied is what had no COMMIT, or an error before it.
+    // Each outcome occurs.
     for met in
         [("committed", true), ("not committed", false), ("unknown", true), ("unknown", false)]
     {

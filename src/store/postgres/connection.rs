@@ -59,7 +59,7 @@ const SETTINGS: &str = "
     SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = '25s';";
 
-/// Why there is no connection. No text contains the password.
+/// Errors of a connection attempt. No text contains the password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The driver's own text may quote a part of the password, so it is not shown.

@@ -32,8 +32,11 @@ const FENCE: &str = "SELECT fence($1, $2)";
 /// The error that `fence` raises.
 const FENCED: &str = "HL001";
 
-/// Whether the server names standbys, and when it last read its configuration. A commit that waited between two
-/// equal answers waited for a standby: the server releases all waits when the names are emptied.
+/// Whether the server names standbys, and when this connection last read the configuration. The server ends all waits
+/// when the names are emptied, which two equal answers around `COMMIT` rule out.
+///
+/// They do not show that a wait began. The server's checkpointer tells the backends to wait, so for as long as it
+/// has not read names that were just set (it is in a checkpoint), commits do not wait, and the answers are the same.
 const STANDBYS: &str =
     "SELECT current_setting('synchronous_standby_names') <> '', pg_conf_load_time()::text";
 
@@ -104,8 +107,8 @@ pub enum Doubt {
 
 type Answer = MaybeDone<BoxFuture<'static, Result<Vec<Row>, Error>>>;
 
-/// A transaction under way. It owns its connection: if it is dropped, the connection is closed, and the server rolls
-/// back what has no `COMMIT` yet.
+/// A transaction under way. It owns its connection: dropping it closes the connection, and the server rolls back a
+/// transaction that has no `COMMIT` yet.
 pub struct Flight {
     /// Of every statement, in the order in which they were sent.
     answers: Vec<Answer>,

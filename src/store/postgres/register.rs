@@ -1,7 +1,7 @@
 //! A node's session: the right to write, renewed after each start and each lost connection.
 //!
 //! A registration locks the node's row, so it waits for what an earlier session has in flight. What it reads behind
-//! the lock is therefore complete, and what comes later of that session fails in its fence.
+//! the lock is therefore complete, and a later transaction of that session fails in its fence.
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -68,7 +68,7 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// The first registration replaces whatever session the row has: the process holds the state folder's lock, so
+    /// The first registration replaces any session in the row: the process holds the state folder's lock, so
     /// no other one of this node runs.
     pub fn new(node: Node) -> Self {
         Registrar { node, written: Vec::new() }
