@@ -20,7 +20,9 @@ use crate::limits::EVIDENCE_COUNT;
 use crate::model::{Digest, EventId, EventType, HeldReason, Name, ReplayGuard, State, Timestamp};
 use crate::random;
 use crate::store::border::{Accept, Accepted, Refused};
-use crate::store::decide::delivery::{Arrival, KnownEvent, SameBody, arrival, concern, guarded};
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
 use crate::store::decide::new_job;
 use crate::store::tables::codec;
 
@@ -353,8 +355,10 @@ impl From<Error> for Stop {
 /// What one delivery is, and the writes that this leads to.
 async fn decide(flight: &mut Flight, event: &NewEvent) -> Result<Try, Stop> {
     let known = known(flight, event).await?;
-    match arrival(&event.new, &known) {
-        Arrival::Event { variant, id_reused } => {
+    let arrival = arrival(&event.new, &known);
+    match arrival {
+        Arrival::Event(variant) | Arrival::IdReused(variant) => {
+            let id_reused = matches!(arrival, Arrival::IdReused(_));
             let body = same_body(flight, event).await?;
             let (held, flagged) = guarded(event.new.delivery.guard(), body, id_reused);
             let repeated = body != SameBody::Nowhere;
@@ -366,14 +370,13 @@ async fn decide(flight: &mut Flight, event: &NewEvent) -> Result<Try, Stop> {
             }
             Ok(Try { told: event.created(form), put_back: Vec::new() })
         }
-        Arrival::Duplicate { of, conflict, replays_dead } => {
-            if let Some(tried) = own(flight, event, of).await? {
-                return Ok(tried);
-            }
-            if conflict {
-                keep_evidence(flight, event, of).await;
-            }
-            repeat(flight, event, of, conflict, replays_dead).await
+        Arrival::Duplicate(of) => match own(flight, event, of).await? {
+            Some(tried) => Ok(tried),
+            None => repeat(flight, event, of, false).await,
+        },
+        Arrival::Conflict(of) => {
+            keep_evidence(flight, event, of).await;
+            repeat(flight, event, of, true).await
         }
     }
 }
@@ -466,7 +469,6 @@ async fn repeat(
     event: &NewEvent,
     of: &KnownEvent,
     conflict: bool,
-    replays_dead: bool,
 ) -> Result<Try, Stop> {
     // A try whose commit is unknown may have put these back: what has run and died since is not put back by one delivery a
     // second time.
@@ -479,7 +481,7 @@ async fn repeat(
         Box::new(of.row),
         Box::new(event.new.received_at.0),
         Box::new(i64::from(conflict)),
-        Box::new(replays_dead),
+        Box::new(replays_dead(event.new.on_redelivery, conflict)),
         Box::new(ids),
         Box::new(attempts),
     ];
