@@ -20,16 +20,30 @@ pub fn job_id(now: Timestamp) -> JobId {
     let bits = UNUSED.with_borrow_mut(|unused| {
         unused.pop().unwrap_or_else(|| {
             let mut bytes = [[0; 10]; 25];
-            // The kernel returns up to 256 bytes in one piece (getrandom(2)).
-            if let Err(error) = getrandom(bytes.as_flattened_mut(), GetRandomFlags::empty()) {
-                panic!("no random numbers: {error}");
-            }
+            fill(bytes.as_flattened_mut());
             let [first, rest @ ..] = bytes;
             unused.extend(rest);
             first
         })
     });
     JobId::from_parts(now, &bits)
+}
+
+/// 16 random bytes.
+///
+/// # Panics
+/// If the kernel has no random numbers.
+pub fn id() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    fill(&mut bytes);
+    bytes
+}
+
+/// Fills at most 256 bytes, which the kernel returns in one piece (getrandom(2)).
+fn fill(bytes: &mut [u8]) {
+    if let Err(error) = getrandom(bytes, GetRandomFlags::empty()) {
+        panic!("no random numbers: {error}");
+    }
 }
 
 #[cfg(test)]

@@ -100,9 +100,12 @@ pub(super) fn word(refused: &Refused) -> &'static str {
     match refused {
         Refused::QueueFull => "busy",
         Refused::NoSpace(_) => "no_space",
-        Refused::Degraded(_) | Refused::Gone(_) => "degraded",
+        Refused::Degraded(_)
+        | Refused::Gone(_)
+        | Refused::Unreachable(_)
+        | Refused::Unconfirmed(_) => "degraded",
         Refused::Stopping => "stopping",
-        Refused::Failed(_) => "failed",
+        Refused::Grouped(_) | Refused::Failed(_) => "failed",
     }
 }
 

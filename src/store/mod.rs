@@ -5,7 +5,8 @@
 //! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
 //! answers after the flush. Readers see flushed commits only. What the facts of a transaction lead to is
 //! decided in `decide` alone; the other folders read the facts and make the writes. The rules S1 to S13 are
-//! in `docs/protocol.md`; each file names those that it keeps.
+//! in `docs/protocol.md`; each file names those that it keeps. [`postgres`] has the connections, transactions
+//! and accepts of an engine on PostgreSQL, which no handle uses yet.
 //!
 //! ```text
 //! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ decide ──▶ border
@@ -18,6 +19,7 @@ mod engine;
 mod intake;
 mod jobs;
 mod mutex;
+pub mod postgres;
 mod quarantine;
 mod tables;
 #[cfg(test)]

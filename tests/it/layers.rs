@@ -93,6 +93,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("Timestamp::now", &[], "a Clock"),
     ("getrandom", &["random", "runner", "cmd"], "random"),
     ("rusqlite", &["store"], "the store's verbs"),
+    ("tokio_postgres", &["store"], "the store's verbs"),
     ("std::env::", &["config", "cmd"], "config::Environment"),
     ("std::io::stdout", &["cmd"], "a writer that is handed in"),
     ("println!", &[], "tracing, or a writer"),

@@ -112,7 +112,12 @@ pub(crate) fn degraded(why: &Refused) -> Option<&'static str> {
         Refused::NoSpace(_) => Some("no space"),
         Refused::Degraded(_) => Some("I/O error"),
         Refused::Gone(_) => Some("database file gone"),
-        Refused::QueueFull | Refused::Stopping | Refused::Failed(_) => None,
+        Refused::QueueFull
+        | Refused::Unreachable(_)
+        | Refused::Unconfirmed(_)
+        | Refused::Grouped(_)
+        | Refused::Stopping
+        | Refused::Failed(_) => None,
     }
 }
 

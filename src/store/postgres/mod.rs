@@ -1,0 +1,21 @@
+//! The store on PostgreSQL: connections, and transactions whose outcome is never guessed.
+//!
+//! Any number of nodes write to one database, and each of them can lose its connection at any moment. So every
+//! transaction is a [`Flight`]: it ends as committed, as not committed, or as unknown, and only the first two
+//! give the connection back.
+
+mod accept;
+mod connection;
+mod flight;
+mod queue;
+mod register;
+mod schema;
+mod server;
+mod writer;
+
+pub use connection::{ConnectError, Connection, Target};
+pub use flight::{Doubt, Flight, Outcome, Param, Refusal, Session};
+pub use register::{Node, RegisterError, Registrar};
+pub use schema::migrate;
+pub use server::{Finding, Severity, check};
+pub use writer::Writer;

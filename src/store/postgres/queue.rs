@@ -1,0 +1,180 @@
+//! The writer's queue, with its admission.
+//!
+//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new requests
+//! are refused; requests in the queue stay there until their deadline.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::limits::Limits;
+use crate::store::border::Refused;
+use crate::store::mutex::lock;
+
+use super::accept::Request;
+
+/// A request to the writer.
+pub(super) enum Item {
+    Accept(Request),
+}
+
+impl Item {
+    /// Its size in memory, which counts for the queue and for the batch.
+    fn bytes(&self) -> usize {
+        match self {
+            Item::Accept(request) => request.bytes(),
+        }
+    }
+
+    pub(super) fn refuse(self, why: Refused) {
+        match self {
+            Item::Accept(request) => request.refuse(why),
+        }
+    }
+}
+
+/// What the writer does next.
+pub(super) enum Next {
+    /// At least one item.
+    Batch(Vec<Item>),
+    /// The given time has come.
+    Look,
+    /// The queue is closed and empty.
+    End,
+}
+
+/// The queue of one writer.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    filled: Notify,
+    max_count: usize,
+    max_bytes: usize,
+    batch_count: usize,
+    batch_bytes: usize,
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    bytes: usize,
+    /// Why new items are refused.
+    door: Option<Refused>,
+    closed: bool,
+}
+
+impl Queue {
+    /// An empty queue. It refuses items until [`Queue::open`].
+    pub(super) fn new(limits: &Limits) -> Self {
+        let size = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+        let door = Some(Refused::Unreachable("not connected yet".to_owned()));
+        Queue {
+            state: Mutex::new(State { door, ..State::default() }),
+            filled: Notify::new(),
+            max_count: size(limits.writer_queue_count),
+            max_bytes: size(limits.writer_queue_bytes),
+            batch_count: size(limits.batch_count),
+            batch_bytes: size(limits.batch_bytes),
+        }
+    }
+
+    /// Why items are refused, or nothing.
+    pub(super) fn door(&self) -> Result<(), Refused> {
+        lock(&self.state).door()
+    }
+
+    /// Hands an item to the writer, or says why not.
+    pub(super) fn push(&self, item: Item) -> Result<(), Refused> {
+        let mut state = lock(&self.state);
+        state.door()?;
+        let bytes = item.bytes();
+        // An item over the byte bound is taken into an empty queue; otherwise it would never fit.
+        let is_full = state.items.len() >= self.max_count
+            || (state.bytes.saturating_add(bytes) > self.max_bytes && !state.items.is_empty());
+        if is_full {
+            return Err(Refused::QueueFull);
+        }
+        state.bytes += bytes;
+        state.items.push_back(item);
+        drop(state);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn shut(&self, why: Refused) {
+        lock(&self.state).door = Some(why);
+    }
+
+    pub(super) fn open(&self) {
+        lock(&self.state).door = None;
+    }
+
+    /// Refuses further items; the writer ends after those in the queue.
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.filled.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.state).closed
+    }
+
+    /// Refuses the items that wait.
+    pub(super) fn refuse_all(&self, why: &Refused) {
+        let mut state = lock(&self.state);
+        state.bytes = 0;
+        let items = std::mem::take(&mut state.items);
+        drop(state);
+        items.into_iter().for_each(|item| item.refuse(why.clone()));
+    }
+
+    /// Waits for items until `look`. One task at a time may wait.
+    pub(super) async fn take(&self, look: Instant) -> Next {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                let batch = self.batch(&mut state);
+                if !batch.is_empty() {
+                    return Next::Batch(batch);
+                }
+                if state.closed {
+                    return Next::End;
+                }
+            }
+            // `Notify` keeps a notification that comes before the wait.
+            if timeout_at(look, self.filled.notified()).await.is_err() {
+                return Next::Look;
+            }
+        }
+    }
+
+    /// Waits until `until`, or until the queue is closed.
+    pub(super) async fn rest(&self, until: Instant) {
+        while !self.is_closed() && timeout_at(until, self.filled.notified()).await.is_ok() {}
+    }
+
+    fn batch(&self, state: &mut State) -> Vec<Item> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < self.batch_count
+            && let Some(next) = state.items.front().map(Item::bytes)
+            && (batch.is_empty() || bytes + next <= self.batch_bytes)
+        {
+            bytes += next;
+            state.bytes -= next;
+            batch.extend(state.items.pop_front());
+        }
+        batch
+    }
+}
+
+impl State {
+    fn door(&self) -> Result<(), Refused> {
+        match &self.door {
+            _ if self.closed => Err(Refused::Stopping),
+            Some(why) => Err(why.clone()),
+            None => Ok(()),
+        }
+    }
+}

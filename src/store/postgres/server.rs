@@ -1,0 +1,102 @@
+//! What the server must be for the store's promises, looked at after each connect and at each tick.
+
+use super::connection::{Connection, describe};
+use crate::clock::Clock;
+
+/// The oldest version that has what the store uses.
+const OLDEST: i32 = 150_000;
+
+/// How far the clocks of the server and of this machine may be apart, in milliseconds.
+const CLOCK_MILLIS: i64 = 1000;
+
+/// Everything in one row. Any role may read it.
+const LOOK: &str = "
+    SELECT current_setting('server_version_num')::int,
+        version() LIKE 'PostgreSQL %' AND version() NOT LIKE '%-YB-%',
+        current_setting('fsync') = 'on',
+        NOT EXISTS (SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+            WHERE nspname = 'hooklatch' AND relpersistence <> 'p'),
+        current_setting('server_encoding') = 'UTF8',
+        pg_is_in_recovery(),
+        current_setting('client_min_messages') = 'warning',
+        current_setting('synchronous_standby_names') <> '',
+        current_setting('full_page_writes') = 'on',
+        current_setting('data_checksums') = 'on',
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// What a finding means for the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Nothing may be stored on this server.
+    Refused,
+    /// Nothing may be accepted until it is fixed.
+    Unready,
+    Warned,
+}
+
+/// Something that the server is not, and how to fix it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    pub text: String,
+}
+
+/// Everything that is wrong with the server, the worst first. An `Err` says why it could not be looked at.
+pub async fn check(connection: &Connection, clock: &Clock) -> Result<Vec<Finding>, String> {
+    let before = clock.now().0;
+    let row = connection.client.query_one(LOOK, &[]).await.map_err(|error| describe(&error))?;
+    let after = clock.now().0;
+    let unreadable = |error| describe(&error);
+    let is = |column: usize| row.try_get::<_, bool>(column).map_err(unreadable);
+    let version: i32 = row.try_get(0).map_err(unreadable)?;
+    let time: i64 = row.try_get(10).map_err(unreadable)?;
+    let is_timely = (before - CLOCK_MILLIS..=after + CLOCK_MILLIS).contains(&time);
+    use Severity::{Refused, Unready, Warned};
+    let table = [
+        (version >= OLDEST, Refused, "the server is older than PostgreSQL 15; upgrade it"),
+        (
+            is(1)?,
+            Refused,
+            "the server is not PostgreSQL itself, and locks and commits in another way; use PostgreSQL",
+        ),
+        (is(2)?, Refused, "fsync is off, so a power cut loses commits; set fsync = on"),
+        (
+            is(3)?,
+            Refused,
+            "a table of the store is unlogged, so a crash empties it; run ALTER TABLE ... SET LOGGED",
+        ),
+        (
+            is(4)?,
+            Refused,
+            "the database's encoding is not UTF8; create it with ENCODING 'UTF8' TEMPLATE template0",
+        ),
+        (!is(5)?, Refused, "the server is a standby; name the primary"),
+        (
+            is(6)?,
+            Refused,
+            "the connection's settings are lost between transactions; connect without a pooler, or with one in session mode",
+        ),
+        (
+            !connection.require_standby || is(7)?,
+            Unready,
+            "a synchronous standby is required and the server names none; set synchronous_standby_names",
+        ),
+        (
+            is(8)?,
+            Warned,
+            "full_page_writes is off, so a power cut can damage pages on most file systems; set full_page_writes = on",
+        ),
+        (
+            is(9)?,
+            Warned,
+            "data checksums are off, so damage of the disk is not found; enable them with pg_checksums",
+        ),
+        (
+            is_timely,
+            Warned,
+            "the clocks of the server and of this machine are more than 1 s apart; synchronise both",
+        ),
+    ];
+    let wrong = table.into_iter().filter(|(is_right, ..)| !is_right);
+    Ok(wrong.map(|(_, severity, text)| Finding { severity, text: text.to_owned() }).collect())
+}

@@ -1,0 +1,315 @@
+//! The writer: one task that owns the connection on which everything is written.
+//!
+//! It turns all waiting requests into one transaction, and answers them when its commit is known. After an unknown
+//! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after the
+//! registration, no transaction of an earlier session can commit. It sends no request after its caller's deadline.
+//! It ends only when the queue is closed or another process has taken the node; a panic aborts the process (S13).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::border::{Accept, Accepted, Refused};
+
+use super::accept::{self, Request, SecretUses, Try};
+use super::connection::{Connection, Target};
+use super::flight::{Outcome, Refusal, Session};
+use super::queue::{Item, Next, Queue};
+use super::register::{RegisterError, Registrar};
+use super::server::{Severity, check};
+
+/// How often the server is checked.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long the writer waits between two failed connections.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The way into the store. Its clones share one writer.
+#[derive(Clone)]
+pub struct Writer {
+    queue: Arc<Queue>,
+}
+
+impl Writer {
+    /// Starts the task, which connects and reconnects by itself. The schema must exist. The task ends after
+    /// [`Writer::close`].
+    pub fn start(
+        target: Target,
+        registrar: Registrar,
+        limits: &Limits,
+        clock: Clock,
+    ) -> (Writer, JoinHandle<()>) {
+        let queue = Arc::new(Queue::new(limits));
+        let task = Task {
+            target,
+            registrar,
+            clock,
+            queue: Arc::clone(&queue),
+            todo: VecDeque::new(),
+            secrets: SecretUses::default(),
+            look: Instant::now(),
+        };
+        (Writer { queue }, tokio::spawn(task.run()))
+    }
+
+    /// Fails with the reason while accepts are refused.
+    pub fn ready(&self) -> Result<(), Refused> {
+        self.queue.door()
+    }
+
+    /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `until` it
+    /// fails with [`Refused::Unconfirmed`].
+    pub async fn accept(&self, new: Accept, until: Instant) -> Result<Accepted, Refused> {
+        let accepted = self.accept_all(vec![new], until).await?.pop();
+        accepted.ok_or_else(|| Refused::Failed("no answer".to_owned()))
+    }
+
+    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6).
+    pub async fn accept_all(
+        &self,
+        new: Vec<Accept>,
+        until: Instant,
+    ) -> Result<Vec<Accepted>, Refused> {
+        self.ready()?;
+        let (request, answer) = Request::new(new, until).await?;
+        self.queue.push(Item::Accept(request))?;
+        match timeout_at(until, answer).await {
+            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
+            Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
+        }
+    }
+
+    /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
+    /// commit that waits for a standby can delay this without limit.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+}
+
+/// How the requests of one transaction are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By one statement, which skips known ids and bodies.
+    Fast,
+    /// One by one, after locking the known events.
+    Slow,
+}
+
+/// The requests of one transaction.
+struct Work {
+    way: Way,
+    requests: Vec<Request>,
+}
+
+struct Task {
+    target: Target,
+    registrar: Registrar,
+    clock: Clock,
+    queue: Arc<Queue>,
+    /// The requests that are taken from the queue and not answered yet.
+    todo: VecDeque<Work>,
+    secrets: SecretUses,
+    /// When the server is checked next.
+    look: Instant,
+}
+
+/// Why a session ended.
+#[derive(PartialEq)]
+enum Served {
+    /// The session cannot be used further.
+    Lost,
+    /// The queue is closed and empty.
+    Closed,
+}
+
+/// Why there is no session.
+enum NoSession {
+    /// The next attempt may succeed.
+    NotNow(String),
+    /// Another process has registered as this node. If both went on, they would replace each other without end.
+    Replaced(String),
+}
+
+impl Task {
+    async fn run(mut self) {
+        while let Some((connection, session)) = self.session().await {
+            if self.serve(connection, session).await == Served::Closed {
+                break;
+            }
+        }
+        self.queue.refuse_all(&Refused::Stopping);
+    }
+
+    /// Connects and registers until it succeeds. `None` if the writer must end.
+    async fn session(&mut self) -> Option<(Connection, Session)> {
+        let why = "a session is being registered".to_owned();
+        self.queue.shut(Refused::Unreachable(why));
+        loop {
+            let why = match self.register().await {
+                Ok(session) => return Some(session),
+                Err(NoSession::NotNow(why)) => why,
+                Err(NoSession::Replaced(why)) => {
+                    tracing::error!(why, "the database is not used any more");
+                    self.give_up(Refused::Unreachable(why));
+                    return None;
+                }
+            };
+            tracing::warn!(why, "no session at the database");
+            self.queue.shut(Refused::Unreachable(why));
+            self.queue.rest(Instant::now() + PAUSE).await;
+            self.drop_late();
+            if self.queue.is_closed() {
+                self.give_up(Refused::Stopping);
+                return None;
+            }
+        }
+    }
+
+    async fn register(&mut self) -> Result<(Connection, Session), NoSession> {
+        let not_now = |why: String| NoSession::NotNow(why);
+        let connection = Connection::open(&self.target).await;
+        let connection = connection.map_err(|error| not_now(error.to_string()))?;
+        self.inspect(&connection).await.map_err(NoSession::NotNow)?;
+        let registered = self.registrar.register(connection).await;
+        let (connection, session) = registered.map_err(|error| match error {
+            RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
+            other => not_now(other.to_string()),
+        })?;
+        self.queue.open();
+        Ok((connection, session))
+    }
+
+    /// Fails if the server lacks something that the promises need.
+    async fn inspect(&mut self, connection: &Connection) -> Result<(), String> {
+        self.look = Instant::now() + LOOK;
+        let findings = check(connection, &self.clock).await?;
+        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
+        bad.map_or(Ok(()), |bad| Err(bad.text))
+    }
+
+    /// Runs one transaction after the other.
+    async fn serve(&mut self, mut connection: Connection, session: Session) -> Served {
+        loop {
+            if self.look <= Instant::now()
+                && let Err(why) = self.inspect(&connection).await
+            {
+                tracing::warn!(why, "the database cannot be used");
+                return Served::Lost;
+            }
+            self.drop_late();
+            let work = match self.todo.pop_front() {
+                Some(work) => work,
+                None => match self.queue.take(self.look).await {
+                    Next::Batch(items) => {
+                        self.sort(items);
+                        continue;
+                    }
+                    Next::Look => continue,
+                    Next::End => return Served::Closed,
+                },
+            };
+            match self.fly(connection, &session, work).await {
+                Some(next) => connection = next,
+                None => return Served::Lost,
+            }
+        }
+    }
+
+    /// Plans the transactions of a batch.
+    fn sort(&mut self, items: Vec<Item>) {
+        let requests = items.into_iter().map(|Item::Accept(request)| request);
+        let (fast, slow): (Vec<_>, Vec<_>) = requests.partition(Request::is_single);
+        for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
+            if !requests.is_empty() {
+                self.todo.push_back(Work { way, requests });
+            }
+        }
+    }
+
+    /// Refuses the requests whose deadline has passed.
+    fn drop_late(&mut self) {
+        let now = Instant::now();
+        for work in &mut self.todo {
+            for late in work.requests.extract_if(.., |request| request.until <= now) {
+                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
+            }
+        }
+        self.todo.retain(|work| !work.requests.is_empty());
+    }
+
+    fn give_up(&mut self, why: Refused) {
+        self.queue.shut(why.clone());
+        self.queue.refuse_all(&why);
+        for request in self.todo.drain(..).flat_map(|work| work.requests) {
+            request.refuse(Refused::Unconfirmed(why.to_string()));
+        }
+    }
+
+    /// Runs one transaction. Returns the connection if the session can be used further.
+    async fn fly(
+        &mut self,
+        connection: Connection,
+        session: &Session,
+        work: Work,
+    ) -> Option<Connection> {
+        let Work { way, requests } = work;
+        let used = self.secrets.due(&requests);
+        let (outcome, tries) = match way {
+            Way::Fast => accept::fast(connection, session, &requests, &used).await,
+            Way::Slow => accept::slow(connection, session, &requests, &used).await,
+        };
+        match outcome {
+            Outcome::Committed(connection, _) => {
+                self.secrets.written(used);
+                self.committed(requests, tries);
+                Some(connection)
+            }
+            Outcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
+                self.failed(way, requests, &text);
+                Some(connection)
+            }
+            Outcome::NotCommitted(why, connection) => {
+                self.todo.push_front(Work { way, requests });
+                let is_fenced = why == Refusal::Fenced;
+                connection.filter(|_| !is_fenced)
+            }
+            Outcome::Unknown(doubt) => {
+                tracing::warn!(%doubt, "not known whether a transaction is committed");
+                let doubtful = requests.into_iter().zip(tries);
+                let requests = doubtful.map(|(request, tried)| request.doubt(tried)).collect();
+                self.todo.push_front(Work { way, requests });
+                None
+            }
+        }
+    }
+
+    fn committed(&mut self, requests: Vec<Request>, tries: Vec<Option<Vec<Try>>>) {
+        let mut skipped = Vec::new();
+        for (request, tried) in requests.into_iter().zip(tries) {
+            match tried {
+                Some(tried) => request.committed(tried),
+                None => skipped.push(request),
+            }
+        }
+        if !skipped.is_empty() {
+            self.todo.push_front(Work { way: Way::Slow, requests: skipped });
+        }
+    }
+
+    /// Refuses a single request. Of several, one may be at fault: each gets a transaction (S4).
+    fn failed(&mut self, way: Way, mut requests: Vec<Request>, why: &str) {
+        if requests.len() == 1 {
+            let refused = Refused::Failed(why.to_owned());
+            return requests.into_iter().for_each(|request| request.refuse(refused.clone()));
+        }
+        for request in requests.drain(..).rev() {
+            self.todo.push_front(Work { way, requests: vec![request] });
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The store on PostgreSQL: real servers, standbys, and a proxy that cuts, holds and changes messages between.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may fail loudly, and prints its findings"
+)]
+
+mod accepting;
+mod cluster;
+mod conflicts;
+mod connecting;
+mod cuts;
+mod losses;
+mod proxy;
+mod registering;
+mod server;
+mod site;
+mod waits;

@@ -1,0 +1,299 @@
+//! A PostgreSQL server of the test's own: its data in a temporary folder, a Unix socket and a loopback port. Its
+//! flushes are real calls.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio_postgres::{Client, NoTls, Row};
+
+/// The longest wait for an event: far longer than a slow machine takes, so that only a fault reaches it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The ordinary role that the product connects as, and its password.
+pub(crate) const ROLE: &str = "app";
+pub(crate) const PASSWORD: &str = "not-to-be-shown";
+
+/// Debian's place of the server's programs, newest version last.
+fn program(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let mut found: Vec<PathBuf> = versions
+        .map(|version| version.unwrap().path().join("bin").join(name))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    found.pop().unwrap_or_else(|| {
+        panic!(
+            "no {name} below /usr/lib/postgresql; install the server: apt-get install postgresql"
+        )
+    })
+}
+
+/// The user that the server runs as, which must not be root: `postgres`, or `nobody` where there is none.
+fn user() -> Option<(u32, u32)> {
+    let named = |name| nix::unistd::User::from_name(name).ok().flatten();
+    rustix::process::geteuid().is_root().then(|| {
+        let user = named("postgres").or_else(|| named("nobody")).expect("a user who is not root");
+        (user.uid.as_raw(), user.gid.as_raw())
+    })
+}
+
+fn command(name: &str) -> Command {
+    let mut command = Command::new(program(name));
+    if let Some((uid, gid)) = user() {
+        command.uid(uid).gid(gid);
+    }
+    command.current_dir("/").env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+/// The data of a new server, made once and kept with the build.
+fn template() -> &'static Path {
+    static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let version = program("postgres");
+        let version = version.iter().nth_back(2).unwrap().to_str().unwrap();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{version}"));
+        if !path.exists() {
+            Server::make_template(&path);
+        }
+        path
+    });
+    &TEMPLATE
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+pub(crate) struct Server {
+    folder: tempfile::TempDir,
+    pub(crate) port: u16,
+    /// `-c` options of every start.
+    options: Vec<String>,
+    process: Option<Child>,
+    log: Option<Receiver<String>>,
+}
+
+impl Server {
+    /// A running server with the role [`ROLE`], which owns the database `app`.
+    pub(crate) async fn start(options: &[&str]) -> Self {
+        let mut server = Self::empty(options);
+        // A copy takes a tenth of the time that initdb does.
+        run(Command::new("cp").arg("-a").arg(template()).arg(server.data()));
+        server.launch();
+        server
+    }
+
+    /// Makes the data of a new server at `path`, which appears when it is complete.
+    fn make_template(path: &Path) {
+        let mut server = Self::empty(&[]);
+        run(command("initdb")
+            .args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"])
+            .args(["--no-locale", "--pgdata"])
+            .arg(server.data()));
+        server.launch();
+        for sql in [
+            format!("CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'"),
+            format!("CREATE DATABASE app OWNER {ROLE}"),
+        ] {
+            run(command("psql")
+                .args(["--username=postgres", "--port", &server.port.to_string(), "--host"])
+                .arg(server.folder())
+                .args(["--command", &sql]));
+        }
+        server.signal(Signal::INT);
+        let made = path.with_extension(std::process::id().to_string());
+        run(Command::new("cp").arg("-a").arg(server.data()).arg(&made));
+        // Another test program may have been faster.
+        if fs::rename(&made, path).is_err() {
+            fs::remove_dir_all(&made).unwrap();
+        }
+    }
+
+    fn empty(options: &[&str]) -> Self {
+        // In memory where that is possible: a busy disk makes each flush a second long.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        if let Some((uid, gid)) = user() {
+            chown(folder.path(), Some(uid), Some(gid)).unwrap();
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Server { folder, port, options, process: None, log: None }
+    }
+
+    /// The folder of the Unix socket and of files for the server.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file of the server's user.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        if let Some((uid, gid)) = user() {
+            chown(&path, Some(uid), Some(gid)).unwrap();
+        }
+        path
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Starts the postmaster and waits until it takes connections. A shell stands between: it ends the server when
+    /// its input ends, so no server outlives the test program, however that ends.
+    pub(crate) fn launch(&mut self) {
+        let mut shell = Command::new("/bin/sh");
+        if let Some((uid, gid)) = user() {
+            shell.uid(uid).gid(gid);
+        }
+        let script =
+            "server=$1; shift; \"$server\" \"$@\" </dev/null & read -r _; kill -QUIT $!; wait $!";
+        shell.args(["-c", script, "sh"]).arg(program("postgres"));
+        shell.arg("-D").arg(self.data()).arg("-k").arg(self.folder());
+        shell.args(["-p", &self.port.to_string(), "-h", "127.0.0.1"]);
+        // Small: several servers run at once.
+        shell.args(["-c", "shared_buffers=16MB", "-c", "max_connections=30"]);
+        shell.args(["-c", "max_wal_senders=4", "-c", "wal_keep_size=64MB"]);
+        for option in &self.options {
+            shell.args(["-c", option]);
+        }
+        shell.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = shell.spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let (sender, log) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        self.process = Some(process);
+        let mut said = String::new();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let line = log.recv_timeout(until - Instant::now());
+            let line = line.unwrap_or_else(|_| panic!("the server does not start:\n{said}"));
+            said.push_str(&line);
+            said.push('\n');
+            if line.contains("ready to accept") {
+                break;
+            }
+        }
+        self.log = Some(log);
+    }
+
+    /// The postmaster's process id.
+    fn pid(&self) -> String {
+        let file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap();
+        file.lines().next().unwrap().to_owned()
+    }
+
+    /// Ends the server at once, as a crash does: nothing is written down.
+    pub(crate) fn crash(&mut self) {
+        self.signal(Signal::QUIT);
+    }
+
+    /// Sends a signal to the postmaster, and waits for its end.
+    fn signal(&mut self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().parse().unwrap()).unwrap();
+        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        pidfd_send_signal(&handle, signal).unwrap();
+        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.stdin.take());
+            process.wait().unwrap();
+        }
+    }
+
+    /// A client of the superuser.
+    pub(crate) async fn admin(&self) -> Client {
+        self.client("postgres", "postgres").await
+    }
+
+    /// A client of the driver, with none of the product's settings.
+    pub(crate) async fn client(&self, user: &str, database: &str) -> Client {
+        let mut config = tokio_postgres::Config::new();
+        config.host_path(self.folder()).port(self.port).user(user).dbname(database);
+        let (client, connection) = config.connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+
+    /// Sets a setting of the whole server, and waits until it is in force for new transactions.
+    pub(crate) async fn set(&self, name: &str, value: &str) {
+        let admin = self.admin().await;
+        admin.batch_execute(&format!("ALTER SYSTEM SET {name} = '{value}'")).await.unwrap();
+        admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        self.wait_for(&format!("SELECT 1 WHERE current_setting('{name}') = '{value}'")).await;
+        // The checkpointer tells the backends whether to wait for a standby. It reads the settings before it
+        // begins a checkpoint.
+        admin.batch_execute("CHECKPOINT").await.unwrap();
+    }
+
+    /// Waits until a query of the superuser returns a row, and returns it. The server has no event for most of what it
+    /// shows in its views.
+    pub(crate) async fn wait_for(&self, query: &str) -> Row {
+        let admin = self.admin().await;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(row) = admin.query_opt(query, &[]).await.unwrap() {
+                return row;
+            }
+            assert!(Instant::now() < until, "in vain: {query}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The process id of the backend that waits for a standby.
+    pub(crate) async fn waiting(&self) -> i32 {
+        let query = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        self.wait_for(query).await.get(0)
+    }
+
+    /// A standby that streams from this server under `name`.
+    pub(crate) fn standby(&self, name: &str) -> Server {
+        let mut standby = Self::empty(&[]);
+        run(command("pg_basebackup")
+            .args(["--username=postgres", "--write-recovery-conf", "--no-sync"])
+            .args(["--checkpoint=fast", "--port", &self.port.to_string(), "--host"])
+            .arg(self.folder())
+            .arg("--pgdata")
+            .arg(standby.data()));
+        standby.options.push("fsync=on".to_owned());
+        standby.options.push(format!(
+            "primary_conninfo=host={} port={} user=postgres application_name={name}",
+            self.folder().display(),
+            self.port
+        ));
+        standby.launch();
+        standby
+    }
+
+    /// Makes a standby take writes.
+    pub(crate) async fn promote(&self) {
+        let row = self.admin().await.query_one("SELECT pg_promote()", &[]).await.unwrap();
+        assert!(row.get::<_, bool>(0), "not promoted");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
