@@ -2,7 +2,7 @@
 //! flushes are real calls.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -31,11 +31,16 @@ fn program(name: &str) -> PathBuf {
         .filter(|path| path.exists())
         .collect();
     found.sort();
-    found.pop().unwrap_or_else(|| {
-        panic!(
-            "no {name} below /usr/lib/postgresql; install the server: apt-get install postgresql"
-        )
-    })
+    found.pop().unwrap_or_else(|| skip_all(name))
+}
+
+/// Ends this test program, of which each test needs a server.
+fn skip_all(missing: &str) -> ! {
+    let why = format!("no {missing} below /usr/lib/postgresql: apt-get install postgresql");
+    assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
+    // The text of a macro would be captured, and lost.
+    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    std::process::exit(0);
 }
 
 /// The user that the server runs as, which must not be root: `postgres`, or `nobody` where there is none.
