@@ -11,7 +11,7 @@ use hooklatch::store::postgres::{
     AttemptEnd, Connection, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaim, NodeClaims,
     PublishedHandler, Registered, Registrar, Writer, declare_lost,
 };
-use hooklatch::store::{Completion, Record};
+use hooklatch::store::{Completion, Record, Refused};
 use tokio::task::JoinHandle;
 
 use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
@@ -103,8 +103,14 @@ pub(crate) async fn claim_with(writer: &Writer, claim: NodeClaim) -> NodeClaims 
     exchange(writer, Vec::new(), Some(claim)).await.claims.unwrap()
 }
 
+/// Claims in the next session where that of the first try had ended, which then has claimed nothing.
 pub(crate) async fn claim(writer: &Writer, limit: usize) -> Vec<NodeAttempt> {
-    claim_with(writer, claim_of(writer, limit).await).await.attempts
+    loop {
+        match exchange(writer, Vec::new(), Some(claim_of(writer, limit).await)).await.claims {
+            Err(Refused::Unreachable(_)) => ready(writer).await,
+            claims => return claims.unwrap().attempts,
+        }
+    }
 }
 
 /// The same in a task of its own.
