@@ -3,10 +3,10 @@
 //! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. A verb is in the
 //! folder of its handle. All SQL is in this folder: only domain types cross its border. A verb that changes
 //! the store is one transaction, or several short ones where it says so: the writer's thread runs it and
-//! answers after the flush. Readers see flushed commits only. What the facts of a transaction lead to is decided by the
-//! pure functions of `decide`; the other folders read the facts and make the writes. The rules S1 to S13 are in `docs/protocol.md`;
-//! each file names those that it keeps. [`postgres`] has the connections, the transactions and the accepts of an engine on
-//! PostgreSQL, which no handle uses yet.
+//! answers after the flush. Readers see flushed commits only. What the facts of a transaction lead to is
+//! decided in `decide` alone; the other folders read the facts and make the writes. The rules S1 to S13 are
+//! in `docs/protocol.md`; each file names those that it keeps. [`postgres`] has the connections, transactions
+//! and accepts of an engine on PostgreSQL, which no handle uses yet.
 //!
 //! ```text
 //! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ decide ──▶ border

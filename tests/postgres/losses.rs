@@ -230,3 +230,46 @@ async fn an_accept_whose_wait_for_a_standby_is_cancelled_is_not_acknowledged() {
     assert_eq!(accept(&node, stripe("e2", "{}")).await, Ok(duplicate(State::Ready)));
     drop(standby);
 }
+
+/// The answer to the COMMIT of a batch is lost: each request hears what became of it, whether it was stored or skipped.
+#[tokio::test]
+async fn each_request_of_a_batch_in_doubt_gets_its_own_answer() {
+    let cluster = Cluster::new(&[]).await;
+    let proxy = Proxy::start(&cluster.server).await;
+    let node = cluster.node_with("cut", proxy.port, false, &Limits::default()).await;
+    for id in ["known", "dead", "warm"] {
+        proxy.watch();
+        assert_eq!(accept(&node, stripe(id, "{}")).await, Ok(CREATED));
+    }
+    let commit = proxy.passed(Side::Client).iter().position(|name| name == "Query COMMIT").unwrap();
+    let dead = "UPDATE job SET state = 'dead', reason = 'rejected', settled_at = 1, attempt = 1
+        FROM event WHERE event.row = job.event AND event_id = 'dead'";
+    cluster.run(dead).await;
+
+    let gate = cluster.hold().await;
+    let first = begin(&node, stripe("first", "{}")).await;
+    cluster.blocked(1).await;
+    let mut tasks = Vec::new();
+    for id in ["new", "known", "dead", "other"] {
+        let mut request = new(stripe(id, "{}"));
+        request.on_redelivery = OnRedelivery::ReplayDead;
+        let node = node.clone();
+        let until = Instant::now() + PATIENCE;
+        tasks.push(tokio::spawn(async move { node.accept(request, until).await.unwrap() }));
+    }
+    tokio::task::yield_now().await;
+    proxy.arm(Side::Client, commit + 1, Act::Cut);
+    drop(gate);
+    assert_eq!(first.await.unwrap(), Ok(CREATED));
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.unwrap());
+    }
+    let replayed = |answer: &Accepted| match answer {
+        Accepted::Duplicate { replayed, .. } => Some(*replayed),
+        Accepted::Created { .. } => None,
+    };
+    assert_eq!(answers.iter().map(replayed).collect::<Vec<_>>(), [None, Some(0), Some(1), None]);
+    assert_eq!(cluster.get::<i64>("SELECT sum(duplicates)::bigint FROM event").await, 2);
+    assert_eq!((cluster.count("event").await, cluster.count("job").await), (6, 6));
+}

@@ -40,8 +40,7 @@ impl Admin {
                 }
                 let found = FoundJob::find(conn, job)?.ok_or(Error::NoJob(job))?;
                 found.is_as(seen)?;
-                let state = found.state;
-                Err(Error::WrongState { job, state, verb }.into())
+                Err(found.wrong_state(verb).into())
             })
             .await
     }

@@ -27,48 +27,42 @@ pub(crate) struct KnownEvent {
 }
 
 /// What a delivery is.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival<'a> {
-    /// An event. Its variant is 0 where its id is new.
-    Event {
-        variant: i64,
-        /// Another body has the id, which no signature covers.
-        id_reused: bool,
-    },
-    Duplicate {
-        of: &'a KnownEvent,
-        /// Its body is another one although the id is signed: it is kept as evidence.
-        conflict: bool,
-        /// The dead jobs of its event are put back.
-        replays_dead: bool,
-    },
+    /// An event, as this variant of its id: 0 where the id is new.
+    Event(i64),
+    /// The same, where another body has the id and no signature covers it.
+    IdReused(i64),
+    Duplicate(&'a KnownEvent),
+    /// A duplicate whose body is another one although the id is signed: it is kept as evidence.
+    Conflict(&'a KnownEvent),
 }
 
 /// What a delivery is, where `known` are all events that have its id, by their variants.
 pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent]) -> Arrival<'a> {
     let delivery = &new.delivery;
-    let duplicate = |of, conflict: bool| {
-        let replays_dead = new.on_redelivery == OnRedelivery::ReplayDead && !conflict;
-        Arrival::Duplicate { of, conflict, replays_dead }
-    };
     let next = known.last().map_or(0, |last| last.variant.saturating_add(1));
     if let Some(window) = delivery.same_for() {
         // A clock that was set back makes the last one younger: the window grows, and nothing runs twice.
         let age = |last: &&KnownEvent| new.received_at.since(last.received_at);
-        return match known.last().filter(|last| age(last) < window) {
-            Some(last) => duplicate(last, false),
-            None => Arrival::Event { variant: next, id_reused: false },
-        };
+        let recent = known.last().filter(|last| age(last) < window);
+        return recent.map_or(Arrival::Event(next), Arrival::Duplicate);
     }
     let is_same = |event: &&KnownEvent| {
         event.digest == delivery.digest()
             && (delivery.id_signed() || event.event_type == *delivery.event_type())
     };
     match (known.iter().find(is_same), known.first()) {
-        (Some(same), _) => duplicate(same, false),
-        (None, Some(first)) if delivery.id_signed() => duplicate(first, true),
-        (None, first) => Arrival::Event { variant: next, id_reused: first.is_some() },
+        (Some(same), _) => Arrival::Duplicate(same),
+        (None, Some(first)) if delivery.id_signed() => Arrival::Conflict(first),
+        (None, Some(_)) => Arrival::IdReused(next),
+        (None, None) => Arrival::Event(next),
     }
+}
+
+/// Whether a duplicate puts the dead jobs of its event back.
+pub(crate) fn replays_dead(rule: OnRedelivery, conflict: bool) -> bool {
+    rule == OnRedelivery::ReplayDead && !conflict
 }
 
 /// Where else the body of a new event came to its source.
@@ -120,6 +114,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
+    use super::Arrival::{Conflict, Duplicate, Event, IdReused};
     use super::*;
     use crate::store::tests::{START, delivery, github, name, stripe};
     use crate::verify::Verified;
@@ -135,34 +130,22 @@ mod tests {
         }
     }
 
-    const NEW: Arrival<'static> = Arrival::Event { variant: 0, id_reused: false };
-
-    fn variant(variant: i64) -> Arrival<'static> {
-        Arrival::Event { variant, id_reused: true }
-    }
-
-    fn duplicate(of: &KnownEvent) -> Arrival<'_> {
-        Arrival::Duplicate { of, conflict: false, replays_dead: false }
-    }
-
     /// What a delivery is that arrives so long after [`START`].
     #[track_caller]
     fn check(delivery: &Verified, later: Duration, known: &[&KnownEvent], expected: Arrival<'_>) {
         let known: Vec<KnownEvent> = known.iter().copied().cloned().collect();
         let (source, received_at) = (name("s"), START.after(later));
-        let delivery = delivery.clone();
-        let on_redelivery = OnRedelivery::Ignore;
-        let mut new = Accept { source, received_at, delivery, jobs: Vec::new(), on_redelivery };
+        let (delivery, on_redelivery) = (delivery.clone(), OnRedelivery::Ignore);
+        let new = Accept { source, received_at, delivery, jobs: Vec::new(), on_redelivery };
         assert_eq!(arrival(&new, &known), expected);
-        // Only a duplicate of the same body puts dead jobs back.
-        new.on_redelivery = OnRedelivery::ReplayDead;
-        let expected = match expected {
-            Arrival::Duplicate { of, conflict, .. } => {
-                Arrival::Duplicate { of, conflict, replays_dead: !conflict }
-            }
-            event @ Arrival::Event { .. } => event,
-        };
-        assert_eq!(arrival(&new, &known), expected);
+    }
+
+    #[test]
+    fn only_a_duplicate_of_the_same_body_puts_dead_jobs_back() {
+        assert!(replays_dead(OnRedelivery::ReplayDead, false));
+        assert!(!replays_dead(OnRedelivery::ReplayDead, true));
+        assert!(!replays_dead(OnRedelivery::Ignore, false));
+        assert!(!replays_dead(OnRedelivery::Ignore, true));
     }
 
     #[test]
@@ -171,15 +154,15 @@ mod tests {
         let (first, type_only) = (known(0, &one), known(0, &github("d", "label", "1")));
         let other = |variant| known(variant, &github("d", "push", "2"));
         let check = |known: &[&KnownEvent], expected| check(&one, Duration::ZERO, known, expected);
-        check(&[], NEW);
-        check(&[&first], duplicate(&first));
-        check(&[&other(0)], variant(1));
-        check(&[&type_only], variant(1));
-        check(&[&other(0), &other(4)], variant(5));
+        check(&[], Event(0));
+        check(&[&first], Duplicate(&first));
+        check(&[&other(0)], IdReused(1));
+        check(&[&type_only], IdReused(1));
+        check(&[&other(0), &other(4)], IdReused(5));
         let third = known(3, &one);
-        check(&[&other(0), &third, &other(4)], duplicate(&third));
+        check(&[&other(0), &third, &other(4)], Duplicate(&third));
         // Of several the first.
-        check(&[&first, &third], duplicate(&first));
+        check(&[&first, &third], Duplicate(&first));
     }
 
     #[test]
@@ -187,39 +170,36 @@ mod tests {
         let one = stripe("e", "a.b", "1");
         let (first, other) = (known(0, &one), known(0, &stripe("e", "a.b", "2")));
         let check = |known: &[&KnownEvent], expected| check(&one, Duration::ZERO, known, expected);
-        let conflict = |of| Arrival::Duplicate { of, conflict: true, replays_dead: false };
-        check(&[], NEW);
-        check(&[&first], duplicate(&first));
-        check(&[&other], conflict(&other));
-        check(&[&other, &known(1, &stripe("e", "a.b", "3"))], conflict(&other));
+        check(&[], Event(0));
+        check(&[&first], Duplicate(&first));
+        check(&[&other], Conflict(&other));
+        check(&[&other, &known(1, &stripe("e", "a.b", "3"))], Conflict(&other));
         let second = known(1, &one);
-        check(&[&other, &second], duplicate(&second));
+        check(&[&other, &second], Duplicate(&second));
         let event_type = github("d", "push", "").event_type().clone();
         let other_type = KnownEvent { event_type, ..first.clone() };
-        check(&[&other_type], duplicate(&other_type));
+        check(&[&other_type], Duplicate(&other_type));
     }
 
     #[test]
     fn an_equal_body_is_a_duplicate_for_as_long_as_its_scheme_says() {
         let one = delivery("alertmanager", "t", "", "firing", r#"{"status":"firing"}"#.to_owned());
         let window = one.same_for().unwrap();
-        let (short, second) =
-            (Duration::from_millis(1), Arrival::Event { variant: 1, id_reused: false });
+        let short = Duration::from_millis(1);
         let first = known(0, &one);
         let check = |later, known: &[&KnownEvent], expected| check(&one, later, known, expected);
-        check(window, &[], NEW);
-        check(Duration::ZERO, &[&first], duplicate(&first));
-        check(window - short, &[&first], duplicate(&first));
-        check(window, &[&first], second);
+        check(window, &[], Event(0));
+        check(Duration::ZERO, &[&first], Duplicate(&first));
+        check(window - short, &[&first], Duplicate(&first));
+        check(window, &[&first], Event(1));
         // The newest counts, also where it came from a clock that was ahead.
         let old = KnownEvent { received_at: START.before(window), ..first.clone() };
         let newest = known(1, &one);
-        check(short, &[&old, &newest], duplicate(&newest));
-        let (old, third) =
-            (KnownEvent { variant: 1, ..old }, Arrival::Event { variant: 2, id_reused: false });
-        check(short, &[&first, &old], third);
+        check(short, &[&old, &newest], Duplicate(&newest));
+        let old = KnownEvent { variant: 1, ..old };
+        check(short, &[&first, &old], Event(2));
         let ahead = KnownEvent { received_at: START.after(window), ..first.clone() };
-        check(Duration::ZERO, &[&ahead], duplicate(&ahead));
+        check(Duration::ZERO, &[&ahead], Duplicate(&ahead));
     }
 
     #[test]
@@ -264,14 +244,14 @@ mod tests {
     #[test]
     fn the_state_that_matters_most_is_told_of_several() {
         assert_eq!(concern(&[], None), None);
-        for (nth, state) in CONCERN.iter().enumerate() {
+        use State::{Dead, Dropped, Held, Ready, Running, Succeeded, Waiting};
+        let order = [Held, Dead, Running, Waiting, Ready, Succeeded, Dropped];
+        for (nth, state) in order.iter().enumerate() {
             assert_eq!(concern(&[], Some(*state)), Some(*state));
-            for less in &CONCERN[nth..] {
+            for less in &order[nth..] {
                 assert_eq!(concern(&[*less, *state], None), Some(*state));
                 assert_eq!(concern(&[*less], Some(*state)), Some(*state));
             }
         }
-        assert!(State::ALL.iter().all(|state| CONCERN.contains(state)));
-        assert_eq!(CONCERN.first(), Some(&State::Held));
     }
 }

@@ -35,32 +35,32 @@ impl End {
     /// waits has one attempt whatever the policy is, and only a repeat of the request begins another (I3). If the
     /// handler did its work and gave no answer, the answer is unknown.
     pub(crate) fn of(outcome: Outcome, next: Next, key: KeyOf, has_answer: bool) -> End {
-        let end = End { outcome, next, answer: EndAnswer::Unused };
+        let mut end = End { outcome, next, answer: EndAnswer::Unused };
         if next == Next::Ready || key != KeyOf::Unanswered {
             return end;
         }
-        let waits = matches!(next, Next::Wait { .. });
+        let unknown = Next::Held(HeldReason::UnknownOutcome);
+        let exhausted = Next::Dead(DeadReason::Exhausted);
         if has_answer {
             let is_error = outcome == Outcome::Failed;
-            let answer = if is_error { EndAnswer::StoredAsError } else { EndAnswer::Stored };
-            let next = if waits { Next::Dead(DeadReason::Exhausted) } else { next };
-            return End { next, answer, ..end };
+            end.answer = if is_error { EndAnswer::StoredAsError } else { EndAnswer::Stored };
+            end.next = if matches!(next, Next::Wait { .. }) { exhausted } else { next };
+            return end;
         }
-        let unknown = Next::Held(HeldReason::UnknownOutcome);
         match next {
             // Nothing began, so its caller need not wonder what was done.
-            Next::Dead(DeadReason::Rejected) if outcome == Outcome::NotStarted => end,
+            Next::Dead(DeadReason::Rejected) if outcome == Outcome::NotStarted => {}
             Next::Succeeded | Next::Dead(DeadReason::Rejected) => {
-                End { outcome: Outcome::Unknown, next: unknown, answer: EndAnswer::Missing }
+                (end.outcome, end.next) = (Outcome::Unknown, unknown);
+                end.answer = EndAnswer::Missing;
             }
-            Next::Wait { .. } if outcome == Outcome::Failed => {
-                End { next: Next::Dead(DeadReason::Exhausted), ..end }
-            }
-            Next::Wait { .. } => End { next: unknown, ..end },
+            Next::Wait { .. } if outcome == Outcome::Failed => end.next = exhausted,
+            Next::Wait { .. } => end.next = unknown,
             Next::Dead(DeadReason::Exhausted | DeadReason::PayloadGone | DeadReason::Resolved)
             | Next::Held(_)
-            | Next::Ready => end,
+            | Next::Ready => {}
         }
+        end
     }
 
     /// What the record says, which had this detail.

@@ -1,12 +1,7 @@
 //! The order of a group: which new jobs take part in it, and what makes a job out of date.
 
 use crate::model::{GroupRule, HeldReason, JobId, Timestamp};
-use crate::store::border::{Group, NewJob, Newer};
-
-/// The group of a job, where only the latest of it counts.
-pub(crate) fn latest(job: &NewJob) -> Option<&Group> {
-    job.group.as_ref().filter(|group| group.rule == GroupRule::Latest)
-}
+use crate::store::border::Newer;
 
 /// Whether a new job takes part in its group's order: what may be forged, and under [`GroupRule::Latest`] what is
 /// held, keeps no other waiting. As the schema's `holds`.
@@ -35,20 +30,7 @@ pub(crate) fn newer(newest: Option<JobId>, event: i64, newest_removed: i64) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::GroupKey;
-    use crate::store::tests::{START, name};
-
-    #[test]
-    fn only_a_group_whose_latest_counts_is_latest() {
-        let job = |group: Option<Group>| NewJob { group, ..NewJob::of(name("h")) };
-        let key = GroupKey::kept("k".to_owned());
-        assert_eq!(latest(&job(None)), None);
-        for rule in GroupRule::ALL.iter().copied() {
-            let group = Group { key: key.clone(), rule };
-            let expected = (rule == GroupRule::Latest).then_some(&group);
-            assert_eq!(latest(&job(Some(group.clone()))), expected, "{rule}");
-        }
-    }
+    use crate::store::tests::START;
 
     #[test]
     fn what_may_be_forged_keeps_no_other_waiting() {

@@ -25,6 +25,11 @@ pub(crate) struct FoundJob {
 }
 
 impl FoundJob {
+    /// That its state does not allow a verb, a participle.
+    pub(crate) fn wrong_state(&self, verb: &'static str) -> Error {
+        Error::WrongState { job: self.job, state: self.state, verb }
+    }
+
     /// Refuses a job whose last attempt is not the one that the operator saw, where that is said.
     pub(crate) fn is_as(&self, seen: Option<u32>) -> Result<(), Error> {
         let &FoundJob { job, attempt, .. } = self;
@@ -94,9 +99,9 @@ pub(crate) struct ReplayFacts<'a> {
 
 /// REPLAY of a held, dead or succeeded job.
 pub(crate) fn replay(found: &FoundJob, facts: ReplayFacts<'_>) -> Result<JobMove, Error> {
-    let &FoundJob { job, state, .. } = found;
-    if !matches!(state, State::Held | State::Dead | State::Succeeded) {
-        return Err(Error::WrongState { job, state, verb: "replayed" });
+    let job = found.job;
+    if !matches!(found.state, State::Held | State::Dead | State::Succeeded) {
+        return Err(found.wrong_state("replayed"));
     }
     if !facts.key.may_run() {
         return Err(Error::Answered { job });
@@ -119,13 +124,11 @@ pub(crate) fn replay(found: &FoundJob, facts: ReplayFacts<'_>) -> Result<JobMove
 }
 
 /// DROP of a job that does not run and has not succeeded.
-pub(crate) fn drop_job(&FoundJob { job, state, .. }: &FoundJob) -> Result<JobMove, Error> {
-    match state {
+pub(crate) fn drop_job(found: &FoundJob) -> Result<JobMove, Error> {
+    match found.state {
+        State::Running | State::Succeeded | State::Dropped => Err(found.wrong_state("dropped")),
         State::Ready | State::Waiting | State::Held | State::Dead => {
             Ok(JobMove::Drop(DropReason::Operator))
-        }
-        State::Running | State::Succeeded | State::Dropped => {
-            Err(Error::WrongState { job, state, verb: "dropped" })
         }
     }
 }

@@ -27,18 +27,17 @@ pub(crate) fn start(
     first: Option<Timestamp>,
     now: Timestamp,
 ) -> JobStart {
-    let begun = JobStart { state: State::Ready, due_at: None, wait_since: None, since: now };
-    match (held, delay) {
-        (Some(_), _) => JobStart { state: State::Held, ..begun },
-        (None, None) => begun,
-        (None, Some(delay)) => {
-            let since = first.unwrap_or(now).min(now);
-            let most = if first.is_some() { since.after(delay.most) } else { Timestamp(i64::MAX) };
-            let due_at = now.after(delay.wait).min(most).max(now);
-            let (wait_since, state) = (Some(since), State::Waiting);
-            JobStart { state, due_at: Some(due_at), wait_since, since: due_at }
-        }
+    let mut start = JobStart { state: State::Ready, due_at: None, wait_since: None, since: now };
+    if held.is_some() {
+        start.state = State::Held;
+    } else if let Some(delay) = delay {
+        let since = first.unwrap_or(now).min(now);
+        let most = if first.is_some() { since.after(delay.most) } else { Timestamp(i64::MAX) };
+        start.since = now.after(delay.wait).min(most).max(now);
+        (start.due_at, start.wait_since) = (Some(start.since), Some(since));
+        start.state = State::Waiting;
     }
+    start
 }
 
 #[cfg(test)]

@@ -33,12 +33,8 @@ impl NoticeSubscribers {
         self.handlers.is_empty()
     }
 
-    /// Whether a handler wants these.
-    pub(crate) fn want(&self, kind: NoticeType) -> bool {
-        self.takers(kind).next().is_some()
-    }
-
-    fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
+    /// The handlers that want these.
+    pub(crate) fn takers(&self, kind: NoticeType) -> impl Iterator<Item = &Name> {
         let wants = move |patterns: &[Pattern]| patterns.iter().any(|p| p.matches(kind.as_str()));
         self.handlers
             .iter()
@@ -106,7 +102,7 @@ pub(crate) fn of_state(state: State) -> Option<NoticeType> {
     match state {
         State::Dead => Some(NoticeType::JobDead),
         State::Held => Some(NoticeType::JobHeld),
-        State::Ready | State::Running | State::Waiting | State::Succeeded | State::Dropped => None,
+        _ => None,
     }
 }
 
@@ -264,7 +260,7 @@ mod tests {
                 NoticeType::StoreDegraded | NoticeType::SourceFailing => &["a", "b"],
             };
             assert_eq!(takers, expected, "{kind}");
-            assert!(all.want(kind) && !NoticeSubscribers::default().want(kind));
+            assert!(NoticeSubscribers::default().takers(kind).next().is_none());
             assert!(all.of(&notice(kind)).contains(&&name("a")), "about no handler");
         }
     }

@@ -44,9 +44,9 @@ pub(crate) fn resolve(
     how: &Resolution,
     key: KeyOf,
 ) -> Result<Resolved, Error> {
-    let &FoundJob { job, state, .. } = found;
-    if state != State::Held {
-        return Err(Error::WrongState { job, state, verb: "resolved" });
+    let job = found.job;
+    if found.state != State::Held {
+        return Err(found.wrong_state("resolved"));
     }
     found.is_as(Some(seen))?;
     let key = match (how, key) {

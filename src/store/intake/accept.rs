@@ -11,7 +11,9 @@ use crate::model::{
     DeadReason, Digest, EventType, HeldReason, Name, ReplayGuard, State, Timestamp,
 };
 use crate::store::border::{Accept, Accepted, Refused};
-use crate::store::decide::delivery::{Arrival, KnownEvent, SameBody, arrival, concern, guarded};
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
 use crate::store::engine::queue::Priority;
 use crate::store::tables::codec::change_one;
 use crate::store::tables::group;
@@ -148,18 +150,19 @@ impl Prepared {
             return self.new_event(tx, event, false, stored);
         }
         let known = self.known(tx)?;
-        match arrival(&self.new, &known) {
-            Arrival::Event { variant, id_reused } => {
+        let arrival = arrival(&self.new, &known);
+        match arrival {
+            Arrival::Event(variant) | Arrival::IdReused(variant) => {
                 // The variants were read in this transaction, so the number is free.
                 let event = self.insert_event(tx, variant)?;
                 let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+                let id_reused = matches!(arrival, Arrival::IdReused(_));
                 self.new_event(tx, event, id_reused, stored)
             }
-            Arrival::Duplicate { of, conflict, replays_dead } => {
-                if conflict {
-                    self.keep_evidence(tx, of, stored)?;
-                }
-                self.duplicate(tx, of, conflict, replays_dead)
+            Arrival::Duplicate(of) => self.duplicate(tx, of, false),
+            Arrival::Conflict(of) => {
+                self.keep_evidence(tx, of, stored)?;
+                self.duplicate(tx, of, true)
             }
         }
     }
@@ -185,13 +188,9 @@ impl Prepared {
     /// The duplicate that it is, where its very body came before.
     fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
         let known = self.known(tx)?;
-        match arrival(&self.new, &known) {
-            Arrival::Duplicate { of, conflict: false, replays_dead } => {
-                self.note_secret(tx)?;
-                self.duplicate(tx, of, false, replays_dead).map(Some)
-            }
-            Arrival::Duplicate { .. } | Arrival::Event { .. } => Ok(None),
-        }
+        let Arrival::Duplicate(of) = arrival(&self.new, &known) else { return Ok(None) };
+        self.note_secret(tx)?;
+        self.duplicate(tx, of, false).map(Some)
     }
 
     /// Whether the replay guard looks at its body.
@@ -271,7 +270,6 @@ impl Prepared {
         tx: &Connection,
         event: &KnownEvent,
         conflict: bool,
-        replays_dead: bool,
     ) -> rusqlite::Result<Accepted> {
         // Counts the delivery on the event it repeats.
         change_one(
@@ -280,7 +278,8 @@ impl Prepared {
                  conflicts = conflicts + ?3 WHERE row = ?1",
             params![event.row, self.new.received_at.0, conflict],
         )?;
-        let replayed = if replays_dead { self.replay_dead(tx, event.row)? } else { 0 };
+        let replay = replays_dead(self.new.on_redelivery, conflict);
+        let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
         let states = tx
             .prepare_cached("SELECT state FROM job WHERE event = ?1")?

@@ -1,13 +1,14 @@
 //! ACCEPT: genuine deliveries become events with their jobs, duplicates, variants, or evidence (S6).
 //!
-//! - **Fast:** one statement stores what is new in id and in body. What it skips, whose rows it may not even see, goes the
-//!   slow way in the next transaction.
-//! - **Slow:** the events of all ids are locked first, then each delivery is decided by what is read behind the locks.
+//! - **Fast:** one statement stores the events whose id and body are new. It skips the others, and cannot always see the
+//!   rows that it meets, so they go the slow way in the next transaction.
+//! - **Slow:** the transaction locks the events of all ids first, then decides each delivery by the rows as they are then.
 //!
-//! Two nodes cannot store one id, or one body as the first, at once: unique indexes refuse the second. Locks are taken in
-//! one order, sorted by key, and a batch that finds its facts changed all the same is rolled back and sent again.
+//! Unique indexes keep two nodes from storing one id twice, or one body twice as the first. Each transaction takes its
+//! locks in the order of their keys. If rows have changed between a decision and its write, the transaction is rolled
+//! back and sent again.
 //!
-//! A duplicate whose commit was not known is counted twice, and does everything else once.
+//! A duplicate whose commit is not known and that is sent again may be counted twice. It does everything else once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,24 +21,28 @@ use crate::limits::EVIDENCE_COUNT;
 use crate::model::{Digest, EventId, EventType, HeldReason, Name, ReplayGuard, State, Timestamp};
 use crate::random;
 use crate::store::border::{Accept, Accepted, Refused};
-use crate::store::decide::delivery::{Arrival, KnownEvent, SameBody, arrival, concern, guarded};
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
 use crate::store::decide::new_job;
 use crate::store::tables::codec;
 
 use super::connection::Connection;
 use super::flight::{Flight, Outcome, Param, Refusal, Session};
 
-/// What a request takes in memory beside its stored form, roughly.
+/// Memory that a request takes in addition to its stored form, roughly.
 const REQUEST_BYTES: usize = 1024;
 
 /// How often a secret's last match is written, in milliseconds.
 const SECRET_MILLIS: i64 = 60_000;
 
-/// Stores the events that are new in id and in body, with payload and jobs, and returns which of the arrays' they are.
-/// Numbers are given in the order of arrival and rows inserted in the order of their keys. An event that repeats a body
-/// says so itself; another whose body is only with repeated events is skipped (EXISTS might become a hash of all repeated
-/// events, where this is one look-up). DO NOTHING skips a row that any unique
-/// index refuses, and no row that breaks a CHECK (S5). The foreign keys are checked at the end of the statement.
+/// Stores the events whose id and body are new, with payload and jobs, and returns their places in the arrays, from 1.
+///
+/// - Numbers are given in the order of arrival, and rows are inserted in the order of their keys, so two nodes do not
+///   deadlock.
+/// - An event that repeats a body has `repeated` set. Another event is skipped if only repeated events are left of its
+///   body; as an EXISTS, this look-up could become a hash of all repeated events.
+/// - DO NOTHING skips a row that a unique index refuses. A row that breaks a CHECK is an error (S5).
 const STORE: &str = r#"
     WITH new AS MATERIALIZED (
         SELECT nextval('event_row_seq') AS row, given.*
@@ -68,8 +73,8 @@ const STORE: &str = r#"
     )
     SELECT n FROM new JOIN stored USING (row)"#;
 
-/// Locks all events of these ids, in the order of their keys: nobody else counts their duplicates, keeps evidence on
-/// them or gives out their next variant until the end of the transaction.
+/// Locks all events of these ids, in the order of their keys. Until the end of the transaction, no other transaction
+/// counts their duplicates, keeps evidence on them or takes their next variant.
 const LOCK_EVENTS: &str = "
     SELECT FROM event JOIN unnest($1::text[], $2::text[]) AS key (source, event_id) USING (source, event_id)
     ORDER BY event.source, event.event_id, event.variant FOR NO KEY UPDATE OF event";
@@ -97,13 +102,14 @@ const SAME_BODY: &str = "
     FROM (VALUES (1)) one (n)
     LEFT JOIN event f ON f.source = $1 AND f.digest = $2 AND f.guarded AND NOT f.repeated";
 
-/// Whether the event has one of these jobs. Their ids were made for one delivery at one node.
+/// Whether the event has one of these jobs. Each job id is made for one delivery at one node.
 const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE event = $1 AND id = ANY ($2::uuid[]))";
 
-/// Counts a delivery on the event that it repeats, puts its dead jobs back where $4 says so, and returns its jobs as they
-/// were before, each with whether it was put back; one row with no job where it has none, and no row where the event is
-/// gone. What a person resolved as failed stays so, and a job without its payload has nothing to run with. $5 and $6: only
-/// these jobs, and only if each has had no attempt since.
+/// Counts a delivery on the event that it repeats, and puts the event's dead jobs back if $4 is set. Returns each job as
+/// it was before, with whether it was put back: one row without a job if the event has none, no row if the event is gone.
+///
+/// A job that a person resolved as failed stays dead, and so does a job without its payload. $5 and $6, unless they are
+/// NULL, name the only jobs that are put back, each with its last attempt.
 const REPEAT: &str = "
     WITH counted AS (
         UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = $2, conflicts = conflicts + $3
@@ -120,13 +126,13 @@ const REPEAT: &str = "
     SELECT job.id, job.state, job.attempt, put_back.id IS NOT NULL
     FROM counted LEFT JOIN job ON job.event = counted.row LEFT JOIN put_back ON put_back.id = job.id";
 
-/// Keeps each differing body once, and no more of them than the limit. The event is locked.
+/// Keeps each differing body once, up to a limit. The event is locked, so no other transaction counts at the same time.
 const EVIDENCE: &str = "
     INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
     SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT count(*) FROM evidence WHERE event = $1) < $7
     ON CONFLICT (event, digest) DO NOTHING";
 
-/// Notes when secrets last matched, at whichever node.
+/// Notes when secrets last matched, at any node.
 const NOTE_SECRETS: &str = r#"
     INSERT INTO secret_use (source, reference, last_matched_at)
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS used (source, reference, last_matched_at)
@@ -140,7 +146,7 @@ pub(super) type Answer = oneshot::Receiver<Result<Vec<Accepted>, Refused>>;
 /// The events of one delivery: all are stored or none is.
 pub(super) struct Request {
     events: Vec<NewEvent>,
-    /// When its caller waits no longer.
+    /// The caller's deadline.
     pub(super) until: Instant,
     answer: oneshot::Sender<Result<Vec<Accepted>, Refused>>,
 }
@@ -152,17 +158,17 @@ struct NewEvent {
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
-    /// Of `new.jobs`, the same in every try.
+    /// The ids of `new.jobs`. They stay the same in each try.
     job_ids: Vec<Uuid>,
-    /// What the last try did, if that was committed.
+    /// The last try, if it is not known whether it is committed.
     doubt: Option<Try>,
 }
 
 /// What a transaction does with a delivery.
 #[derive(Clone)]
 pub(super) struct Try {
-    told: Accepted,
-    /// The dead jobs that it puts back, each with its last attempt.
+    answer: Accepted,
+    /// The dead jobs that it put back, each with its last attempt.
     put_back: Vec<(Uuid, i64)>,
 }
 
@@ -196,7 +202,7 @@ impl Request {
         Ok((Request { events, until, answer }, receiver))
     }
 
-    /// Whether the fast way stores all of it or nothing. The server skips what comes a second time in one statement.
+    /// Whether the fast way can store it: of several events it would store some.
     pub(super) fn is_single(&self) -> bool {
         self.events.len() == 1
     }
@@ -206,16 +212,16 @@ impl Request {
         self.events.iter().map(stored).sum()
     }
 
-    // H1: the caller may be gone; what is stored stays stored all the same.
+    // The caller may be gone, which changes nothing (H1).
     pub(super) fn refuse(self, why: Refused) {
         let _ = self.answer.send(Err(why));
     }
 
     pub(super) fn committed(self, tries: Vec<Try>) {
-        let _ = self.answer.send(Ok(tries.into_iter().map(|tried| tried.told).collect()));
+        let _ = self.answer.send(Ok(tries.into_iter().map(|tried| tried.answer).collect()));
     }
 
-    /// The same, of which it is not known whether these tries are committed.
+    /// Notes that it is not known whether these tries are committed.
     pub(super) fn doubt(mut self, tries: Option<Vec<Try>>) -> Self {
         for (event, tried) in self.events.iter_mut().zip(tries.into_iter().flatten()) {
             event.doubt = Some(tried);
@@ -241,8 +247,8 @@ impl NewEvent {
         self.new.delivery.digest()
     }
 
-    /// The order in which events are inserted: equal deliveries, and equal bodies under other ids, come in the same order
-    /// at every node.
+    /// The order in which events are inserted. Equal deliveries, and equal bodies under several ids, are in the same order
+    /// at each node.
     fn key(&self) -> (&str, Option<[u8; 32]>, &str) {
         (self.source().as_str(), self.guarded().then_some(self.digest().0), self.id().as_str())
     }
@@ -252,7 +258,7 @@ impl NewEvent {
     }
 }
 
-/// Stores what is new in id and body. For each request what was done with it; none where it was skipped.
+/// The fast way. Returns what was done with each request: `None` if it was skipped.
 pub(super) async fn fast(
     connection: Connection,
     session: &Session,
@@ -275,12 +281,12 @@ pub(super) async fn fast(
     };
     let tries = (1..).zip(events()).map(|(n, event)| {
         let is_stored = stored.as_ref().is_none_or(|stored| stored.contains(&n));
-        is_stored.then(|| vec![Try { told: event.created(FIRST), put_back: Vec::new() }])
+        is_stored.then(|| vec![Try { answer: event.created(FIRST), put_back: Vec::new() }])
     });
     (outcome, tries.collect())
 }
 
-/// Decides each delivery behind the locks of what is known.
+/// The slow way.
 pub(super) async fn slow(
     connection: Connection,
     session: &Session,
@@ -302,7 +308,7 @@ pub(super) async fn slow(
     flight.send(LOCK_EVENTS, vec![Box::new(sources(false)), Box::new(ids)]).await;
     flight.send(LOCK_BODIES, vec![Box::new(sources(true)), Box::new(digests)]).await;
 
-    // A stable sort: the first of equal ones stays the first.
+    // The sort is stable: of equal deliveries, the first to arrive stays the first.
     let mut order: Vec<usize> = (0..events.len()).collect();
     order.sort_by_key(|place| events[*place].1.key());
     let mut tries: Vec<Option<Try>> = vec![None; events.len()];
@@ -322,9 +328,9 @@ pub(super) async fn slow(
 
 /// Why a transaction of the slow way ends without a commit.
 enum Stop {
-    /// A statement failed; the flight knows how.
+    /// A statement failed. The flight has the error.
     Failed,
-    /// Another node changed what was read.
+    /// Another node changed the rows after they were read.
     Changed,
     Unreadable(String),
 }
@@ -350,11 +356,13 @@ impl From<Error> for Stop {
     }
 }
 
-/// What one delivery is, and the writes that this leads to.
+/// Decides what one delivery is, and makes the writes.
 async fn decide(flight: &mut Flight, event: &NewEvent) -> Result<Try, Stop> {
     let known = known(flight, event).await?;
-    match arrival(&event.new, &known) {
-        Arrival::Event { variant, id_reused } => {
+    let arrival = arrival(&event.new, &known);
+    match arrival {
+        Arrival::Event(variant) | Arrival::IdReused(variant) => {
+            let id_reused = matches!(arrival, Arrival::IdReused(_));
             let body = same_body(flight, event).await?;
             let (held, flagged) = guarded(event.new.delivery.guard(), body, id_reused);
             let repeated = body != SameBody::Nowhere;
@@ -364,16 +372,15 @@ async fn decide(flight: &mut Flight, event: &NewEvent) -> Result<Try, Stop> {
             if ask(flight, STORE, rows.params()).await?.is_empty() {
                 return Err(Stop::Changed);
             }
-            Ok(Try { told: event.created(form), put_back: Vec::new() })
+            Ok(Try { answer: event.created(form), put_back: Vec::new() })
         }
-        Arrival::Duplicate { of, conflict, replays_dead } => {
-            if let Some(tried) = own(flight, event, of).await? {
-                return Ok(tried);
-            }
-            if conflict {
-                keep_evidence(flight, event, of).await;
-            }
-            repeat(flight, event, of, conflict, replays_dead).await
+        Arrival::Duplicate(of) => match own(flight, event, of).await? {
+            Some(tried) => Ok(tried),
+            None => repeat(flight, event, of, false).await,
+        },
+        Arrival::Conflict(of) => {
+            keep_evidence(flight, event, of).await;
+            repeat(flight, event, of, true).await
         }
     }
 }
@@ -410,7 +417,7 @@ async fn known(flight: &mut Flight, event: &NewEvent) -> Result<Vec<KnownEvent>,
     ask(flight, KNOWN, key).await?.iter().map(read).collect()
 }
 
-/// Where else the body of a new event came.
+/// Whether other events have the body of a new one.
 async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, Stop> {
     if !event.guarded() {
         return Ok(SameBody::Nowhere);
@@ -429,11 +436,11 @@ async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, St
     })
 }
 
-/// What an earlier try of this very delivery did, where it has stored the event: its caller hears of that, and it is no
-/// redelivery. An event without a job is known by the moment of its arrival; taking another node's for it would say
-/// "accepted" in place of "duplicate", and leave that one uncounted.
+/// The earlier try of this delivery, if that stored the event. The caller then gets the answer of that try, since the
+/// delivery is not a redelivery. An event without a job is recognised by its time of arrival. If another node stored the
+/// same event in the same millisecond, the answer is "accepted" instead of "duplicate", and one duplicate is not counted.
 async fn own(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<Option<Try>, Stop> {
-    let Some(tried @ Try { told: Accepted::Created { .. }, .. }) = &event.doubt else {
+    let Some(tried @ Try { answer: Accepted::Created { .. }, .. }) = &event.doubt else {
         return Ok(None);
     };
     if of.received_at != event.new.received_at || of.digest != event.digest() {
@@ -466,12 +473,10 @@ async fn repeat(
     event: &NewEvent,
     of: &KnownEvent,
     conflict: bool,
-    replays_dead: bool,
 ) -> Result<Try, Stop> {
-    // A try whose commit is unknown may have put these back: what has run and died since is not put back by one delivery a
-    // second time.
+    // The earlier try may have put jobs back. One that has run and died since must not be put back a second time.
     let (mut ids, mut attempts) = (None, None);
-    if let Some(Try { told: Accepted::Duplicate { .. }, put_back }) = &event.doubt {
+    if let Some(Try { answer: Accepted::Duplicate { .. }, put_back }) = &event.doubt {
         ids = Some(put_back.iter().map(|(id, _)| *id).collect::<Vec<_>>());
         attempts = Some(put_back.iter().map(|(_, attempt)| *attempt).collect::<Vec<_>>());
     }
@@ -479,7 +484,7 @@ async fn repeat(
         Box::new(of.row),
         Box::new(event.new.received_at.0),
         Box::new(i64::from(conflict)),
-        Box::new(replays_dead),
+        Box::new(replays_dead(event.new.on_redelivery, conflict)),
         Box::new(ids),
         Box::new(attempts),
     ];
@@ -498,17 +503,17 @@ async fn repeat(
             states.push(state.parse().map_err(|_| Stop::Unreadable("a job's state".to_owned()))?);
         }
     }
-    let told = Accepted::Duplicate {
+    let answer = Accepted::Duplicate {
         state: concern(&states, of.removed),
         removed: of.removed.is_some(),
         replayed: put_back.len(),
         first_received_at: of.received_at,
         conflict,
     };
-    Ok(Try { told, put_back })
+    Ok(Try { answer, put_back })
 }
 
-/// The arrays of [`STORE`], a column each.
+/// The columns of [`STORE`], an array each.
 #[derive(Default)]
 struct Rows {
     sources: Vec<String>,
@@ -553,14 +558,14 @@ impl Rows {
         self.bodies.push(event.body.clone());
         for (job, id) in jobs.iter().zip(&event.job_ids) {
             let held = new_job::held(job, form.held);
-            // From the database's own time on, which is 0 here.
+            // As offsets: the statement adds the database's time.
             let start = new_job::start(held, job.delay, None, Timestamp(0));
             self.job_events.push(codec::size(self.sources.len()));
             self.job_ids.push(*id);
             self.handlers.push(job.handler.as_str().to_owned());
             self.states.push(start.state.as_str().to_owned());
             self.reasons.push(held.map(|held| held.as_str().to_owned()));
-            // The type text has no NUL, and the detail may quote one.
+            // PostgreSQL's text cannot have NUL, which the detail may quote.
             self.details.push(job.undecided.as_ref().map(|why| why.replace('\0', "\u{fffd}")));
             self.since.push(start.since.0);
             self.due.push(start.due_at.map(|due| due.0));
@@ -599,7 +604,7 @@ impl Rows {
 /// Secrets by source and reference, each with its last match.
 pub(super) type UsedSecrets = BTreeMap<(Name, String), Timestamp>;
 
-/// When each secret's last match was written, so that a busy source writes one a minute.
+/// When each secret's last match was written, so that a busy source writes it once a minute.
 #[derive(Default)]
 pub(super) struct SecretUses(UsedSecrets);
 
@@ -611,7 +616,7 @@ impl SecretUses {
             let Some(reference) = event.new.delivery.secret() else { continue };
             let key = (event.source().clone(), reference.to_owned());
             let now = event.new.received_at;
-            // Either way: the clock may have been set back.
+            // In both directions: the clock may have been set back.
             let is_young = |last: &Timestamp| (now.0 - last.0).abs() < SECRET_MILLIS;
             if !self.0.get(&key).is_some_and(is_young) {
                 due.insert(key, now);

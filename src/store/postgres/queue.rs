@@ -1,8 +1,8 @@
 //! The writer's queue, with its admission.
 //!
-//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new ones
-//! are refused; those in the queue wait until their callers do so no longer. Ends and claims are bounded by the jobs in
-//! flight, and always taken.
+//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new requests
+//! are refused; requests in the queue stay there until their deadline. Ends and
+//! claims are bounded by the jobs in flight, and always taken.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::store::mutex::lock;
 use super::accept::Request;
 use super::exchange;
 
-/// What the writer is asked for.
+/// A request to the writer.
 pub(super) enum Item {
     Accept(Request),
     Exchange(exchange::Request),
@@ -44,7 +44,7 @@ impl Item {
 pub(super) enum Next {
     /// At least one item.
     Batch(Vec<Item>),
-    /// The time has come that the writer asked for.
+    /// The given time has come.
     Look,
     /// The queue is closed and empty.
     End,
@@ -96,7 +96,7 @@ impl Queue {
         let mut state = lock(&self.state);
         state.door()?;
         let bytes = item.bytes();
-        // One item over the byte bound is taken into an empty queue, or it never fits.
+        // An item over the byte bound is taken into an empty queue; otherwise it would never fit.
         let is_full = state.items.len() >= self.max_count
             || (state.bytes.saturating_add(bytes) > self.max_bytes && !state.items.is_empty());
         if is_full {
@@ -166,7 +166,7 @@ impl Queue {
                     return Next::End;
                 }
             }
-            // A notification of before is kept, so none is lost between the look and the wait.
+            // `Notify` keeps a notification that comes before the wait.
             if timeout_at(look, self.filled.notified()).await.is_err() {
                 return Next::Look;
             }

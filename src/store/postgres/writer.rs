@@ -1,9 +1,9 @@
 //! The writer: one task that owns the connection on which everything is written.
 //!
 //! It turns all waiting requests into one transaction, and answers them when its commit is known. After an unknown
-//! outcome or a lost connection it registers a new session, and only then sends what is undecided again: behind the
-//! registration nothing of the session before can be stored any more. Nothing is sent again after its caller's deadline.
-//! The task's death is the process's (S13): it ends only when the queue is closed, and a panic aborts.
+//! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after the
+//! registration, no transaction of an earlier session can commit. It sends no request after its caller's deadline.
+//! It ends only when the queue is closed or another process has taken the node; a panic aborts the process (S13).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
 
-/// How often the server is looked at.
+/// How often the server is checked.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How long the writer waits between two vain connections.
+/// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The way into the store. Its clones share one writer.
@@ -44,8 +44,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the task. It connects by itself, and again after each loss; the schema must be there. The task ends some
-    /// time after [`Writer::close`].
+    /// Starts the task, which connects and reconnects by itself. The schema must exist. The task ends after
+    /// [`Writer::close`].
     pub fn start(
         target: Target,
         registrar: Registrar,
@@ -75,8 +75,8 @@ impl Writer {
     }
 
     /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
-    /// queued it belongs to the writer: dropping the future cancels nothing (H1). At `until` it is not known whether
-    /// it is stored.
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `until` it
+    /// fails with [`Refused::Unconfirmed`].
     pub async fn accept(&self, new: Accept, until: Instant) -> Result<Accepted, Refused> {
         let accepted = self.accept_all(vec![new], until).await?.pop();
         accepted.ok_or_else(|| Refused::Failed("no answer".to_owned()))
@@ -129,8 +129,8 @@ impl Writer {
         self.payloads.read(attempt).await
     }
 
-    /// Refuses new requests. The writer ends after those that wait; without a connection it refuses them. It may be
-    /// waiting for the database without end.
+    /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
+    /// commit that waits for a standby can delay this without limit.
     pub fn close(&self) {
         self.queue.close();
     }
@@ -139,9 +139,9 @@ impl Writer {
 /// How the requests of one transaction are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By one statement, which skips what is known.
+    /// By one statement, which skips known ids and bodies.
     Fast,
-    /// One by one, each behind the locks of what is known.
+    /// One by one, after locking the known events.
     Slow,
 }
 
@@ -156,44 +156,44 @@ struct Task {
     registrar: Registrar,
     clock: Clock,
     queue: Arc<Queue>,
-    /// Taken from the queue and not decided yet.
+    /// The requests that are taken from the queue and not answered yet.
     todo: VecDeque<Work>,
     /// The same of ends and claims, which go first.
     exchanges: VecDeque<Vec<exchange::Request>>,
     sessions: watch::Sender<Option<Arc<Registered>>>,
     secrets: SecretUses,
-    /// When the server is to be looked at.
+    /// When the server is checked next.
     look: Instant,
 }
 
-/// How far one session came.
+/// Why a session ended.
 #[derive(PartialEq)]
 enum Served {
-    /// It is of no more use.
-    Some,
+    /// The session cannot be used further.
+    Lost,
     /// The queue is closed and empty.
-    All,
+    Closed,
 }
 
 /// Why there is no session.
 enum NoSession {
-    /// It may be there a moment later.
+    /// The next attempt may succeed.
     NotNow(String),
-    /// Another process is this node. Two that take turns would never end.
+    /// Another process has registered as this node. If both went on, they would replace each other without end.
     Replaced(String),
 }
 
 impl Task {
     async fn run(mut self) {
         while let Some((connection, session)) = self.session().await {
-            if self.serve(connection, session).await == Served::All {
+            if self.serve(connection, session).await == Served::Closed {
                 break;
             }
         }
         self.queue.refuse_all(&Refused::Stopping);
     }
 
-    /// Connects and registers, as often as it takes. None where that must not go on.
+    /// Connects and registers until it succeeds. `None` if the writer must end.
     async fn session(&mut self) -> Option<(Connection, Session)> {
         let why = "a session is being registered".to_owned();
         self.queue.shut(Refused::Unreachable(why));
@@ -222,7 +222,7 @@ impl Task {
         let not_now = |why: String| NoSession::NotNow(why);
         let connection = Connection::open(&self.target).await;
         let connection = connection.map_err(|error| not_now(error.to_string()))?;
-        self.look_at(&connection).await.map_err(NoSession::NotNow)?;
+        self.inspect(&connection).await.map_err(NoSession::NotNow)?;
         self.sessions.send_replace(None);
         let registered = self.registrar.register(connection).await;
         let (connection, registered) = registered.map_err(|error| match error {
@@ -235,8 +235,8 @@ impl Task {
         Ok((connection, session))
     }
 
-    /// Fails where the server is not what the promises need.
-    async fn look_at(&mut self, connection: &Connection) -> Result<(), String> {
+    /// Fails if the server lacks something that the promises need.
+    async fn inspect(&mut self, connection: &Connection) -> Result<(), String> {
         self.look = Instant::now() + LOOK;
         let findings = check(connection, &self.clock).await?;
         let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
@@ -247,16 +247,16 @@ impl Task {
     async fn serve(&mut self, mut connection: Connection, session: Session) -> Served {
         loop {
             if self.look <= Instant::now()
-                && let Err(why) = self.look_at(&connection).await
+                && let Err(why) = self.inspect(&connection).await
             {
                 tracing::warn!(why, "the database cannot be used");
-                return Served::Some;
+                return Served::Lost;
             }
             self.drop_late();
             if let Some(requests) = self.exchanges.pop_front() {
                 match self.exchange(connection, &session, requests).await {
                     Some(next) => connection = next,
-                    None => return Served::Some,
+                    None => return Served::Lost,
                 }
                 continue;
             }
@@ -268,12 +268,12 @@ impl Task {
                         continue;
                     }
                     Next::Look => continue,
-                    Next::End => return Served::All,
+                    Next::End => return Served::Closed,
                 },
             };
             match self.fly(connection, &session, work).await {
                 Some(next) => connection = next,
-                None => return Served::Some,
+                None => return Served::Lost,
             }
         }
     }
@@ -299,7 +299,7 @@ impl Task {
         }
     }
 
-    /// Drops what no caller waits for any more: it may be delivered again at another node.
+    /// Refuses the requests whose deadline has passed.
     fn drop_late(&mut self) {
         let now = Instant::now();
         for work in &mut self.todo {
@@ -357,7 +357,7 @@ impl Task {
         }
     }
 
-    /// Runs one transaction. Returns the connection where the session can be used further.
+    /// Runs one transaction. Returns the connection if the session can be used further.
     async fn fly(
         &mut self,
         connection: Connection,
@@ -408,7 +408,7 @@ impl Task {
         }
     }
 
-    /// One bad request must not take the others with it: each has its own transaction then (S4).
+    /// Refuses a single request. Of several, one may be at fault: each gets a transaction (S4).
     fn failed(&mut self, way: Way, mut requests: Vec<Request>, why: &str) {
         if requests.len() == 1 {
             let refused = Refused::Failed(why.to_owned());

@@ -48,7 +48,7 @@ struct GroupOf {
 impl GroupOf {
     /// The group of a job that is to be made, where the latest of it wins.
     fn latest(job: &NewJob) -> Option<GroupOf> {
-        let group = group::latest(job)?;
+        let group = job.group.as_ref().filter(|group| group.rule == GroupRule::Latest)?;
         let (handler, key) = (job.handler.as_str().to_owned(), group.key.as_str().to_owned());
         Some(GroupOf { handler, key })
     }

@@ -30,7 +30,7 @@ pub(crate) struct Notices(Arc<ArcSwap<NoticeSubscribers>>);
 impl Notices {
     /// Whether a handler wants these; none does in a store that a command has opened.
     pub(crate) fn want(&self, kind: NoticeType) -> bool {
-        self.0.load().want(kind)
+        self.0.load().takers(kind).next().is_some()
     }
 
     /// Of the job in `row`, which this transaction has made dead or held.

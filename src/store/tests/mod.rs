@@ -1,34 +1,33 @@
 //! The store through its front: real files, the real writer, a clock that the test owns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
-mod accept;
-mod answers;
-mod audit;
+mod bench;
 mod copy;
+mod disk;
 mod folders;
-mod gauges;
-mod groups;
 mod ids;
-mod jobs;
 mod large;
-mod list;
 #[cfg(debug_assertions)]
 mod migration;
-mod missing;
-mod notice;
 mod opening;
-mod pause;
-mod rate;
-mod redelivery;
-mod replays;
+mod plans;
+mod replay_index;
 mod restore;
-mod retain;
 mod schema;
-mod select;
-mod standing;
-mod verbs;
+mod uncertain;
 mod writing;
 
+/// The suite on SQLite.
+#[path = "."]
+mod sqlite {
+    use super::*;
+
+    const ENGINE: EngineKind = EngineKind::Sqlite;
+
+    mod conformance;
+}
+
+pub(super) use bench::*;
 pub(crate) use writing::hold_writer;
 
 use std::path::PathBuf;
@@ -108,117 +107,6 @@ pub(super) fn failed(source: &str, address: &str, body: &str) -> FailedDelivery 
         headers: Headers::new(),
         body_bytes: body.len() as u64,
         body: Some(Bytes::copy_from_slice(body.as_bytes())),
-    }
-}
-
-/// A store of its own in a directory of its own.
-pub(super) struct Bench {
-    pub(super) store: Store,
-    pub(super) clock: Clock,
-    pub(super) settings: Settings,
-    _dir: TempDir,
-}
-
-/// Limits that leave the test's own disk out of it.
-pub(super) fn limits() -> Limits {
-    Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() }
-}
-
-pub(super) fn bench() -> Bench {
-    bench_with(limits())
-}
-
-pub(super) fn bench_with(limits: Limits) -> Bench {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
-    let clock = Clock::manual(START);
-    let store = Store::open(&settings, clock.clone()).unwrap();
-    Bench { store, clock, settings, _dir: dir }
-}
-
-impl Bench {
-    pub(super) async fn accept(
-        &self,
-        source: &str,
-        delivery: Verified,
-        handlers: &[&str],
-    ) -> Accepted {
-        self.try_accept(source, delivery, handlers).await.unwrap()
-    }
-
-    pub(super) async fn try_accept(
-        &self,
-        source: &str,
-        delivery: Verified,
-        handlers: &[&str],
-    ) -> Result<Accepted, Refused> {
-        self.accept_as(OnRedelivery::Ignore, source, delivery, handlers).await
-    }
-
-    pub(super) async fn accept_as(
-        &self,
-        on_redelivery: OnRedelivery,
-        source: &str,
-        delivery: Verified,
-        handlers: &[&str],
-    ) -> Result<Accepted, Refused> {
-        let jobs = handlers.iter().copied().map(name).map(NewJob::of).collect();
-        let (source, received_at) = (name(source), self.clock.now());
-        let new = Accept { source, received_at, delivery, jobs, on_redelivery };
-        self.store.intake.accept(new).await
-    }
-
-    /// A stored event with one ready job for `h`, claimed.
-    pub(super) async fn running(&self, event: &str) -> Claimed {
-        self.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
-        self.claim_one().await
-    }
-
-    pub(super) async fn claim_one(&self) -> Claimed {
-        let mut claimed = self.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs;
-        assert_eq!(claimed.len(), 1, "one job to claim");
-        claimed.remove(0)
-    }
-
-    pub(super) async fn complete(&self, claimed: &Claimed, outcome: Outcome, next: Next) -> bool {
-        self.store
-            .jobs
-            .complete(completion(claimed, outcome, next, self.clock.now()))
-            .await
-            .unwrap()
-    }
-
-    pub(super) async fn job(&self, job: JobId) -> JobRow {
-        let jobs = self.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
-        jobs.into_iter().find(|row| row.job == job).unwrap()
-    }
-
-    pub(super) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
-        let shown = self.store.admin.show(None, id(event), None).await.unwrap();
-        shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
-    }
-
-    /// Resolves a job after its last attempt.
-    pub(super) async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
-        let attempt = self.store.admin.job(job).await?.attempt;
-        self.store.admin.resolve(job, attempt, how).await
-    }
-
-    /// Closes the store and opens it again, as a restart does.
-    pub(super) async fn restart(&mut self) {
-        self.store.close().await;
-        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
-    }
-
-    /// Closes the store and changes its file by hand.
-    pub(super) async fn with_file(&mut self, change: impl FnOnce(&Connection)) {
-        self.store.close().await;
-        change(&Connection::open(&self.settings.path).unwrap());
-        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
-    }
-
-    pub(super) fn beside(&self, suffix: &str) -> PathBuf {
-        path::beside(&self.settings.path, suffix)
     }
 }
 

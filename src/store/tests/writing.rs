@@ -318,9 +318,7 @@ async fn a_full_disk_is_answered_survived_and_left() {
     let Some(mount) = Mount::tmpfs("size=6m") else { return };
     let limits = Limits { ballast_bytes: 512 * 1024, disk_floor_bytes: 0, ..Limits::default() };
     let settings = Settings { path: mount.path().join("hooklatch.db"), limits };
-    let clock = Clock::manual(START);
-    let store = Store::open(&settings, clock.clone()).unwrap();
-    let bench = Bench { store, clock, settings, _dir: tempfile::tempdir().unwrap() };
+    let bench = bench_at(settings);
     let claimed = bench.running("e0").await;
     assert!(bench.beside(".ballast").exists());
 

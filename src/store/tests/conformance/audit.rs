@@ -145,9 +145,6 @@ async fn a_change_and_its_row_are_one_transaction_and_what_changes_nothing_has_n
         let own = rustix::process::geteuid().as_raw();
         assert_eq!((first.len(), first[0].uid, &first[0].name), (1, own, &None));
 
-        let refuse = |event: &str| {
-            format!("CREATE TRIGGER refuse BEFORE {event} BEGIN SELECT RAISE(ABORT, 'no'); END;")
-        };
         let tables = [
             "INSERT ON audit",
             "INSERT ON job",
@@ -157,8 +154,7 @@ async fn a_change_and_its_row_are_one_transaction_and_what_changes_nothing_has_n
         ];
         let mut refused = 0;
         for event in tables {
-            let sql = refuse(event);
-            bench.with_file(|conn| conn.execute_batch(&sql).unwrap()).await;
+            bench.refuse(event, "true").await;
             let made = match event {
                 // Of the other tables, each change writes some.
                 "INSERT ON audit" => make(bench.store.admin.clone(), job).await,
@@ -174,7 +170,7 @@ async fn a_change_and_its_row_are_one_transaction_and_what_changes_nothing_has_n
                 _ => make(bench.store.admin.clone(), job).await,
             };
             refused += u32::from(made.is_err());
-            bench.with_file(|conn| conn.execute_batch("DROP TRIGGER refuse").unwrap()).await;
+            bench.allow().await;
             assert_eq!(state(&bench).await, before, "{verb} {subject} {event}");
             assert_eq!(rows(&bench).await, first, "{verb} {subject} {event}");
         }
@@ -236,8 +232,7 @@ async fn a_change_that_the_store_does_not_make_stands_between_two_rows() {
     assert!(all.iter().all(|row| row.subject == subject() && row.uid == 7));
 
     // Without its first row a change is not begun.
-    let sql = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END;";
-    bench.with_file(|conn| conn.execute_batch(sql).unwrap()).await;
+    bench.refuse("INSERT ON audit", "true").await;
     let begun = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let mark = Arc::clone(&begun);
     let change = async move {

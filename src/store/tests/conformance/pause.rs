@@ -64,9 +64,7 @@ async fn who_is_paused_is_known_without_a_look_at_the_file() {
 #[tokio::test]
 async fn a_pause_that_is_not_committed_keeps_nobody_from_claiming() {
     let mut bench = bench();
-    let refuse =
-        "CREATE TRIGGER refuse AFTER INSERT ON paused BEGIN SELECT RAISE(ABORT, 'no'); END;";
-    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    bench.refuse("INSERT ON paused", "true").await;
     assert!(bench.store.admin.pause(&name("h")).await.is_err());
     assert!(bench.store.jobs.paused_now().is_empty());
 }
@@ -88,7 +86,7 @@ async fn a_job_whose_payload_is_gone_does_not_die_while_its_handler_is_paused() 
     let mut bench = bench();
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
     bench.store.admin.pause(&name("h")).await.unwrap();
-    bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
+    bench.change_rows("DELETE FROM payload").await;
     assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     let job = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows.remove(0);
     assert_eq!(job.state, State::Ready);

@@ -1,5 +1,4 @@
 use super::*;
-use crate::store::tables::replay_index::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -103,12 +102,7 @@ async fn another_body_under_a_signed_id_is_evidence() {
     }
     let event = bench.store.admin.events(EventFilter::default()).await.unwrap().rows.remove(0);
     assert_eq!((event.conflicts, event.duplicates, event.jobs), (6, 6, [(State::Ready, 1)].into()));
-    let kept: i64 = bench
-        .store
-        .engine
-        .read(|conn| conn.query_row("SELECT count(*) FROM evidence", [], |row| row.get(0)))
-        .await
-        .unwrap();
+    let kept = bench.number("SELECT count(*) FROM evidence").await;
     assert_eq!(kept, 4, "bodies 1 to 4; the limit keeps 5 out");
 }
 
@@ -188,70 +182,6 @@ async fn a_type_that_repeats_is_held_once_its_body_came_under_another() {
 }
 
 #[tokio::test]
-async fn a_body_whose_digest_only_begins_alike_is_another_body() {
-    let mut bench = bench();
-    let label = |id: &str| github(id, "label", "L");
-    bench.accept("github", github("chance", "push", "L"), &["h"]).await;
-    bench
-        .with_file(|conn| {
-            let alike =
-                "UPDATE event SET digest = CAST(substr(digest, 1, 4) || zeroblob(28) AS BLOB)";
-            assert_eq!(conn.execute(alike, []), Ok(1));
-        })
-        .await;
-    assert_eq!(bench.accept("github", label("l1"), &["h"]).await, CREATED);
-    let twins = async || {
-        bench.store.admin.show(None, id("l1"), None).await.unwrap()[0]
-            .twins
-            .iter()
-            .map(|twin| twin.event_id.to_string())
-            .collect::<Vec<_>>()
-    };
-    assert!(twins().await.is_empty());
-    let flagged = Accepted::Created { jobs: 1, held: None, flagged: true };
-    assert_eq!(bench.accept("github", label("l2"), &["h"]).await, flagged);
-    assert_eq!(twins().await, ["l2"]);
-}
-
-#[tokio::test]
-async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
-    let mut bench = bench();
-    let held = |reason| Accepted::Created { jobs: 1, held: Some(reason), flagged: false };
-    let flagged = Accepted::Created { jobs: 1, held: None, flagged: true };
-    assert_eq!(bench.accept("github", github("l1", "label", "L"), &["h"]).await, CREATED);
-    assert_eq!(bench.accept("github", github("l2", "label", "L"), &["h"]).await, flagged);
-    assert_eq!(bench.accept("other", github("l1", "label", "L"), &["h"]).await, CREATED);
-    // A variant repeats a body too, which came under another type then.
-    let variant = bench.accept("github", github("l2", "push", "L"), &["h"]).await;
-    assert_eq!(variant, held(HeldReason::IdReused));
-    let firsts =
-        "SELECT group_concat(source || ' ' || event_id, ', ') FROM event WHERE repeated = 0";
-    let found: String = bench
-        .store
-        .engine
-        .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
-        .await
-        .unwrap();
-    assert_eq!(found, "github l1, other l1");
-    // When the first one is forgotten, those that repeat it still say that it came.
-    bench
-        .with_file(|conn| {
-            let forget = "DELETE FROM event WHERE source = 'github' AND event_id = 'l1'";
-            assert_eq!(conn.execute(forget, []), Ok(1));
-        })
-        .await;
-    let again = bench.accept("github", github("l3", "label", "L"), &["h"]).await;
-    assert_eq!(again, held(HeldReason::SuspectedReplay));
-    let found: String = bench
-        .store
-        .engine
-        .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
-        .await
-        .unwrap();
-    assert_eq!(found, "other l1");
-}
-
-#[tokio::test]
 async fn a_body_is_known_however_many_came_since_and_after_a_restart() {
     let mut bench = bench();
     let came = |id: String, number: usize| github(&id, "push", &format!("body {number}"));
@@ -266,31 +196,6 @@ async fn a_body_is_known_however_many_came_since_and_after_a_restart() {
         let event = came(format!("b{number}"), number);
         assert_eq!(bench.accept("github", event, &["h"]).await, held, "{number}");
     }
-}
-
-#[tokio::test]
-async fn the_guard_looks_up_a_body_by_its_own_indexes() {
-    let mut bench = bench();
-    let plan = |conn: &Connection, sql: &str| -> Vec<String> {
-        let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let unset = vec![rusqlite::types::Null; plan.parameter_count()];
-        let steps = plan.query_map(rusqlite::params_from_iter(unset), |row| row.get(3)).unwrap();
-        steps.collect::<rusqlite::Result<_>>().unwrap()
-    };
-    const FIRST: &str = "event_first (<expr>=?)";
-    const REPEATED: &str = "event_repeated (digest=? AND source=?";
-    const BY_ROW: &str = "SEARCH event USING INTEGER PRIMARY KEY (rowid=?)";
-    bench
-        .with_file(|conn| {
-            for (sql, repeated) in [(REPEATS, 1), (UNDER_ANOTHER_TYPE, 2), (TWINS, 1)] {
-                let plan = plan(conn, sql);
-                let steps = |what: &str| plan.iter().filter(|step| step.contains(what)).count();
-                assert_eq!((steps(FIRST), steps(REPEATED)), (1, repeated), "{sql}: {plan:#?}");
-                let others = steps("event") - steps("event_") - steps(BY_ROW);
-                assert_eq!(others, 0, "{sql}: {plan:#?}");
-            }
-        })
-        .await;
 }
 
 #[tokio::test]
@@ -335,26 +240,6 @@ async fn a_secrets_last_match_is_noted_once_a_minute() {
         seen.push(bench.store.admin.secrets().await.unwrap().remove(0).last_matched_at);
     }
     assert_eq!(seen, [START, START, START.after(Duration::from_secs(61))]);
-}
-
-#[tokio::test]
-async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
-    let bench = bench();
-    let uses = Arc::clone(&bench.store.engine.secret_uses);
-    let bad = move |tx: &Connection| {
-        uses.note(tx, &name("stripe"), Some("secret"), START)?;
-        tx.execute("UPDATE meta SET store_id = x'00'", [])
-    };
-    assert!(bench.store.engine.submit(Priority::Verb, bad).await.is_err());
-    let uses = Arc::clone(&bench.store.engine.secret_uses);
-    let note = move |tx: &Connection| {
-        let before = tx.total_changes();
-        uses.note(tx, &name("stripe"), Some("secret"), START)?;
-        Ok(tx.total_changes() - before)
-    };
-    assert_eq!(bench.store.engine.submit(Priority::Verb, note.clone()).await, Ok(1));
-    assert_eq!(bench.store.engine.submit(Priority::Verb, note).await, Ok(0), "within the minute");
-    assert_eq!(bench.store.admin.secrets().await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -52,9 +52,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     bench.accept("github", from("dropped", "push"), &["late"]).await;
     let shown = bench.store.admin.show(None, id("dropped"), None).await.unwrap();
     bench.store.admin.drop_job(shown[0].jobs[0].job.job, None).await.unwrap();
-    bench
-        .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 2").unwrap())
-        .await;
+    bench.change_rows("DELETE FROM payload WHERE event = 2").await;
     bench.clock.advance(HOUR);
 
     let ask = missing(since, vec![wanted("github", &["push", "issues"], None)]);

@@ -1,104 +1,14 @@
 //! Groups: jobs of one key run one at a time, in the order of arrival, or the latest wins (I6, I7).
-use rusqlite::types::ToSql;
-
 use super::*;
 use crate::condition::Key;
 use crate::pattern::Pattern;
 use crate::payload::Place;
 use crate::routing::{Route, Router, Routes};
-use crate::store::jobs::claim::CHOOSE;
-use crate::store::tables::group::{LEFT_WHEN_HELD, NEWER, RELEASE, SUPERSEDE, hold_all};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A job for `h` in the group `key`.
-fn grouped(key: &str, rule: GroupRule) -> NewJob {
-    let key = GroupKey::of(&name("stripe"), &[Some(key)]);
-    NewJob { group: Some(Group { key, rule }), ..NewJob::of(name("h")) }
-}
-
 fn delayed(key: &str, wait: Duration, most: Duration) -> NewJob {
     NewJob { delay: Some(Delay { wait, most }), ..grouped(key, GroupRule::Latest) }
-}
-
-impl Bench {
-    async fn take(&self, delivery: Verified, job: NewJob) -> Accepted {
-        let (source, received_at) = (name("stripe"), self.clock.now());
-        let on_redelivery = OnRedelivery::ReplayDead;
-        let new = Accept { source, received_at, delivery, jobs: vec![job], on_redelivery };
-        self.store.intake.accept(new).await.unwrap()
-    }
-
-    /// A new event with a job for `h` in the group `key`.
-    async fn event(&self, event: &str, key: &str, rule: GroupRule) {
-        self.take(stripe(event, "a", "{}"), grouped(key, rule)).await;
-    }
-
-    /// Claims all that may run.
-    async fn claim_all(&self) -> Vec<Claimed> {
-        self.store.jobs.claim(&name("h"), 99, None).await.unwrap().jobs
-    }
-
-    /// Claims all that may run, and names their events.
-    async fn starts(&self) -> Vec<String> {
-        self.claim_all().await.iter().map(|one| one.facts.event_id.to_string()).collect()
-    }
-
-    async fn of_event(&self, event: &str) -> JobRow {
-        let mut shown = self.store.admin.show(None, id(event), None).await.unwrap();
-        shown.remove(0).jobs.remove(0).job
-    }
-
-    async fn state(&self, event: &str) -> (State, Option<String>) {
-        let job = self.of_event(event).await;
-        (job.state, job.reason)
-    }
-
-    /// Ends the one running attempt.
-    async fn end(&self, outcome: Outcome, next: Next) {
-        let mut running = self.store.jobs.running().await.unwrap();
-        assert_eq!(running.len(), 1, "one runs");
-        let RunningAttempt { job, attempt, .. } = running.remove(0);
-        let done = Completion {
-            job,
-            attempt,
-            outcome,
-            counts: true,
-            next,
-            finished_at: self.clock.now(),
-            record: Record::default(),
-            answer: None,
-        };
-        assert!(self.store.jobs.complete(done).await.unwrap());
-        self.whole().await;
-    }
-
-    async fn succeed(&self) {
-        self.end(Outcome::Succeeded, Next::Succeeded).await;
-    }
-
-    /// Lets retention delete what it may.
-    async fn expire_all(&self) {
-        self.clock.advance(DAY);
-        let now = self.clock.now();
-        let before = Cutoffs { payloads: now, ids: now, dead: now };
-        self.store.jobs.expire(before).await.unwrap();
-        self.store.jobs.expire(before).await.unwrap();
-    }
-
-    /// Every group has a job that holds it, or none behind.
-    async fn whole(&self) {
-        let stuck = |tx: &Connection| {
-            tx.query_row(
-                "SELECT count(*) FROM job b WHERE b.behind = 1 AND NOT EXISTS (SELECT 1 FROM job h
-                     WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds = 1 AND h.behind = 0)",
-                [],
-                |row| row.get::<_, i64>(0),
-            )
-        };
-        let stuck = self.store.engine.submit(Priority::Verb, stuck).await.unwrap();
-        assert_eq!(stuck, 0, "jobs are behind, and none holds their group");
-    }
 }
 
 const HELD: Next = Next::Held(HeldReason::UnknownOutcome);
@@ -235,9 +145,7 @@ async fn a_job_without_its_payload_lets_its_group_go_on_as_a_dead_one_does() {
         let mut bench = bench();
         bench.event("e1", "k", rule).await;
         bench.event("e2", "k", rule).await;
-        bench
-            .with_file(|conn| conn.execute_batch("DELETE FROM payload WHERE event = 1").unwrap())
-            .await;
+        bench.change_rows("DELETE FROM payload WHERE event = 1").await;
         let first = bench.starts().await;
         bench.whole().await;
         if rule == GroupRule::Latest {
@@ -462,24 +370,15 @@ async fn a_delay_waits_and_each_newer_event_starts_it_anew_up_to_a_bound() {
 #[tokio::test]
 async fn a_restored_group_is_held_in_its_order() {
     for rule in GroupRule::ALL.iter().copied() {
-        let mut bench = bench();
+        let bench = bench();
         for event in ["e1", "e2", "e3"] {
             bench.event(event, "k", rule).await;
         }
         let started = bench.starts().await;
         bench.event("e4", "k", rule).await;
-        let copy = bench.beside(".copy");
-        let made = bench.settings.path.clone();
-        bench
-            .with_file(|conn| {
-                conn.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
-            })
-            .await;
-        bench.store.close().await;
-        let mut backup = std::fs::File::open(&copy).unwrap();
-        restore(&bench.settings, &copy, &mut backup, true, &bench.clock).unwrap();
-        bench.store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
-        assert_eq!(made, bench.settings.path);
+        let backup = bench.back_up().await;
+        let clock = bench.clock.clone();
+        let bench = bench.restored(backup, clock).await;
         bench.whole().await;
         assert!(bench.starts().await.is_empty());
         if rule == GroupRule::Latest {
@@ -559,175 +458,6 @@ async fn of_the_jobs_made_later_only_the_newest_of_a_group_waits() {
     assert_eq!(bench.state("e5").await, superseded);
     assert!(bench.starts().await.is_empty());
     bench.whole().await;
-}
-
-/// So many jobs of a group as only a bulk replay leaves: a transaction drops a bounded number, the next one goes on.
-#[tokio::test]
-async fn a_new_event_drops_a_bounded_number_of_jobs() {
-    let mut bench = many(1_000).await;
-    let latest = "UPDATE job SET group_rule = 'latest'";
-    bench.with_file(|conn| conn.execute_batch(latest).unwrap()).await;
-    for (event, dropped) in [("n1", 200), ("n2", 400)] {
-        bench.event(event, "k", GroupRule::Latest).await;
-        bench.whole().await;
-        let filter = JobFilter { state: Some(State::Dropped), ..JobFilter::default() };
-        assert_eq!(bench.store.admin.jobs(filter).await.unwrap().rows.len(), dropped);
-    }
-    assert_eq!(bench.state("n1").await.0, State::Dropped, "the newest ones first");
-    assert_eq!(bench.starts().await, ["m_3"], "and the one that held");
-}
-
-/// A store with this many jobs of one group, of which the first may run.
-async fn many(jobs: u32) -> Bench {
-    let mut bench = bench();
-    let body: String =
-        codec::compress_now(b"{}").unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
-    let fill = format!(
-        "PRAGMA synchronous = OFF;
-         BEGIN;
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
-         INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
-         SELECT i, 'stripe', 'm_' || i, 'a', zeroblob(32), 0, {START}, 2 FROM n;
-         INSERT INTO payload (event, headers, body) SELECT row, x'', x'{body}' FROM event;
-         INSERT INTO job (id, event, handler, state, since, created_at, group_key, group_rule, behind)
-         SELECT randomblob(16), row, 'h', 'ready', {START}, {START}, '[\"stripe\",\"k\"]', 'block', row > 1 FROM event;
-         COMMIT;",
-        START = START.0
-    );
-    bench.with_file(|conn| conn.execute_batch(&fill).unwrap()).await;
-    bench
-}
-
-/// The steps of SQLite's machine that `work` takes on this file.
-fn steps(path: &std::path::Path, work: impl FnOnce(&Connection)) -> u32 {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    let mut conn = Connection::open(path).unwrap();
-    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
-    let count = Arc::new(AtomicU32::new(0));
-    let counter = Arc::clone(&count);
-    let tick = move || counter.fetch_add(1, Ordering::Relaxed) > 1_000_000;
-    conn.progress_handler(1, Some(tick)).unwrap();
-    work(&conn);
-    count.load(Ordering::Relaxed)
-}
-
-#[tokio::test]
-async fn a_group_of_many_costs_what_a_group_of_few_does() {
-    let mut costs = Vec::new();
-    for jobs in [20, 200_000] {
-        let bench = many(jobs).await;
-        let count = |sql: &str, values: &[&dyn ToSql]| {
-            steps(&bench.settings.path, |conn| {
-                let mut statement = conn.prepare(sql).unwrap();
-                let values = &values[..statement.parameter_count()];
-                let mut rows = statement.query(values).unwrap();
-                while rows.next().unwrap().is_some() {}
-            })
-        };
-        let key = "[\"stripe\",\"k\"]";
-        let [ready, waiting] = CHOOSE.map(|sql| count(sql, &[&"h", &9, &START.0]));
-        let kept = count(RELEASE, &[&"h", &key]);
-        let gone = "UPDATE job SET state = 'succeeded', settled_at = 1 WHERE row = 1";
-        steps(&bench.settings.path, |conn| conn.execute_batch(gone).unwrap());
-        costs.push([ready, waiting, kept, count(RELEASE, &[&"h", &key])]);
-        // At both ends: the second starts and ends, the third starts, and one more arrives.
-        let second = bench.claim_one().await;
-        bench.event("last", "k", GroupRule::Block).await;
-        bench.complete(&second, Outcome::Succeeded, Next::Succeeded).await;
-        assert_eq!(bench.starts().await, ["m_3"]);
-        bench.whole().await;
-    }
-    for (few, many) in costs[0].iter().zip(costs[1]) {
-        assert!(many <= few + 2, "{costs:?}");
-    }
-}
-
-/// A move of one job does not look at the jobs that were dropped or held before.
-#[tokio::test]
-async fn dropped_and_held_jobs_cost_the_others_of_their_handler_nothing() {
-    let mut costs = Vec::new();
-    for jobs in [20, 20_000] {
-        let mut bench = many(jobs).await;
-        let key = "[\"stripe\",\"k\"]";
-        let newer = |path: &std::path::Path| {
-            steps(path, |conn| {
-                let mut newer = conn.prepare(NEWER).unwrap();
-                assert!(!newer.exists((&"h", key, 1)).unwrap());
-            })
-        };
-        let dropped = "UPDATE job SET group_rule = 'latest', behind = 0, state = 'dropped', reason = 'superseded',
-             settled_at = 1";
-        bench.with_file(|conn| conn.execute_batch(dropped).unwrap()).await;
-        let of_newer = newer(&bench.settings.path);
-        // Each group has a held job, and one behind it.
-        let held = "UPDATE job SET state = 'held', reason = 'handler gone', settled_at = NULL, group_rule = 'block',
-                 group_key = row / 2, behind = row % 2;
-             UPDATE job SET state = 'ready', reason = NULL, group_rule = 'latest', group_key = 'k', behind = 0
-             WHERE row = 2";
-        bench.with_file(|conn| conn.execute_batch(held).unwrap()).await;
-        let of_hold = steps(&bench.settings.path, |conn| {
-            assert_eq!(hold_all(conn, "h", HeldReason::HandlerGone), Ok(1));
-        });
-        costs.push([of_newer, of_hold]);
-    }
-    for (few, many) in costs[0].iter().zip(costs[1]) {
-        assert!(many <= few + 2, "{costs:?}");
-    }
-}
-
-#[tokio::test]
-async fn every_statement_of_a_group_is_served_by_an_index() {
-    let mut bench = bench();
-    bench
-        .with_file(|conn| {
-            let plan = |sql: &str| -> Vec<String> {
-                let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-                let unset = vec![rusqlite::types::Null; statement.parameter_count()];
-                let steps =
-                    statement.query_map(rusqlite::params_from_iter(unset), |row| row.get(3)).unwrap();
-                steps.collect::<rusqlite::Result<_>>().unwrap()
-            };
-            for (sql, steps) in [
-                (CHOOSE[0], vec!["SEARCH job USING COVERING INDEX job_ready (handler=? AND behind=?)"]),
-                (
-                    CHOOSE[1],
-                    vec!["SEARCH job USING COVERING INDEX job_waiting (handler=? AND behind=? AND due_at<?)"],
-                ),
-                (
-                    RELEASE,
-                    vec![
-                        "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)",
-                        "SEARCH job USING COVERING INDEX job_behind (handler=? AND group_key=?)",
-                        "SEARCH job USING INDEX job_holder (handler=? AND group_key=?)",
-                    ],
-                ),
-                (
-                    NEWER,
-                    vec!["SEARCH job USING INDEX job_begun (handler=? AND group_key=? AND event>?)"],
-                ),
-                (
-                    SUPERSEDE,
-                    vec![
-                        "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)",
-                        "SEARCH job USING INDEX job_holder (handler=? AND group_key=?)",
-                        "SEARCH job USING COVERING INDEX job_behind (handler=? AND group_key=? AND event<?)",
-                        "SCAN (subquery-2)",
-                    ],
-                ),
-                (
-                    LEFT_WHEN_HELD,
-                    vec![
-                        "SEARCH job USING INDEX job_ready (handler=? AND behind=?)",
-                        "SEARCH job USING INDEX job_waiting (handler=? AND behind=?)",
-                    ],
-                ),
-            ] {
-                let mut found = plan(sql);
-                found.retain(|step| step.starts_with("SEARCH") || step.starts_with("SCAN") || step.contains("TEMP"));
-                assert_eq!(found, steps, "{sql}");
-            }
-        })
-        .await;
 }
 
 #[tokio::test]

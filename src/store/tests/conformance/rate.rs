@@ -1,29 +1,7 @@
 //! The rate of a handler's starts: over retries, restarts, claims that are tried again, and clocks.
-use std::num::NonZeroU32;
-
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn rate(starts: u32, per: Duration, burst: u32) -> Option<Rate> {
-    let [starts, burst] = [starts, burst].map(|number| NonZeroU32::new(number).unwrap());
-    Some(Rate { starts, per, burst })
-}
-
-impl Bench {
-    /// How many attempts start now, and for how long no other one may.
-    async fn start(&self, limit: usize, rate: Option<Rate>) -> (usize, Option<Duration>) {
-        let claim = Claim { handler: name("h"), limit, runner: None, rate };
-        let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
-        (claims.jobs.len(), claims.pause)
-    }
-
-    async fn ready(&self, count: usize) {
-        for number in 0..count {
-            self.accept("stripe", stripe(&format!("e{number}"), "a", "{}"), &["h"]).await;
-        }
-    }
-}
 
 #[tokio::test]
 async fn starts_are_spread_and_the_rest_stays_ready() {
@@ -88,29 +66,4 @@ async fn a_restart_gives_no_new_burst_and_a_clock_set_back_parks_nothing() {
     assert_eq!(bench.start(9, rate).await, (0, Some(SECOND)), "a share, not a day");
     bench.clock.advance(SECOND);
     assert_eq!(bench.start(9, rate).await.0, 1);
-}
-
-#[tokio::test]
-async fn a_claim_that_is_tried_again_takes_its_share_once() {
-    let bench = bench();
-    bench.ready(3).await;
-    let rate = rate(60, 60 * SECOND, 2);
-    let claim = Claim { handler: name("h"), limit: 1, runner: None, rate };
-    let (item, answer) = bench.store.jobs.claiming(claim);
-    let mut item = Some(item.work);
-    // Its commit is uncertain: once it is gone and once it is there.
-    let twice = move |tx: &Connection| {
-        let Some(mut work) = item.take() else { return Ok(()) };
-        tx.execute_batch("SAVEPOINT gone")?;
-        work.run(tx)?;
-        tx.execute_batch("ROLLBACK TO gone; RELEASE gone")?;
-        work.run(tx)?;
-        work.run(tx)?;
-        work.committed();
-        Ok(())
-    };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
-    let taken = answer.await.unwrap().unwrap();
-    assert_eq!(bench.store.jobs.claimed(taken).await.jobs.len(), 1);
-    assert_eq!(bench.start(9, rate).await, (1, Some(SECOND)), "one of two is left");
 }

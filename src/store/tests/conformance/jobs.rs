@@ -1,6 +1,5 @@
 //! The rows of the state table: claim, complete, recover, and the clock rule.
 use super::*;
-use crate::store::tables::job::handlers_with_work;
 
 #[tokio::test]
 async fn a_job_is_claimed_once_and_oldest_first() {
@@ -132,12 +131,8 @@ async fn a_job_without_its_payload_is_dead_and_never_runs() {
     let mut bench = bench();
     bench.accept("stripe", stripe("e1", "a", "{}"), &["h"]).await;
     bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
-    bench
-        .with_file(|conn| {
-            conn.execute("DELETE FROM payload WHERE event = 1", []).unwrap();
-            conn.execute("UPDATE payload SET body = x'00' WHERE event = 2", []).unwrap();
-        })
-        .await;
+    bench.change_rows("DELETE FROM payload WHERE event = 1").await;
+    bench.change_rows("UPDATE payload SET body = zeroblob(1) WHERE event = 2").await;
     // One is seen when it is claimed, the damaged one when it is unpacked.
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
@@ -215,17 +210,9 @@ async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
     for event in ["e1", "e2", "e3"] {
         bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
     }
-    bench
-        .with_file(|conn| {
-            // The second body cannot be read, and its job cannot be moved to `dead` for it.
-            conn.execute_batch(
-                "UPDATE payload SET body = x'00' WHERE event = 2;
-                 CREATE TRIGGER stuck BEFORE UPDATE OF state ON job WHEN NEW.state = 'dead'
-                 BEGIN SELECT RAISE(ABORT, 'on purpose'); END",
-            )
-            .unwrap();
-        })
-        .await;
+    // The second body cannot be read, and its job cannot be moved to `dead` for it.
+    bench.change_rows("UPDATE payload SET body = zeroblob(1) WHERE event = 2").await;
+    bench.refuse("UPDATE OF state ON job", "new.state = 'dead'").await;
     let claimed = bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs;
     let events: Vec<_> = claimed.iter().map(|c| c.facts.event_id.to_string()).collect();
     assert_eq!(events, ["e1", "e3"], "who is claimed and handed to nobody stays running");
@@ -233,7 +220,7 @@ async fn a_job_that_cannot_be_settled_does_not_lose_those_claimed_with_it() {
 
 #[tokio::test]
 async fn an_attempt_that_a_runner_has_is_left_to_it() {
-    let bench = bench();
+    let mut bench = bench();
     for event in ["own", "runners"] {
         bench.accept("stripe", stripe(event, "a", "{}"), &[event]).await;
     }
@@ -254,22 +241,12 @@ async fn an_attempt_that_a_runner_has_is_left_to_it() {
     assert_eq!((found.job, found.attempt, found.runner.clone()), wanted);
     assert_eq!((found.handler.as_str(), found.event_id.as_str()), ("runners", "runners"));
     // As an earlier program wrote it, who had no names: the default one.
-    bench
-        .store
-        .engine
-        .submit(Priority::Verb, |tx| tx.execute("UPDATE attempt SET runner = NULL", []))
-        .await
-        .unwrap();
+    bench.change_rows("UPDATE attempt SET runner = NULL").await;
     let found = bench.store.jobs.running().await.unwrap().remove(0).runner;
     assert_eq!(found, Some(Runner { name: RunnerName::default(), ..runner.clone() }));
 
     // Known while it matters: whoever asks about a live attempt asks that runner.
-    let claimed_for = async || {
-        let count = |tx: &Connection| {
-            tx.query_row("SELECT count(incarnation) FROM attempt", [], |row| row.get::<_, i64>(0))
-        };
-        bench.store.engine.submit(Priority::Verb, count).await.unwrap()
-    };
+    let claimed_for = async || bench.number("SELECT count(incarnation) FROM attempt").await;
     assert_eq!(claimed_for().await, 1);
     assert!(bench.complete(&theirs, Outcome::Failed, Next::Ready).await);
     assert_eq!(claimed_for().await, 0);
@@ -301,10 +278,8 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     assert_eq!((ids(&claims.jobs), attempts), (vec!["e1".into(), "e3".into()], vec![2, 1]));
     assert_eq!(commits() - before, 1);
 
-    // The trigger refuses one of them: it is told so, and the rest is committed.
-    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF outcome ON attempt WHEN old.number = 2
-                  BEGIN SELECT RAISE(ABORT, 'no'); END;";
-    bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
+    // One of them is refused: it is told so, and the rest is committed.
+    bench.refuse("UPDATE OF outcome ON attempt", "old.number = 2").await;
     bench.accept("stripe", stripe("e4", "a.b", "{}"), &["h"]).await;
     let again = Claimed { facts: Facts { attempt: 2, ..first.facts.clone() }, ..first };
     let third = bench.store.jobs.running().await.unwrap().pop().unwrap();
@@ -321,96 +296,4 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     bench.store.close().await;
     let (ended, claims) = bench.store.jobs.complete_and_claim(&[], claim(1)).await;
     assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
-}
-
-#[tokio::test]
-async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_taken_since() {
-    let bench = bench();
-    bench.accept("github", github("e1", "push", "{}"), &["moved"]).await;
-    let claim = |user: u128| {
-        let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
-        let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
-        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner, rate: None })
-    };
-    // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
-    let ((before, had), (since, has)) = (claim(7), claim(8));
-    let mut items = Some((before.work, since.work));
-    let twice = move |tx: &Connection| {
-        let Some((mut before, mut since)) = items.take() else { return Ok(()) };
-        tx.execute_batch("SAVEPOINT refused")?;
-        before.run(tx)?;
-        tx.execute_batch("ROLLBACK TO refused; RELEASE refused")?;
-        since.run(tx)?;
-        before.run(tx)?;
-        before.committed();
-        since.committed();
-        Ok(())
-    };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
-    let mut got = Vec::new();
-    for answer in [had, has] {
-        let taken = answer.await.unwrap().unwrap();
-        got.push(bench.store.jobs.claimed(taken).await.jobs.len());
-    }
-    assert_eq!(got, [0, 1]);
-}
-
-#[tokio::test]
-async fn which_handlers_have_work_costs_no_more_where_many_jobs_wait() {
-    let mut bench = bench();
-    for event in 0..300 {
-        let event = stripe(&format!("e{event}"), "a", "{}");
-        bench.accept("stripe", event, &["a", "b", "c"]).await;
-    }
-    bench
-        .with_file(|conn| {
-            let mut conn = Connection::open(conn.path().unwrap()).unwrap();
-            // What is counted is not the reading of the schema.
-            assert_eq!(handlers_with_work(&conn).unwrap().len(), 3);
-            let steps = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
-            let counter = std::sync::Arc::clone(&steps);
-            let count = move || counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 200;
-            conn.progress_handler(1, Some(count)).unwrap();
-            let found = handlers_with_work(&conn);
-            assert_eq!(found, Ok(["a", "b", "c"].map(name).into()), "{steps:?} steps");
-        })
-        .await;
-}
-
-#[tokio::test]
-async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_for_its_own() {
-    let bench = bench();
-    for event in ["e1", "e2"] {
-        bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
-    }
-    let claim = || {
-        bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None, rate: None })
-    };
-    let ((first, had), (second, has)) = (claim(), claim());
-    let mut items = Some((first.work, second.work));
-    let twice = move |tx: &Connection| {
-        let Some((mut first, mut second)) = items.take() else { return Ok(()) };
-        tx.execute_batch("SAVEPOINT refused")?;
-        first.run(tx)?;
-        second.run(tx)?;
-        tx.execute_batch("ROLLBACK TO refused; RELEASE refused")?;
-        // What the first one had is not to be had any more: now it gets what the second one had.
-        tx.execute_batch(
-            "UPDATE job SET state = 'dropped', reason = 'by the operator', settled_at = 1
-             WHERE row = (SELECT min(row) FROM job)",
-        )?;
-        first.run(tx)?;
-        second.run(tx)?;
-        first.committed();
-        second.committed();
-        Ok(())
-    };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
-    let mut got = Vec::new();
-    for answer in [had, has] {
-        let taken = answer.await.unwrap().unwrap();
-        let claims = bench.store.jobs.claimed(taken).await;
-        got.push((claims.number, claims.jobs.len()));
-    }
-    assert_eq!(got, [(3, 1), (4, 0)], "and their numbers are those of what was committed");
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::store::admin::counts::{NEXT_READY, READY, SOME_READY, SOME_STUCK, STUCK, WAITING};
 
 #[tokio::test]
 async fn jobs_are_counted_by_handler_and_state() {
@@ -38,24 +37,4 @@ async fn jobs_are_counted_by_handler_and_state() {
     let batches = writer.batch_items.buckets.last().unwrap().1;
     assert!(batches >= 6 && writer.batch_items.sum >= batches as f64);
     assert!(writer.log_used_bytes > 0 && writer.log_used_bytes <= writer.log_bound_bytes);
-}
-
-#[tokio::test]
-async fn no_count_walks_what_is_settled() {
-    let mut bench = bench();
-    bench
-        .with_file(|conn| {
-            for sql in [READY, NEXT_READY, SOME_READY, WAITING, STUCK, SOME_STUCK] {
-                let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-                let unset = vec![rusqlite::types::Null; statement.parameter_count()];
-                let unset = rusqlite::params_from_iter(unset);
-                let steps = statement.query_map(unset, |row| row.get(3)).unwrap();
-                let steps = steps.collect::<rusqlite::Result<Vec<String>>>().unwrap();
-                let tables: Vec<_> = steps.iter().filter(|step| step.contains(" job_")).collect();
-                assert!(!tables.is_empty(), "{steps:?}");
-                let indexed = |step: &&String| step.contains("INDEX job_");
-                assert!(tables.iter().all(indexed), "{steps:?}");
-            }
-        })
-        .await;
 }

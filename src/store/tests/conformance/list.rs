@@ -44,7 +44,7 @@ async fn an_event_names_its_handlers_and_is_found_by_them() {
     bench.complete(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     // Retention has removed the job of this one.
     let removed = "UPDATE event SET removed_succeeded = 1 WHERE event_id = 'e3'";
-    bench.with_file(|conn| conn.execute_batch(removed).unwrap()).await;
+    bench.change_rows(removed).await;
 
     let page = bench.store.admin.events(EventFilter::default()).await.unwrap();
     let [e3, e2, e1] = &page.rows[..] else { unreachable!() };

@@ -1,6 +1,6 @@
 //! Many jobs at once, and what of them is left alone.
 use super::*;
-use crate::limits::{BATCH_JOBS, STUCK_ROWS};
+use crate::limits::{BATCH_JOBS, PAGE_LOOK_ROWS, STUCK_ROWS};
 
 async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {
     let claimed = bench.running(event).await;
@@ -41,7 +41,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
     bench.store.admin.replay(Replay::Job(replayed.0, None), false).await.unwrap();
     let expire =
         "DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'gone')";
-    bench.with_file(|conn| conn.execute_batch(expire).unwrap()).await;
+    bench.change_rows(expire).await;
 
     let batch =
         JobBatch { verb: Verb::Replay, state: State::Dead, regardless: false, jobs: jobs.clone() };
@@ -97,7 +97,7 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
     let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001)
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
         SELECT randomblob(16), 1, 'h' || i, 'dead', 'rejected', 1, 1, 1 FROM n";
-    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+    bench.change_rows(many).await;
     let ask = JobSelection { filter: dead(), after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
     let last = bench.store.admin.select(JobSelection { after: first.next, ..ask }).await.unwrap();
@@ -110,17 +110,20 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
     let mut bench = bench();
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     // The handler changes at the last job.
-    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50003)
+    let jobs = PAGE_LOOK_ROWS + 3;
+    let many = format!(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
         INSERT INTO event (source, event_id, type, digest, received_at, body_bytes, guarded)
         SELECT 's', 'n' || i, 'a', zeroblob(32), 1, 0, 0 FROM n;
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
-        SELECT randomblob(16), row, iif(event_id = 'n50003', 'last', 'h'), 'dead', 'rejected', 1, 1, 1
-        FROM event WHERE source = 's' ORDER BY row";
-    bench.with_file(|conn| conn.execute_batch(many).unwrap()).await;
+        SELECT randomblob(16), row, CASE WHEN event_id = 'n{jobs}' THEN 'last' ELSE 'h' END, 'dead', 'rejected', 1, 1, 1
+        FROM event WHERE source = 's' ORDER BY row"
+    );
+    bench.change_rows(&many).await;
     let filter = JobFilter { handler: Some(name("last")), ..dead() };
     let ask = JobSelection { filter, after: None, verb: Verb::Drop };
     let first = bench.store.admin.select(ask.clone()).await.unwrap();
-    assert_eq!((first.jobs.len(), first.looked_at), (0, 50_000));
+    assert_eq!((first.jobs.len(), first.looked_at), (0, PAGE_LOOK_ROWS.unsigned_abs()));
     assert!(first.next.is_some(), "the end is not reached");
     let last = bench.store.admin.select(JobSelection { after: first.next, ..ask }).await.unwrap();
     assert_eq!((last.jobs.len(), last.looked_at, last.next), (1, 3, None));
@@ -236,9 +239,9 @@ async fn what_stands_still_is_grouped_by_cause_and_listed_by_it() {
              SELECT randomblob(16), 1, {jobs} || 'x' || i, 'dead', 'rejected', 1, 1, 1 FROM n"
         )
     };
-    bench.with_file(|conn| conn.execute_batch(&more(STUCK_ROWS - 3)).unwrap()).await;
+    bench.change_rows(&more(STUCK_ROWS - 3)).await;
     assert_eq!(bench.store.admin.stuck().await.unwrap().more, []);
-    bench.with_file(|conn| conn.execute_batch(&more(1)).unwrap()).await;
+    bench.change_rows(&more(1)).await;
     let stuck = bench.store.admin.stuck().await.unwrap();
     assert_eq!(stuck.more, [State::Dead]);
     let jobs: u64 =

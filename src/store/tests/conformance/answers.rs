@@ -1,6 +1,6 @@
 //! Requests with keys: begun once, answered once, and the same to whoever asks.
-use super::writing::queued;
 use super::*;
+use crate::store::tests::writing::queued;
 
 const KEEP: Duration = DAY;
 const KEEP_ERRORS: Duration = Duration::from_secs(600);
@@ -342,23 +342,18 @@ async fn a_key_expires_by_retention_and_never_before_its_job_is_settled() {
 async fn a_walk_over_many_keys_ends_and_passes_by_those_that_stay() {
     let mut bench = bench();
     let first = begun(ask(&bench, "k0").await);
-    bench
-        .with_file(|conn| {
-            // 500 more, every tenth of them not settled; all expire at the same time.
-            conn.execute_batch(
-                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
-                 INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
-                     SELECT 100 + i, 'pay', 'k' || i, 'a.b', zeroblob(32), 0, 1, 0 FROM n;
-                 INSERT INTO job (id, event, handler, state, since, created_at, settled_at)
-                     SELECT randomblob(16), row, 'h', iif(row % 10, 'succeeded', 'ready'), 1, 1,
-                         iif(row % 10, 1, NULL)
-                     FROM event WHERE row > 100;
-                 INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
-                     SELECT row, source, '', event_id, zeroblob(32), 1, 2, 0 FROM event WHERE row > 100;",
-            )
-            .unwrap();
-        })
-        .await;
+    // 500 more, every tenth of them not settled; all expire at the same time.
+    let more =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500)
+         INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
+             SELECT 100 + i, 'pay', 'k' || i, 'a.b', zeroblob(32), 0, 1, 0 FROM n;
+         INSERT INTO job (id, event, handler, state, since, created_at, settled_at)
+             SELECT randomblob(16), row, 'h', CASE WHEN row % 10 > 0 THEN 'succeeded' ELSE 'ready' END, 1, 1,
+                 CASE WHEN row % 10 > 0 THEN 1 END
+             FROM event WHERE row > 100;
+         INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+             SELECT row, source, '', event_id, zeroblob(32), 1, 2, 0 FROM event WHERE row > 100;";
+    bench.change_rows(more).await;
     assert_eq!(expire_keys(&bench, START).await, 450);
     assert_eq!(expire_keys(&bench, START).await, 0);
     assert_eq!(look(&bench, "k0"), Some(known(first, KeyState::Pending)));
@@ -569,10 +564,8 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
     let bench = bench();
     let claimed = running(&bench, "k").await;
     let job = claimed.facts.job;
-    let away = bench.beside(".away");
-    std::fs::rename(&bench.settings.path, &away).unwrap();
     let mut changes = bench.store.admin.changes();
-    bench.store.engine.queue.report_broken("for the test".to_owned());
+    bench.take_away();
     while look(&bench, "k").is_some() {
         changes.changed().await.unwrap();
     }
@@ -586,7 +579,7 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
     let done = Completion { answer: Some(answer(200, "")), ..done };
     let store = bench.store.clone();
     let completing = queued(async move { store.jobs.complete(done).await }).await;
-    std::fs::rename(&away, &bench.settings.path).unwrap();
+    bench.repair();
     assert_eq!(completing.await.unwrap(), Ok(true));
     assert_eq!(waiting.await.unwrap(), Ok(KeyState::Answered(answer(200, ""))));
     assert!(matches!(look(&bench, "k"), Some(Asked::Known { .. })));
@@ -607,15 +600,10 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
     let answer_so = Some(answer(503, "later"));
     assert!(bench.store.jobs.complete(Completion { answer: answer_so, ..done_so }).await.unwrap());
     let ready = begun(ask(&bench, "ready").await);
-    let StoreCopy { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
-    let elsewhere = tempfile::tempdir().unwrap();
-    let settings = Settings { path: elsewhere.path().join("new.db"), limits: limits() };
-    restore(&settings, "backup.db".as_ref(), &mut file, false, &bench.clock).unwrap();
-    let store = Store::open(&settings, bench.clock.clone()).unwrap();
-    let look = |key| {
-        let Ask { source, caller, request, .. } = request(&bench, key, "{}");
-        store.intake.known_key(&source, &caller, &id(key), request)
-    };
+    let backup = bench.back_up().await;
+    let clock = bench.clock.clone();
+    let bench = bench.restored(backup, clock).await;
+    let look = |key| look(&bench, key);
     let answered = KeyState::Answered(answer(200, "yes"));
     assert_eq!(look("done"), Some(known(done.facts.job, answered)));
     // Its repeat may have run it since the backup was made.
@@ -625,11 +613,10 @@ async fn a_restored_store_has_the_answers_and_knows_nothing_of_what_was_unfinish
         assert_eq!(look(key), Some(unknown(job)), "{key}");
     }
     bench.clock.advance(KEEP);
-    store.jobs.expire_keys(bench.clock.now()).await.unwrap();
+    bench.store.jobs.expire_keys(bench.clock.now()).await.unwrap();
     for (key, job) in unfinished {
-        assert_eq!(store.intake.ask(request(&bench, key, "{}")).await, Ok(unknown(job)), "{key}");
+        assert_eq!(ask(&bench, key).await, unknown(job), "{key}");
     }
-    store.close().await;
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
 async fn nothing_runs_again_without_its_payload() {
     let mut bench = bench();
     let job = held(&bench, "e").await;
-    bench.with_file(|conn| conn.execute_batch("DELETE FROM payload").unwrap()).await;
+    bench.change_rows("DELETE FROM payload").await;
     for what in [Replay::Job(job, None), event(None, "e", None), event(None, "e", Some("new"))] {
         let error = bench.store.admin.replay(what, false).await.unwrap_err();
         assert!(matches!(error, Error::PayloadGone { .. }), "{error}");

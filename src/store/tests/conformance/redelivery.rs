@@ -78,7 +78,7 @@ async fn only_the_very_body_puts_its_own_jobs_back() {
 async fn without_its_payload_a_job_stays_dead() {
     let mut bench = bench();
     let job = dead(&bench, "e", DeadReason::Exhausted).await;
-    bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []).unwrap(), 1)).await;
+    bench.change_rows("DELETE FROM payload").await;
     let again = stripe("e", "a.b", "{}");
     assert_eq!(redeliver(&bench, again).await, (Some(State::Dead), 0, false));
     assert_eq!(bench.job(job).await.state, State::Dead);
@@ -88,17 +88,13 @@ async fn without_its_payload_a_job_stays_dead() {
 async fn what_a_backup_brought_back_waits_for_a_person() {
     let bench = bench();
     dead(&bench, "e", DeadReason::Exhausted).await;
-    let StoreCopy { mut file, .. } = bench.store.admin.copy().unwrap().finished().await.unwrap();
+    let backup = bench.back_up().await;
     // Put back after the backup: its handler has done it.
     assert_eq!(redeliver(&bench, stripe("e", "a.b", "{}")).await.1, 1);
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
-    bench.store.close().await;
     // Also where the clock of the machine that restores it is behind.
-    let clock = Clock::manual(START.before(HOUR));
-    restore(&bench.settings, "backup.db".as_ref(), &mut file, true, &clock).unwrap();
-    let store = Store::open(&bench.settings, clock.clone()).unwrap();
-    let bench = Bench { store, clock, ..bench };
+    let bench = bench.restored(backup, Clock::manual(START.before(HOUR))).await;
     let again = || stripe("e", "a.b", "{}");
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
     // What a person lets go on is put back like any other once it is dead again.

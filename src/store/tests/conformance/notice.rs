@@ -71,10 +71,7 @@ async fn where_no_handler_wants_it_nothing_is_written() {
         dies(&bench, "evt_1").await;
         assert!(told(&bench).await.is_empty());
         assert_eq!(bench.store.jobs.tell_notices().await, Ok(0));
-        let rows = |conn: &Connection| {
-            conn.query_row("SELECT count(*) FROM notice", [], |row| row.get::<_, i64>(0))
-        };
-        assert_eq!(bench.store.engine.read(rows).await, Ok(0));
+        assert_eq!(bench.number("SELECT count(*) FROM notice").await, 0);
     }
 }
 
@@ -157,7 +154,7 @@ async fn every_way_to_be_held_is_told() {
 async fn a_job_whose_payload_is_gone_is_told() {
     let mut bench = bench();
     bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
-    bench.with_file(|conn| assert_eq!(conn.execute("DELETE FROM payload", []), Ok(1))).await;
+    bench.change_rows("DELETE FROM payload").await;
     bench.store.admin.set_interest(interest(&["job.dead"]));
     assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     assert_eq!(told(&bench).await[0]["reason"], "payload gone");
@@ -210,7 +207,7 @@ async fn a_handler_is_not_told_that_it_cannot_run_itself() {
 #[tokio::test]
 async fn a_store_that_was_degraded_says_so_once_it_can() {
     let bench = alerted(&["store.degraded"]);
-    bench.store.engine.queue.report_broken("a disk that fails in a test".to_owned());
+    bench.break_down();
     let come = async {
         // Nothing can be read while it is closed.
         while !bench

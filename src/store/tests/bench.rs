@@ -1,0 +1,336 @@
+//! A store for a test, on any engine.
+use std::num::NonZeroU32;
+
+use super::*;
+
+/// An engine that a store of a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    Sqlite,
+}
+
+/// A store of its own in a directory of its own.
+pub(crate) struct Bench {
+    engine: EngineKind,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) settings: Settings,
+    _dir: TempDir,
+}
+
+/// Limits that leave the test's own disk out of it.
+pub(crate) fn limits() -> Limits {
+    Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() }
+}
+
+/// On SQLite.
+pub(crate) fn bench() -> Bench {
+    bench_with(limits())
+}
+
+/// On SQLite.
+pub(crate) fn bench_with(limits: Limits) -> Bench {
+    bench_on(EngineKind::Sqlite, limits)
+}
+
+pub(crate) fn bench_on(engine: EngineKind, limits: Limits) -> Bench {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = match engine {
+        EngineKind::Sqlite => Settings { path: dir.path().join("hooklatch.db"), limits },
+    };
+    open(engine, settings, dir)
+}
+
+/// On SQLite, in this place.
+pub(crate) fn bench_at(settings: Settings) -> Bench {
+    open(EngineKind::Sqlite, settings, tempfile::tempdir().unwrap())
+}
+
+fn open(engine: EngineKind, settings: Settings, dir: TempDir) -> Bench {
+    let clock = Clock::manual(START);
+    let store = Store::open(&settings, clock.clone()).unwrap();
+    Bench { engine, store, clock, settings, _dir: dir }
+}
+
+/// What an engine keeps of a store for a restore.
+pub(crate) enum Backup {
+    Sqlite(std::fs::File),
+}
+
+/// What is done behind the store's back, as each engine does it.
+impl Bench {
+    /// Closes the store, changes its rows, and opens it again. The SQL is plain; of functions it has `randomblob` and
+    /// `zeroblob` only.
+    pub(crate) async fn change_rows(&mut self, sql: &str) {
+        match self.engine {
+            EngineKind::Sqlite => self.with_file(|conn| conn.execute_batch(sql).unwrap()).await,
+        }
+    }
+
+    /// The number that this plain query finds.
+    pub(crate) async fn number(&self, query: &'static str) -> i64 {
+        match self.engine {
+            EngineKind::Sqlite => {
+                let query = move |conn: &Connection| conn.query_row(query, [], |row| row.get(0));
+                self.store.engine.read(query).await.unwrap()
+            }
+        }
+    }
+
+    /// From now on the engine refuses a change, such as `INSERT ON job`, of rows for which `when` is true.
+    pub(crate) async fn refuse(&mut self, change: &str, when: &str) {
+        let refuse = match self.engine {
+            EngineKind::Sqlite => format!(
+                "CREATE TRIGGER refuse BEFORE {change} WHEN {when} BEGIN SELECT RAISE(ABORT, 'no'); END"
+            ),
+        };
+        self.change_rows(&refuse).await;
+    }
+
+    /// Ends a refusal.
+    pub(crate) async fn allow(&mut self) {
+        match self.engine {
+            EngineKind::Sqlite => self.change_rows("DROP TRIGGER refuse").await,
+        }
+    }
+
+    /// The store is closed for repair, as after an I/O error.
+    pub(crate) fn break_down(&self) {
+        match self.engine {
+            EngineKind::Sqlite => {
+                self.store.engine.queue.report_broken("an I/O error of a test".to_owned());
+            }
+        }
+    }
+
+    /// The same, and it stays so until [`Bench::repair`].
+    pub(crate) fn take_away(&self) {
+        match self.engine {
+            EngineKind::Sqlite => {
+                std::fs::rename(&self.settings.path, self.beside(".away")).unwrap();
+            }
+        }
+        self.break_down();
+    }
+
+    pub(crate) fn repair(&self) {
+        match self.engine {
+            EngineKind::Sqlite => {
+                std::fs::rename(self.beside(".away"), &self.settings.path).unwrap();
+            }
+        }
+    }
+
+    pub(crate) async fn back_up(&self) -> Backup {
+        match self.engine {
+            EngineKind::Sqlite => {
+                let copy = self.store.admin.copy().unwrap().finished().await.unwrap();
+                Backup::Sqlite(copy.file)
+            }
+        }
+    }
+
+    /// The store as a restore in its place makes it, on a machine with this clock.
+    pub(crate) async fn restored(self, backup: Backup, clock: Clock) -> Bench {
+        self.store.close().await;
+        match backup {
+            Backup::Sqlite(mut file) => {
+                restore(&self.settings, "backup.db".as_ref(), &mut file, true, &clock).unwrap();
+            }
+        }
+        let store = Store::open(&self.settings, clock.clone()).unwrap();
+        Bench { store, clock, ..self }
+    }
+}
+
+impl Bench {
+    pub(crate) async fn accept(
+        &self,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Accepted {
+        self.try_accept(source, delivery, handlers).await.unwrap()
+    }
+
+    pub(crate) async fn try_accept(
+        &self,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Result<Accepted, Refused> {
+        self.accept_as(OnRedelivery::Ignore, source, delivery, handlers).await
+    }
+
+    pub(crate) async fn accept_as(
+        &self,
+        on_redelivery: OnRedelivery,
+        source: &str,
+        delivery: Verified,
+        handlers: &[&str],
+    ) -> Result<Accepted, Refused> {
+        let jobs = handlers.iter().copied().map(name).map(NewJob::of).collect();
+        let (source, received_at) = (name(source), self.clock.now());
+        let new = Accept { source, received_at, delivery, jobs, on_redelivery };
+        self.store.intake.accept(new).await
+    }
+
+    /// A stored event with one ready job for `h`, claimed.
+    pub(crate) async fn running(&self, event: &str) -> Claimed {
+        self.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
+        self.claim_one().await
+    }
+
+    pub(crate) async fn claim_one(&self) -> Claimed {
+        let mut claimed = self.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs;
+        assert_eq!(claimed.len(), 1, "one job to claim");
+        claimed.remove(0)
+    }
+
+    pub(crate) async fn complete(&self, claimed: &Claimed, outcome: Outcome, next: Next) -> bool {
+        self.store
+            .jobs
+            .complete(completion(claimed, outcome, next, self.clock.now()))
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn job(&self, job: JobId) -> JobRow {
+        let jobs = self.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
+        jobs.into_iter().find(|row| row.job == job).unwrap()
+    }
+
+    pub(crate) async fn attempts(&self, event: &str) -> Vec<(u32, Option<Outcome>)> {
+        let shown = self.store.admin.show(None, id(event), None).await.unwrap();
+        shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
+    }
+
+    /// Resolves a job after its last attempt.
+    pub(crate) async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
+        let attempt = self.store.admin.job(job).await?.attempt;
+        self.store.admin.resolve(job, attempt, how).await
+    }
+
+    /// Closes the store and opens it again, as a restart does.
+    pub(crate) async fn restart(&mut self) {
+        self.store.close().await;
+        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
+    }
+
+    /// Closes the store and changes its file by hand.
+    pub(crate) async fn with_file(&mut self, change: impl FnOnce(&Connection)) {
+        self.store.close().await;
+        change(&Connection::open(&self.settings.path).unwrap());
+        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
+    }
+
+    pub(crate) fn beside(&self, suffix: &str) -> PathBuf {
+        path::beside(&self.settings.path, suffix)
+    }
+}
+
+/// For the tests of groups.
+impl Bench {
+    pub(crate) async fn take(&self, delivery: Verified, job: NewJob) -> Accepted {
+        let (source, received_at) = (name("stripe"), self.clock.now());
+        let on_redelivery = OnRedelivery::ReplayDead;
+        let new = Accept { source, received_at, delivery, jobs: vec![job], on_redelivery };
+        self.store.intake.accept(new).await.unwrap()
+    }
+
+    /// A new event with a job for `h` in the group `key`.
+    pub(crate) async fn event(&self, event: &str, key: &str, rule: GroupRule) {
+        self.take(stripe(event, "a", "{}"), grouped(key, rule)).await;
+    }
+
+    /// Claims all that may run.
+    pub(crate) async fn claim_all(&self) -> Vec<Claimed> {
+        self.store.jobs.claim(&name("h"), 99, None).await.unwrap().jobs
+    }
+
+    /// Claims all that may run, and names their events.
+    pub(crate) async fn starts(&self) -> Vec<String> {
+        self.claim_all().await.iter().map(|one| one.facts.event_id.to_string()).collect()
+    }
+
+    pub(crate) async fn of_event(&self, event: &str) -> JobRow {
+        let mut shown = self.store.admin.show(None, id(event), None).await.unwrap();
+        shown.remove(0).jobs.remove(0).job
+    }
+
+    pub(crate) async fn state(&self, event: &str) -> (State, Option<String>) {
+        let job = self.of_event(event).await;
+        (job.state, job.reason)
+    }
+
+    /// Ends the one running attempt.
+    pub(crate) async fn end(&self, outcome: Outcome, next: Next) {
+        let mut running = self.store.jobs.running().await.unwrap();
+        assert_eq!(running.len(), 1, "one runs");
+        let RunningAttempt { job, attempt, .. } = running.remove(0);
+        let done = Completion {
+            job,
+            attempt,
+            outcome,
+            counts: true,
+            next,
+            finished_at: self.clock.now(),
+            record: Record::default(),
+            answer: None,
+        };
+        assert!(self.store.jobs.complete(done).await.unwrap());
+        self.whole().await;
+    }
+
+    pub(crate) async fn succeed(&self) {
+        self.end(Outcome::Succeeded, Next::Succeeded).await;
+    }
+
+    /// Lets retention delete what it may.
+    pub(crate) async fn expire_all(&self) {
+        self.clock.advance(DAY);
+        let now = self.clock.now();
+        let before = Cutoffs { payloads: now, ids: now, dead: now };
+        self.store.jobs.expire(before).await.unwrap();
+        self.store.jobs.expire(before).await.unwrap();
+    }
+
+    /// Every group has a job that holds it, or none behind.
+    pub(crate) async fn whole(&self) {
+        let stuck = "SELECT count(*) FROM job b WHERE b.behind = 1 AND NOT EXISTS (SELECT 1 FROM job h
+             WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds = 1 AND h.behind = 0)";
+        let stuck = self.number(stuck).await;
+        assert_eq!(stuck, 0, "jobs are behind, and none holds their group");
+    }
+}
+
+/// For the tests of rates.
+impl Bench {
+    /// How many attempts start now, and for how long no other one may.
+    pub(crate) async fn start(
+        &self,
+        limit: usize,
+        rate: Option<Rate>,
+    ) -> (usize, Option<Duration>) {
+        let claim = Claim { handler: name("h"), limit, runner: None, rate };
+        let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
+        (claims.jobs.len(), claims.pause)
+    }
+
+    pub(crate) async fn ready(&self, count: usize) {
+        for number in 0..count {
+            self.accept("stripe", stripe(&format!("e{number}"), "a", "{}"), &["h"]).await;
+        }
+    }
+}
+
+/// A job for `h` in the group `key`.
+pub(crate) fn grouped(key: &str, rule: GroupRule) -> NewJob {
+    let key = GroupKey::of(&name("stripe"), &[Some(key)]);
+    NewJob { group: Some(Group { key, rule }), ..NewJob::of(name("h")) }
+}
+
+pub(crate) fn rate(starts: u32, per: Duration, burst: u32) -> Option<Rate> {
+    let [starts, burst] = [starts, burst].map(|number| NonZeroU32::new(number).unwrap());
+    Some(Rate { starts, per, burst })
+}

@@ -1,0 +1,28 @@
+//! What every engine must do: each test runs on each engine.
+use super::*;
+
+mod accept;
+mod answers;
+mod audit;
+mod gauges;
+mod groups;
+mod jobs;
+mod list;
+mod missing;
+mod notice;
+mod pause;
+mod rate;
+mod redelivery;
+mod replays;
+mod retain;
+mod select;
+mod standing;
+mod verbs;
+
+fn bench() -> Bench {
+    bench_with(limits())
+}
+
+fn bench_with(limits: Limits) -> Bench {
+    bench_on(ENGINE, limits)
+}
