@@ -158,6 +158,83 @@ CREATE INDEX job_waiting ON job (handler, due_at) WHERE state = 'waiting';
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
 
+-- Counts a handler's attempts where the cluster limits them.
+CREATE INDEX job_running ON job (handler) WHERE state = 'running';
+
+-- A row is one attempt of a job. Its times are the database's.
+CREATE TABLE attempt (
+    job bigint NOT NULL REFERENCES job (row) ON DELETE CASCADE,
+    number bigint NOT NULL CHECK (number > 0),
+    started_at bigint NOT NULL,
+    node uuid NOT NULL REFERENCES node (id),
+    -- The session that claimed it. NULL once the node was declared lost: what the claimant reports then is a late end.
+    claimant uuid,
+    -- Of a command that is live: the runner that it was claimed for, by its process and by its name. That runner's
+    -- silence proves "never started". NULL for a forward, which the receiver runs itself, and once it is settled.
+    incarnation text COLLATE "C",
+    runner text COLLATE "C" CHECK (runner IS NULL OR incarnation IS NOT NULL),
+    finished_at bigint,
+    outcome text COLLATE "C" CHECK (outcome IN ('succeeded', 'failed', 'rejected', 'timed_out', 'unknown', 'cancelled',
+        'not_started')),
+    detail text NOT NULL DEFAULT '',
+    exit_code integer,
+    signal integer,
+    http_status integer,
+    -- CPU time of a command and its children, and the largest resident set of one of them.
+    cpu_millis bigint,
+    memory_bytes bigint,
+    stdout_head bytea NOT NULL DEFAULT '',
+    stdout_tail bytea NOT NULL DEFAULT '',
+    stdout_total bigint NOT NULL DEFAULT 0,
+    stderr_head bytea NOT NULL DEFAULT '',
+    stderr_tail bytea NOT NULL DEFAULT '',
+    stderr_total bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (job, number),
+    CHECK ((outcome IS NULL) = (finished_at IS NULL)),
+    CHECK (outcome IS NOT NULL OR claimant IS NOT NULL)
+);
+
+-- Of a job one attempt is live, and a node finds its own.
+CREATE UNIQUE INDEX attempt_live ON attempt (job) WHERE outcome IS NULL;
+CREATE INDEX attempt_of_node ON attempt (node) WHERE outcome IS NULL;
+
+-- A row is the report of an attempt that was settled without it: its node was declared lost, or the database has gone
+-- back. It changes nothing. The job may be gone, so its id is not a foreign key.
+CREATE TABLE late_end (
+    job uuid NOT NULL,
+    attempt bigint NOT NULL,
+    claimant uuid NOT NULL,
+    outcome text COLLATE "C" NOT NULL,
+    detail text NOT NULL,
+    received_at bigint NOT NULL,
+    PRIMARY KEY (job, attempt, claimant)
+);
+
+-- A row is one handler of the cluster. Every claim locks it: an update waits for the claims under way, and is seen by
+-- every later one.
+CREATE TABLE lane (
+    handler text COLLATE "C" PRIMARY KEY,
+    -- Nothing is claimed while it is set.
+    paused_at bigint
+);
+
+-- A row is one handler in a node's configuration, as it was at the node's last registration.
+CREATE TABLE handler (
+    node uuid NOT NULL REFERENCES node (id),
+    handler text COLLATE "C" NOT NULL,
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    on_unknown text COLLATE "C" NOT NULL CHECK (on_unknown IN ('hold', 'rerun')),
+    -- When a job gives up: after so many attempts, or so many milliseconds.
+    give_up_attempts bigint,
+    give_up_after bigint,
+    -- The delays between attempts, in milliseconds.
+    backoff_base bigint NOT NULL,
+    backoff_max bigint NOT NULL,
+    pauses bigint[] NOT NULL,
+    PRIMARY KEY (node, handler),
+    CHECK ((give_up_attempts IS NULL) <> (give_up_after IS NULL))
+);
+
 -- A row is a secret, by its reference, and when it last matched. The secret itself is never stored.
 CREATE TABLE secret_use (
     source text COLLATE "C" NOT NULL,

@@ -108,6 +108,7 @@ async fn of_two_flights_in_a_deadlock_one_commits_and_one_may_be_repeated() {
     let site = Site::new(&["deadlock_timeout=50ms"]).await;
     let mut other = Registrar::new(node("b"));
     let (_, other) = other.register(site.direct(false).await).await.unwrap();
+    let other = other.session;
     for key in [1, 2] {
         committed(site.store(site.direct(false).await, key).await);
     }

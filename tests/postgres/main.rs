@@ -8,13 +8,17 @@
 )]
 
 mod accepting;
+mod claiming;
 mod cluster;
 mod conflicts;
 mod connecting;
 mod cuts;
+mod losing;
 mod losses;
 mod proxy;
 mod registering;
 mod server;
 mod site;
+mod unanswered;
 mod waits;
+mod working;

@@ -10,6 +10,7 @@ async fn each_registration_has_a_session_of_its_own_and_a_higher_count() {
     let mut site = Site::new(&[]).await;
     assert_eq!(site.session.count, 1);
     let (connection, second) = site.registrar.register(site.direct(false).await).await.unwrap();
+    let second = second.session;
     assert_eq!(second.count, 2);
     assert_ne!(second.id, site.session.id);
     drop(connection);
@@ -17,7 +18,7 @@ async fn each_registration_has_a_session_of_its_own_and_a_higher_count() {
     let mut folder = site.registrar.node.clone();
     folder.count = 40;
     let (_, third) = Registrar::new(folder).register(site.direct(false).await).await.unwrap();
-    assert_eq!(third.count, 41);
+    assert_eq!(third.session.count, 41);
 }
 
 #[tokio::test]
@@ -46,15 +47,15 @@ async fn a_process_takes_back_a_lost_session_and_never_that_of_another_process()
     let admin = site.server.client("postgres", "app").await;
     let lost = "UPDATE hooklatch.node SET state = 'lost', session = gen_random_uuid()";
     admin.batch_execute(lost).await.unwrap();
-    let (connection, session) = site.registrar.register(site.direct(false).await).await.unwrap();
-    site.session = session;
+    let (connection, registered) = site.registrar.register(site.direct(false).await).await.unwrap();
+    site.session = registered.session;
     committed(site.store(connection, 1).await);
 
     let mut other = Registrar::new(site.registrar.node.clone());
     let (_, taken) = other.register(site.direct(false).await).await.unwrap();
     let refused = site.registrar.register(site.direct(false).await).await.err().unwrap();
     let is_named =
-        matches!(&refused, RegisterError::Replaced { session, .. } if *session == taken.id);
+        matches!(&refused, RegisterError::Replaced { session, .. } if *session == taken.session.id);
     assert!(is_named, "{refused}");
 }
 
@@ -71,10 +72,10 @@ async fn a_registration_waits_for_the_flight_of_the_session_before() {
     let waits = "SELECT 1 FROM pg_stat_activity WHERE usename = 'app' AND wait_event_type = 'Lock'";
     site.server.wait_for(waits).await;
     committed(flight.commit().await);
-    let (_, session) = registering.await.unwrap().unwrap();
+    let (_, registered) = registering.await.unwrap().unwrap();
     let outcome = site.store(site.direct(false).await, 2).await;
     assert!(matches!(outcome, Outcome::NotCommitted(Refusal::Fenced, _)), "{}", said(&outcome));
-    site.session = session;
+    site.session = registered.session;
     committed(site.store(site.direct(false).await, 2).await);
 }
 
@@ -85,20 +86,22 @@ async fn a_registration_cut_at_any_answer_can_be_repeated() {
     let proxy = Proxy::start(&site.server).await;
     let connection = site.connect(proxy.port, false).await;
     proxy.watch();
-    let (_, mut last) = site.registrar.register(connection).await.unwrap();
+    let (_, registered) = site.registrar.register(connection).await.unwrap();
+    let mut last = registered.session;
     let messages = proxy.passed(Side::Server);
     let mut unknown = 0;
     for number in 1..=messages.len() {
         let connection = site.connect(proxy.port, false).await;
         proxy.arm(Side::Server, number, Act::Cut);
         match site.registrar.register(connection).await {
-            Ok((_, session)) => last = session,
+            Ok((_, registered)) => last = registered.session,
             Err(RegisterError::Unknown(_)) => unknown += 1,
             Err(RegisterError::NotCommitted(_)) => {}
             Err(refused) => panic!("{refused}"),
         }
-        let (connection, session) =
+        let (connection, registered) =
             site.registrar.register(site.direct(false).await).await.unwrap();
+        let session = registered.session;
         assert!(session.count > last.count);
         (site.session, last) = (session, session);
         committed(site.store(connection, i64::try_from(number).unwrap()).await);

@@ -55,8 +55,8 @@ impl Site {
             .await
             .unwrap();
         let mut registrar = Registrar::new(node("a"));
-        let (_, session) = registrar.register(connection).await.unwrap();
-        Site { server, session, registrar }
+        let (_, registered) = registrar.register(connection).await.unwrap();
+        Site { server, session: registered.session, registrar }
     }
 
     pub(crate) async fn connect(&self, port: u16, require_standby: bool) -> Connection {

@@ -5,17 +5,28 @@
 //! give the connection back.
 
 mod accept;
+mod claim;
+mod complete;
 mod connection;
+mod exchange;
 mod flight;
+mod handlers;
+mod lost;
+mod payload;
 mod queue;
 mod register;
 mod schema;
 mod server;
 mod writer;
 
+pub use claim::{NodeAttempt, NodeClaim, NodeClaims};
+pub use complete::{AttemptEnd, EndResult};
 pub use connection::{ConnectError, Connection, Target};
+pub use exchange::Exchanged;
 pub use flight::{Doubt, Flight, Outcome, Param, Refusal, Session};
-pub use register::{Node, RegisterError, Registrar};
+pub use handlers::PublishedHandler;
+pub use lost::{LostError, LostNode, declare_lost};
+pub use register::{Node, RegisterError, Registered, Registrar};
 pub use schema::migrate;
 pub use server::{Finding, Severity, check};
 pub use writer::Writer;

@@ -1,7 +1,8 @@
 //! The writer's queue, with its admission.
 //!
 //! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new requests
-//! are refused; requests in the queue stay there until their deadline.
+//! are refused; requests in the queue stay there until their deadline. Ends and
+//! claims are bounded by the jobs in flight, and always taken.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -14,10 +15,12 @@ use crate::store::border::Refused;
 use crate::store::mutex::lock;
 
 use super::accept::Request;
+use super::exchange;
 
 /// A request to the writer.
 pub(super) enum Item {
     Accept(Request),
+    Exchange(exchange::Request),
 }
 
 impl Item {
@@ -25,12 +28,14 @@ impl Item {
     fn bytes(&self) -> usize {
         match self {
             Item::Accept(request) => request.bytes(),
+            Item::Exchange(request) => request.bytes(),
         }
     }
 
     pub(super) fn refuse(self, why: Refused) {
         match self {
             Item::Accept(request) => request.refuse(why),
+            Item::Exchange(request) => request.refuse(why),
         }
     }
 }
@@ -62,6 +67,8 @@ struct State {
     /// Why new items are refused.
     door: Option<Refused>,
     closed: bool,
+    /// Why the writer has ended: nothing takes an item any more.
+    ended: Option<Refused>,
 }
 
 impl Queue {
@@ -102,6 +109,22 @@ impl Queue {
         Ok(())
     }
 
+    /// Hands over an item that waits for the next session where there is none. Refused only where the writer ends (S7).
+    pub(super) fn push_kept(&self, item: Item) -> Result<(), Refused> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Refused::Stopping);
+        }
+        if let Some(why) = &state.ended {
+            return Err(why.clone());
+        }
+        state.bytes += item.bytes();
+        state.items.push_front(item);
+        drop(state);
+        self.filled.notify_one();
+        Ok(())
+    }
+
     pub(super) fn shut(&self, why: Refused) {
         lock(&self.state).door = Some(why);
     }
@@ -120,9 +143,10 @@ impl Queue {
         lock(&self.state).closed
     }
 
-    /// Refuses the items that wait.
+    /// Refuses the items that wait, and all later ones: the writer ends.
     pub(super) fn refuse_all(&self, why: &Refused) {
         let mut state = lock(&self.state);
+        state.ended.get_or_insert_with(|| why.clone());
         state.bytes = 0;
         let items = std::mem::take(&mut state.items);
         drop(state);

@@ -6,8 +6,10 @@
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::claim::{self, NodeAttempt};
 use super::connection::Connection;
 use super::flight::{Doubt, Flight, Outcome, Refusal, Session};
+use super::handlers::{PublishedHandler, publish};
 use crate::random;
 
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
@@ -59,10 +61,27 @@ pub enum RegisterError {
     Unknown(Doubt),
 }
 
+/// A session with what ran under the node when it began, whichever session has claimed it.
+#[derive(Debug, Clone)]
+pub struct Registered {
+    pub session: Session,
+    pub running: Vec<NodeAttempt>,
+}
+
+impl Registered {
+    /// Whether an attempt may begin in this session (N16). One that was claimed before it and is not in its list has been
+    /// settled, and its job may run elsewhere.
+    pub fn may_begin(&self, attempt: &NodeAttempt) -> bool {
+        attempt.claimant == self.session.id || self.running.contains(attempt)
+    }
+}
+
 /// Registers the sessions of one process.
 #[derive(Debug)]
 pub struct Registrar {
     pub node: Node,
+    /// What the next registration publishes.
+    pub handlers: Vec<PublishedHandler>,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
 }
@@ -71,14 +90,14 @@ impl Registrar {
     /// The first registration replaces any session in the row: the process holds the state folder's lock, so
     /// no other one of this node runs.
     pub fn new(node: Node) -> Self {
-        Registrar { node, written: Vec::new() }
+        Registrar { node, handlers: Vec::new(), written: Vec::new() }
     }
 
-    /// Writes a new session to the node's row. A node that was declared lost is active again.
+    /// Writes a new session to the node's row, and reads what runs under it. A node that was declared lost is active again.
     pub async fn register(
         &mut self,
         connection: Connection,
-    ) -> Result<(Connection, Session), RegisterError> {
+    ) -> Result<(Connection, Registered), RegisterError> {
         let node = self.node.clone();
         let id = Uuid::from_bytes(random::id());
         let mut flight = Flight::unfenced(connection);
@@ -110,6 +129,8 @@ impl Registrar {
                 ],
             )
             .await;
+        publish(&mut flight, node.id, &self.handlers).await;
+        let list = flight.send(claim::RUNNING, vec![Box::new(node.id)]).await;
         self.written.push(id);
         match flight.commit().await {
             Outcome::Committed(connection, rows) => {
@@ -117,7 +138,9 @@ impl Registrar {
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
                 self.written = vec![id];
                 self.node.count = count;
-                Ok((connection, Session { node: node.id, id, count }))
+                let session = Session { node: node.id, id, count };
+                let running = claim::read(rows.get(list).map_or(&[], Vec::as_slice));
+                Ok((connection, Registered { session, running }))
             }
             Outcome::NotCommitted(Refusal::Failed { code, .. }, _) if code == UNIQUE_VIOLATION => {
                 Err(RegisterError::NameTaken(node.name))

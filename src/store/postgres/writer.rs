@@ -9,18 +9,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::store::border::{Accept, Accepted, Refused};
+use crate::store::border::{Accept, Accepted, Claimed, Refused};
 
 use super::accept::{self, Request, SecretUses, Try};
+use super::claim::{NodeAttempt, NodeClaim};
+use super::complete::AttemptEnd;
 use super::connection::{Connection, Target, describe};
+use super::exchange::{self, Exchanged, exchange};
 use super::flight::{Outcome, Refusal, Session};
+use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
-use super::register::{RegisterError, Registrar};
+use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
 
 /// How often the server is checked.
@@ -37,6 +42,9 @@ const PLANS: &str = "SET enable_seqscan = off";
 #[derive(Clone)]
 pub struct Writer {
     queue: Arc<Queue>,
+    payloads: Arc<Payloads>,
+    /// None from the sending of a registration to its answer.
+    sessions: watch::Receiver<Option<Arc<Registered>>>,
 }
 
 impl Writer {
@@ -49,16 +57,20 @@ impl Writer {
         clock: Clock,
     ) -> (Writer, JoinHandle<()>) {
         let queue = Arc::new(Queue::new(limits));
+        let payloads = Arc::new(Payloads::new(target.clone()));
+        let (told, sessions) = watch::channel(None);
         let task = Task {
             target,
             registrar,
             clock,
             queue: Arc::clone(&queue),
             todo: VecDeque::new(),
+            exchanges: VecDeque::new(),
+            sessions: told,
             secrets: SecretUses::default(),
             look: Instant::now(),
         };
-        (Writer { queue }, tokio::spawn(task.run()))
+        (Writer { queue, payloads, sessions }, tokio::spawn(task.run()))
     }
 
     /// Fails with the reason while accepts are refused.
@@ -87,6 +99,38 @@ impl Writer {
             Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
+    }
+
+    /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again until they
+    /// are committed, and wait for a session where there is none. A claim is tried once, in its own session.
+    ///
+    /// The future must not be dropped where it claims: what it claimed would begin after the next registration only.
+    pub async fn exchange(
+        &self,
+        ends: Vec<AttemptEnd>,
+        claim: Option<NodeClaim>,
+    ) -> Result<Exchanged, Refused> {
+        let (request, answer) = exchange::Request::new(ends, claim);
+        self.queue.push_kept(Item::Exchange(request))?;
+        answer.await.unwrap_or(Err(Refused::Stopping))
+    }
+
+    /// The session of now with the list that its registration read. The list is to be judged before the first claim in
+    /// the session. None while a session is being registered.
+    pub fn sessions(&self) -> watch::Receiver<Option<Arc<Registered>>> {
+        self.sessions.clone()
+    }
+
+    /// Runs `start` if the attempt may begin (N16), and keeps a registration from being sent meanwhile. None where it may
+    /// not: while a session is being registered, and for an attempt that the session's list lacks.
+    pub fn begin<T>(&self, attempt: &NodeAttempt, start: impl FnOnce() -> T) -> Option<T> {
+        let session = self.sessions.borrow();
+        session.as_ref().is_some_and(|session| session.may_begin(attempt)).then(start)
+    }
+
+    /// What the attempt's handler gets. None where the payload is gone: then it must not begin (R19).
+    pub async fn payload(&self, attempt: &NodeAttempt) -> Result<Option<Claimed>, Refused> {
+        self.payloads.read(attempt).await
     }
 
     /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
@@ -118,6 +162,9 @@ struct Task {
     queue: Arc<Queue>,
     /// The requests that are taken from the queue and not answered yet.
     todo: VecDeque<Work>,
+    /// The same of ends and claims, which go first.
+    exchanges: VecDeque<Vec<exchange::Request>>,
+    sessions: watch::Sender<Option<Arc<Registered>>>,
     secrets: SecretUses,
     /// When the server is checked next.
     look: Instant,
@@ -182,11 +229,14 @@ impl Task {
         self.inspect(&connection).await.map_err(NoSession::NotNow)?;
         let planned = connection.client.batch_execute(PLANS).await;
         planned.map_err(|error| not_now(describe(&error)))?;
+        self.sessions.send_replace(None);
         let registered = self.registrar.register(connection).await;
-        let (connection, session) = registered.map_err(|error| match error {
+        let (connection, registered) = registered.map_err(|error| match error {
             RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
             other => not_now(other.to_string()),
         })?;
+        let session = registered.session;
+        self.sessions.send_replace(Some(Arc::new(registered)));
         self.queue.open();
         Ok((connection, session))
     }
@@ -209,6 +259,13 @@ impl Task {
                 return Served::Lost;
             }
             self.drop_late();
+            if let Some(requests) = self.exchanges.pop_front() {
+                match self.exchange(connection, &session, requests).await {
+                    Some(next) => connection = next,
+                    None => return Served::Lost,
+                }
+                continue;
+            }
             let work = match self.todo.pop_front() {
                 Some(work) => work,
                 None => match self.queue.take(self.look).await {
@@ -229,7 +286,17 @@ impl Task {
 
     /// Plans the transactions of a batch.
     fn sort(&mut self, items: Vec<Item>) {
-        let requests = items.into_iter().map(|Item::Accept(request)| request);
+        let (mut requests, mut exchanges) = (Vec::new(), Vec::new());
+        for item in items {
+            match item {
+                Item::Accept(request) => requests.push(request),
+                Item::Exchange(request) => exchanges.push(request),
+            }
+        }
+        if !exchanges.is_empty() {
+            self.exchanges.push_back(exchanges);
+        }
+        let requests = requests.into_iter();
         let (fast, slow): (Vec<_>, Vec<_>) = requests.partition(Request::is_single);
         for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
             if !requests.is_empty() {
@@ -252,8 +319,47 @@ impl Task {
     fn give_up(&mut self, why: Refused) {
         self.queue.shut(why.clone());
         self.queue.refuse_all(&why);
+        self.exchanges.drain(..).flatten().for_each(|request| request.refuse(why.clone()));
         for request in self.todo.drain(..).flat_map(|work| work.requests) {
             request.refuse(Refused::Unconfirmed(why.to_string()));
+        }
+    }
+
+    /// Runs one transaction of ends and claims. Returns the connection where the session can be used further.
+    async fn exchange(
+        &mut self,
+        connection: Connection,
+        session: &Session,
+        mut requests: Vec<exchange::Request>,
+    ) -> Option<Connection> {
+        let (outcome, exchanged) = exchange(connection, session, &mut requests).await;
+        match outcome {
+            Outcome::Committed(connection, _) => {
+                let requests = requests.into_iter().zip(exchanged);
+                requests.for_each(|(request, exchanged)| request.committed(exchanged));
+                Some(connection)
+            }
+            Outcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
+                // One bad request must not take the others with it: each has its own transaction then (S4).
+                if requests.len() == 1 {
+                    let refused = Refused::Failed(text);
+                    requests.into_iter().for_each(|request| request.refuse(refused.clone()));
+                } else {
+                    self.exchanges.extend(requests.into_iter().map(|request| vec![request]));
+                }
+                Some(connection)
+            }
+            Outcome::NotCommitted(why, connection) => {
+                self.exchanges.push_front(requests);
+                let is_fenced = why == Refusal::Fenced;
+                connection.filter(|_| !is_fenced)
+            }
+            Outcome::Unknown(doubt) => {
+                tracing::warn!(%doubt, "not known whether a transaction is committed");
+                let requests = requests.into_iter().map(exchange::Request::doubt);
+                self.exchanges.push_front(requests.collect());
+                None
+            }
         }
     }
 

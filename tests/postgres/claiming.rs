@@ -1,0 +1,180 @@
+//! Claims of several nodes at once, and what limits them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use hooklatch::model::{OnUnknown, Outcome, State};
+use hooklatch::retry::Next;
+use hooklatch::store::postgres::{EndResult, NodeAttempt, Writer};
+
+use super::cluster::{Cluster, START};
+use super::working::{
+    add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange, hold_attempts,
+    holder, job, later_session, session, succeeded, worker,
+};
+
+/// Claims 7 jobs at a time until there are none.
+async fn claim_all(writer: Writer) -> Vec<NodeAttempt> {
+    let mut all = Vec::new();
+    loop {
+        let claimed = claim(&writer, 7).await;
+        if claimed.is_empty() {
+            return all;
+        }
+        let events: Vec<_> = claimed.iter().map(|own| own.running.event_id.clone()).collect();
+        assert!(events.is_sorted_by(|a, b| a.as_str() <= b.as_str()), "{events:?}");
+        all.extend(claimed);
+    }
+}
+
+#[tokio::test]
+async fn of_a_thousand_jobs_two_nodes_claim_each_once() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    // In the order of their names.
+    for first in (0..1000).step_by(100) {
+        for number in first..first + 100 {
+            add_jobs(&a, number, 1).await;
+        }
+    }
+    let (from_a, from_b) = tokio::join!(claim_all(a), claim_all(b));
+    assert!(!from_a.is_empty() && !from_b.is_empty(), "{} {}", from_a.len(), from_b.len());
+    let jobs: HashSet<_> = from_a.iter().chain(&from_b).map(|own| own.running.job).collect();
+    assert_eq!((jobs.len(), from_a.len() + from_b.len()), (1000, 1000));
+    let running = "job JOIN attempt a ON a.job = job.row AND a.number = 1 AND a.outcome IS NULL
+        WHERE state = 'running' AND job.attempt = 1 AND a.runner = 'default'";
+    assert_eq!(cluster.count(running).await, 1000);
+    assert_eq!(cluster.count("attempt").await, 1000);
+}
+
+#[tokio::test]
+async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 2).await;
+    let claimed = claim(&a, 9).await;
+    let [first, second] = &claimed[..] else { panic!("{claimed:?}") };
+    let payload = a.payload(first).await.unwrap().unwrap();
+    assert_eq!(
+        &payload.facts.body[..],
+        br#"{"id":"e00000","object":"event","type":"a.b","data":{}}"#
+    );
+    assert_eq!((payload.facts.job, payload.facts.attempt), (first.running.job, 1));
+    assert!(payload.facts.headers.iter().any(|(name, _)| name == "Content-Type"));
+    assert_eq!(a.begin(first, || 7), Some(7));
+    cluster.run("DELETE FROM payload").await;
+    assert!(a.payload(second).await.unwrap().is_none());
+
+    // Fails, waits, is due by the database's clock, and is claimed with the end of the other.
+    let next = Next::Wait { due_at: START.after(Duration::from_secs(60)) };
+    assert_eq!(complete(&a, end(first, Outcome::Failed, next)).await, EndResult::Settled);
+    assert_eq!(job(&cluster, first.running.job).await, "waiting 1 1");
+    let due = claim_with(&a, claim_of(&a, 9).await).await.due.unwrap();
+    assert!(due > Duration::from_secs(50) && due <= Duration::from_secs(60), "{due:?}");
+    cluster.run("UPDATE job SET due_at = now_ms() WHERE state = 'waiting'").await;
+    let exchanged = exchange(&a, vec![succeeded(second)], Some(claim_of(&a, 9).await)).await;
+    assert_eq!(exchanged.ended, [EndResult::Settled]);
+    let again = exchanged.claims.unwrap().attempts;
+    assert_eq!((again.len(), again[0].running.job), (1, first.running.job));
+    assert_eq!((again[0].running.attempt, again[0].running.counted), (2, 1));
+    // The first attempt's end comes a second time.
+    assert_eq!(complete(&a, succeeded(first)).await, EndResult::Repeated);
+    assert_eq!(job(&cluster, first.running.job).await, "running 2 1");
+    assert_eq!(job(&cluster, second.running.job).await, "succeeded 1 1");
+    let detail: String = cluster.get("SELECT detail FROM attempt WHERE number = 1 LIMIT 1").await;
+    assert_eq!(detail, "exit\u{fffd}status");
+    assert_eq!(cluster.count("late_end").await, 0);
+}
+
+/// The claim that is under way holds the lane: the pause waits for it.
+#[tokio::test]
+async fn a_pause_waits_for_the_claims_under_way_and_is_seen_by_every_later_one() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    add_jobs(&a, 0, 3).await;
+    let gate = hold_attempts(&cluster).await;
+    let under_way = claiming(&a, claim_of(&a, 1).await);
+    cluster.blocked(1).await;
+    let admin = cluster.admin().await;
+    let pause = "UPDATE lane SET paused_at = now_ms() WHERE handler = 'h'";
+    let pausing = tokio::spawn(async move { admin.batch_execute(pause).await.unwrap() });
+    let waits = "SELECT 1 FROM pg_stat_activity
+        WHERE usename = 'postgres' AND wait_event_type = 'Lock' AND query LIKE 'UPDATE lane%'";
+    cluster.server.wait_for(waits).await;
+    drop(gate);
+    pausing.await.unwrap();
+    assert_eq!(under_way.await.unwrap().attempts.len(), 1);
+    for writer in [&a, &b] {
+        assert!(claim(writer, 9).await.is_empty());
+    }
+
+    // A claim that waits for the pause sees it.
+    let resume = "UPDATE lane SET paused_at = NULL";
+    cluster.run(resume).await;
+    let admin = cluster.admin().await;
+    admin.batch_execute(&format!("BEGIN; {pause}")).await.unwrap();
+    let waiting = claiming(&b, claim_of(&b, 9).await);
+    cluster.blocked(1).await;
+    admin.batch_execute("COMMIT").await.unwrap();
+    assert!(waiting.await.unwrap().attempts.is_empty());
+    cluster.run(resume).await;
+    assert_eq!(claim(&b, 9).await.len(), 2);
+    // A handler that no node has published has no lane.
+    cluster.run("DELETE FROM lane").await;
+    add_jobs(&a, 3, 1).await;
+    assert!(claim(&b, 9).await.is_empty());
+}
+
+#[tokio::test]
+async fn two_nodes_together_do_not_exceed_the_clusters_concurrency() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    add_jobs(&a, 0, 20).await;
+    let mut of_a = claim_of(&a, 9).await;
+    of_a.cluster_concurrency = Some(3);
+    let mut of_b = claim_of(&b, 9).await;
+    of_b.cluster_concurrency = Some(3);
+    // Both have sent their claims before either is committed.
+    let gate = hold_attempts(&cluster).await;
+    let claims = [claiming(&a, of_a.clone()), claiming(&b, of_b.clone())];
+    cluster.blocked(2).await;
+    drop(gate);
+    let [first, second] = claims;
+    let mut running = first.await.unwrap().attempts;
+    running.extend(second.await.unwrap().attempts);
+    assert_eq!(running.len(), 3);
+    // What ends makes room, in the same transaction.
+    for (writer, claim) in [(&a, of_a), (&b, of_b)] {
+        assert!(claim_with(writer, claim.clone()).await.attempts.is_empty());
+        let ends = vec![succeeded(&running.remove(0))];
+        let next = exchange(writer, ends, Some(claim)).await.claims.unwrap().attempts;
+        assert_eq!(next.len(), 1);
+        running.extend(next);
+        assert_eq!(cluster.count("job WHERE state = 'running'").await, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_the_runner_lists_and_a_claim_of_an_earlier_session_claim_nothing() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
+    add_jobs(&a, 0, 2).await;
+    let first = claim(&a, 1).await.remove(0);
+    let put_back = end(&first, Outcome::NotStarted, Next::Ready);
+    let mut listing = claim_of(&a, 9).await;
+    listing.listed = vec![first.running.job];
+    let exchanged = exchange(&a, vec![put_back], Some(listing)).await;
+    let claimed = exchanged.claims.unwrap().attempts;
+    assert_eq!(claimed.len(), 1);
+    assert_ne!(claimed[0].running.job, first.running.job);
+    assert_eq!(job(&cluster, first.running.job).await, format!("{} 1 1", State::Ready));
+
+    let (old, before) = (claim_of(&a, 9).await, session(&a).await);
+    cluster.run("UPDATE node SET session = gen_random_uuid(), state = 'lost'").await;
+    // The fence of this claim finds out.
+    assert!(exchange(&a, Vec::new(), Some(old.clone())).await.claims.is_err());
+    let now = later_session(&a, &before).await;
+    assert_eq!(now.running, claimed);
+    assert!(exchange(&a, Vec::new(), Some(old)).await.claims.is_err());
+    assert_eq!(claim(&a, 9).await.len(), 1);
+}

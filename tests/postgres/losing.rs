@@ -1,0 +1,150 @@
+//! Nodes that are declared lost: when nothing of them runs any more, and when the declaration is wrong.
+
+use hooklatch::model::{OnUnknown, State};
+use hooklatch::store::postgres::{Connection, EndResult, LostError, declare_lost};
+
+use super::cluster::Cluster;
+use super::site::target;
+use super::working::{
+    add_jobs, claim, claim_of, claim_with, claiming, complete, exchange, hold_attempts, holder,
+    job, later_session, lose, session, succeeded, worker,
+};
+
+#[tokio::test]
+async fn the_jobs_of_a_lost_node_follow_the_policy_that_it_published() {
+    let cluster = Cluster::new(&[]).await;
+    let b = holder(&cluster, "b").await;
+    for (number, (name, policy, published, state)) in [
+        ("reruns", OnUnknown::Rerun, true, State::Waiting),
+        ("holds", OnUnknown::Hold, true, State::Held),
+        ("silent", OnUnknown::Rerun, false, State::Held),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let a = worker(&cluster, name, 0, policy).await;
+        add_jobs(&b, number, 1).await;
+        let attempt = claim(&a, 1).await.remove(0);
+        // It is dead: it does not register again.
+        a.close();
+        if !published {
+            cluster
+                .run("DELETE FROM handler WHERE node <> (SELECT id FROM node WHERE name = 'b')")
+                .await;
+        }
+        let lost = lose(&cluster, name).await;
+        let job_id = attempt.running.job;
+        assert_eq!(lost.unknown, [(job_id, 1, state)]);
+        assert_eq!(job(&cluster, job_id).await, format!("{state} 1 1"));
+        let outcome = format!(
+            "SELECT outcome || ' ' || (claimant IS NULL) FROM attempt JOIN job ON job.row = attempt.job WHERE id = '{job_id}'"
+        );
+        assert_eq!(cluster.get::<String>(&outcome).await, "unknown true");
+        let again = claim(&b, 9).await;
+        assert_eq!(again.len(), usize::from(state == State::Waiting), "{name}");
+        let connection = Connection::open(&target(cluster.server.port, false)).await.unwrap();
+        let refused = declare_lost(connection, name).await.err().unwrap();
+        assert!(matches!(refused, LostError::NotActive(_)), "{refused}");
+    }
+}
+
+/// The declaration waits for the node's transaction that is under way, and settles what that has claimed.
+#[tokio::test]
+async fn a_declaration_misses_no_claim_that_is_under_way() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 1).await;
+    let gate = hold_attempts(&cluster).await;
+    let under_way = claiming(&a, claim_of(&a, 1).await);
+    cluster.blocked(1).await;
+    let losing = async {
+        let (lost, ()) = tokio::join!(lose(&cluster, "a"), async {
+            cluster.blocked(2).await;
+            drop(gate);
+        });
+        lost
+    };
+    let lost = losing.await;
+    let claimed = under_way.await.unwrap().attempts;
+    assert_eq!(lost.unknown, [(claimed[0].running.job, 1, State::Held)]);
+}
+
+/// Declared lost while it lives: its end comes late, is kept once, and changes nothing.
+#[tokio::test]
+async fn the_end_of_an_attempt_of_a_lost_node_is_kept_and_changes_nothing() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
+    let b = holder(&cluster, "b").await;
+    add_jobs(&a, 0, 1).await;
+    let first = claim(&a, 1).await.remove(0);
+    let job_id = first.running.job;
+    assert_eq!(a.begin(&first, || ()), Some(()));
+    lose(&cluster, "a").await;
+    let second = claim(&b, 1).await.remove(0);
+    assert_eq!((second.running.job, second.running.attempt), (job_id, 2));
+    for _ in 0..2 {
+        assert_eq!(complete(&a, succeeded(&first)).await, EndResult::Late);
+        assert_eq!(job(&cluster, job_id).await, "running 2 1");
+    }
+    let late: String = cluster
+        .get("SELECT count(*) || ' ' || min(attempt) || ' ' || min(outcome) FROM late_end")
+        .await;
+    assert_eq!(late, "1 1 succeeded");
+    assert_eq!(cluster.count("attempt WHERE outcome = 'unknown'").await, 1);
+    assert_eq!(complete(&b, succeeded(&second)).await, EndResult::Settled);
+}
+
+/// A claims, is declared lost and registers before it begins: the other node's attempt is the only one.
+#[tokio::test]
+async fn what_a_lost_node_had_claimed_does_not_begin_after_its_return() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
+    let b = holder(&cluster, "b").await;
+    add_jobs(&a, 0, 1).await;
+    let first = claim(&a, 1).await.remove(0);
+    let before = session(&a).await;
+    lose(&cluster, "a").await;
+    // Its next transaction fails, and it registers.
+    assert!(exchange(&a, Vec::new(), Some(claim_of(&a, 1).await)).await.claims.is_err());
+    let now = later_session(&a, &before).await;
+    assert_eq!(now.running, []);
+    assert_eq!(a.begin(&first, || ()), None);
+    let second = claim(&b, 1).await.remove(0);
+    assert_eq!(second.running.job, first.running.job);
+    assert_eq!(b.begin(&second, || ()), Some(()));
+}
+
+/// Its own runner still lists the first attempt, so the node that is back does not claim the job. Another one may.
+#[tokio::test]
+async fn a_lost_node_that_is_back_does_not_claim_the_job_that_its_runner_lists() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
+    add_jobs(&a, 0, 1).await;
+    let first = claim(&a, 1).await.remove(0);
+    let before = session(&a).await;
+    lose(&cluster, "a").await;
+    assert!(exchange(&a, Vec::new(), Some(claim_of(&a, 1).await)).await.claims.is_err());
+    later_session(&a, &before).await;
+    let mut listing = claim_of(&a, 9).await;
+    listing.listed = vec![first.running.job];
+    assert!(claim_with(&a, listing).await.attempts.is_empty());
+    // Its end is late, and then it may.
+    assert_eq!(complete(&a, succeeded(&first)).await, EndResult::Late);
+    assert_eq!(claim(&a, 9).await[0].running.attempt, 2);
+}
+
+/// The database has gone back behind the claim of A, and the number of its attempt was given again.
+#[tokio::test]
+async fn an_end_is_not_recorded_for_another_claimants_attempt_of_the_same_number() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    add_jobs(&a, 0, 1).await;
+    let of_a = claim(&a, 1).await.remove(0);
+    cluster.run("DELETE FROM attempt; UPDATE job SET state = 'ready', attempt = 0").await;
+    let of_b = claim(&b, 1).await.remove(0);
+    assert_eq!((of_b.running.job, of_b.running.attempt), (of_a.running.job, of_a.running.attempt));
+    assert_eq!(complete(&a, succeeded(&of_a)).await, EndResult::Late);
+    assert_eq!(job(&cluster, of_b.running.job).await, "running 1 0");
+    assert_eq!(complete(&b, succeeded(&of_b)).await, EndResult::Settled);
+    assert_eq!(cluster.count("late_end").await, 1);
+}

@@ -1,0 +1,166 @@
+//! Nodes that claim and settle jobs, and what their tests ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Digest, JobId, OnUnknown, Outcome, Runner, RunnerName};
+use hooklatch::retry::{GiveUp, Next, Policy};
+use hooklatch::store::postgres::{
+    AttemptEnd, Connection, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaim, NodeClaims,
+    PublishedHandler, Registered, Registrar, Writer, declare_lost,
+};
+use hooklatch::store::{Completion, Record, Refused};
+use tokio::task::JoinHandle;
+
+use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
+use super::server::PATIENCE;
+use super::site::{node, target};
+
+/// A node whose configuration has the handler `h`, which treats an unknown outcome so.
+pub(crate) async fn worker(cluster: &Cluster, name: &str, port: u16, policy: OnUnknown) -> Writer {
+    let policy = Policy {
+        on_unknown: policy,
+        give_up: GiveUp::Attempts(3),
+        backoff_base: Duration::ZERO,
+        backoff_max: Duration::from_secs(60),
+        answers: false,
+        pauses: Vec::new(),
+        most_delay: Duration::ZERO,
+    };
+    let mut registrar = Registrar::new(node(name));
+    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
+    registrar.handlers = vec![PublishedHandler { handler, digest, policy }];
+    let port = if port == 0 { cluster.server.port } else { port };
+    let limits = Limits::default();
+    let (writer, _) = Writer::start(target(port, false), registrar, &limits, Clock::system());
+    ready(&writer).await;
+    writer
+}
+
+/// One straight at the server.
+pub(crate) async fn holder(cluster: &Cluster, name: &str) -> Writer {
+    worker(cluster, name, 0, OnUnknown::Hold).await
+}
+
+/// Accepts so many new jobs for `h`, numbered from `first`.
+pub(crate) async fn add_jobs(writer: &Writer, first: usize, jobs: usize) {
+    let tasks = (first..first + jobs).map(|number| {
+        let writer = writer.clone();
+        tokio::spawn(async move { accept(&writer, stripe(&format!("e{number:05}"), "{}")).await })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        assert_eq!(task.await.unwrap(), Ok(CREATED));
+    }
+}
+
+/// The session of now, with the list of its registration.
+pub(crate) async fn session(writer: &Writer) -> Arc<Registered> {
+    let mut sessions = writer.sessions();
+    let registered = sessions.wait_for(Option::is_some);
+    let registered = tokio::time::timeout(PATIENCE, registered).await.unwrap().unwrap();
+    registered.clone().unwrap()
+}
+
+/// The next session after `before`.
+pub(crate) async fn later_session(writer: &Writer, before: &Registered) -> Arc<Registered> {
+    let mut sessions = writer.sessions();
+    let is_later = |now: &Option<Arc<Registered>>| {
+        now.as_ref().is_some_and(|now| now.session.id != before.session.id)
+    };
+    let registered = sessions.wait_for(is_later);
+    let registered = tokio::time::timeout(PATIENCE, registered).await.unwrap().unwrap();
+    registered.clone().unwrap()
+}
+
+pub(crate) async fn claim_of(writer: &Writer, limit: usize) -> NodeClaim {
+    let runner = Runner {
+        name: RunnerName::default(),
+        incarnation: "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/00000000000000000000000000000007"
+            .parse()
+            .unwrap(),
+    };
+    NodeClaim {
+        handler: "h".parse().unwrap(),
+        limit,
+        runner: Some(runner),
+        cluster_concurrency: None,
+        listed: Vec::new(),
+        session: session(writer).await.session.id,
+    }
+}
+
+pub(crate) async fn exchange(
+    writer: &Writer,
+    ends: Vec<AttemptEnd>,
+    claim: Option<NodeClaim>,
+) -> Exchanged {
+    tokio::time::timeout(PATIENCE, writer.exchange(ends, claim)).await.unwrap().unwrap()
+}
+
+pub(crate) async fn claim_with(writer: &Writer, claim: NodeClaim) -> NodeClaims {
+    exchange(writer, Vec::new(), Some(claim)).await.claims.unwrap()
+}
+
+/// Claims in the next session where that of the first try had ended, which then has claimed nothing.
+pub(crate) async fn claim(writer: &Writer, limit: usize) -> Vec<NodeAttempt> {
+    loop {
+        match exchange(writer, Vec::new(), Some(claim_of(writer, limit).await)).await.claims {
+            Err(Refused::Unreachable(_)) => ready(writer).await,
+            claims => return claims.unwrap().attempts,
+        }
+    }
+}
+
+/// The same in a task of its own.
+pub(crate) fn claiming(writer: &Writer, claim: NodeClaim) -> JoinHandle<NodeClaims> {
+    let writer = writer.clone();
+    tokio::spawn(async move { claim_with(&writer, claim).await })
+}
+
+pub(crate) fn end(attempt: &NodeAttempt, outcome: Outcome, next: Next) -> AttemptEnd {
+    let record = Record { detail: "exit\0status".to_owned(), ..Record::default() };
+    let done = Completion {
+        job: attempt.running.job,
+        attempt: attempt.running.attempt,
+        outcome,
+        counts: true,
+        next,
+        finished_at: START,
+        record,
+        answer: None,
+    };
+    AttemptEnd { done: Arc::new(done), claimant: attempt.claimant }
+}
+
+pub(crate) fn succeeded(attempt: &NodeAttempt) -> AttemptEnd {
+    end(attempt, Outcome::Succeeded, Next::Succeeded)
+}
+
+pub(crate) async fn complete(writer: &Writer, end: AttemptEnd) -> EndResult {
+    let ended = exchange(writer, vec![end], None).await.ended;
+    assert_eq!(ended.len(), 1);
+    ended[0]
+}
+
+pub(crate) async fn lose(cluster: &Cluster, name: &str) -> LostNode {
+    let connection = Connection::open(&target(cluster.server.port, false)).await.unwrap();
+    declare_lost(connection, name).await.unwrap().1
+}
+
+/// State, attempt and counted attempts of a job.
+pub(crate) async fn job(cluster: &Cluster, job: JobId) -> String {
+    cluster
+        .get(&format!(
+            "SELECT state || ' ' || attempt || ' ' || counted FROM job WHERE id = '{job}'"
+        ))
+        .await
+}
+
+/// A transaction that lets nobody begin or settle an attempt.
+pub(crate) async fn hold_attempts(cluster: &Cluster) -> tokio_postgres::Client {
+    let admin = cluster.admin().await;
+    admin.batch_execute("BEGIN; LOCK TABLE attempt IN EXCLUSIVE MODE").await.unwrap();
+    admin
+}
