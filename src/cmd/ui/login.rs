@@ -1,7 +1,7 @@
-//! Who may come in: one-time links, tokens or a proxy's users; their sessions, and the tokens of forms.
+//! Who may come in: by a one-time link, by a token, or as a proxy's user; their sessions, and one-time forms.
 //!
-//! Must stay true: a link works once and for two minutes, a form works once, secrets are compared in constant time, and
-//! no token is in a log or in a page's address.
+//! Must stay true: a link works once and for two minutes, a form works once, secrets are compared in constant time, no
+//! token is in a log, and only the address of a link has one.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -23,13 +23,13 @@ const LINK: Duration = Duration::from_secs(2 * 60);
 /// The longest life of a session: a working day.
 const SESSION: Duration = Duration::from_secs(8 * 3600);
 
-/// A session ends after so long without a request or a followed page, and so does a dashboard without any.
+/// A session ends after so long without a request or an open live page. A dashboard without either stops then too.
 pub(super) const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// Sessions at once, and links that may be open. A new one replaces the oldest.
+/// Sessions at once, and links that may be open. A new one replaces the oldest; of sessions, one of the role view first.
 const SESSIONS: usize = 64;
 
-/// Wrong links and tokens a minute. After that none is compared for the rest of the minute.
+/// Wrong links and tokens within the last minute. While there are so many, none is compared.
 const WRONG: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -58,8 +58,8 @@ fn token() -> Result<String, Failure> {
 }
 
 pub(super) struct Login {
-    /// The origins under which this dashboard answers. That of a link comes first and has a random host name, because
-    /// a cookie of an address goes to every port of it.
+    /// The origins under which this dashboard answers. A link's own comes first. It has a random host name: cookies
+    /// ignore ports, so under 127.0.0.1 another program on this machine would get the session's cookie.
     origins: Vec<String>,
     /// The name of the session's cookie. It has the port, because a host's cookies go to all its ports.
     cookie: String,
@@ -71,7 +71,7 @@ pub(super) struct Login {
 
 /// How users prove who they are.
 pub(super) enum Way {
-    /// By a link that this process prints; the role is for all.
+    /// By a link that this process prints. Everyone who comes by one has this role.
     Link(Role),
     Configured(Access),
 }
@@ -109,7 +109,7 @@ pub(super) enum Entered {
 #[derive(Clone)]
 pub(super) enum Form {
     Open,
-    /// And not yet carried out, or refused.
+    /// Submitted and under way, or refused.
     Submitted,
     /// Carried out; the result is at this address.
     Led(String),
@@ -210,9 +210,9 @@ impl Login {
         }
     }
 
-    /// Who sent a request, and the key of the session. None without a session, and from a proxy without its secret; a
-    /// proxy on a Unix socket may have none. Fails for a header of the proxy that comes twice or is not visible ASCII,
-    /// and for a name that is empty or too long.
+    /// Who sent a request, and the key of the session. None without a session, and from a proxy without its secret; on a
+    /// Unix socket a proxy may be configured without one, and is trusted. Fails for a header of the proxy that comes
+    /// twice or is not visible ASCII, and for a name that is empty or too long.
     pub(super) fn visitor(&self, headers: &HeaderMap) -> Visitor {
         let Way::Configured(Access::Proxy(proxy)) = &self.way else {
             let user = |key: &str| self.with(key, |own| (own.user.clone(), key.to_owned()));
@@ -289,7 +289,7 @@ impl Login {
 impl State {
     fn add(&mut self, key: &str, user: User) {
         if self.sessions.len() >= SESSIONS {
-            // A session of the role view must not evict one of the role operate.
+            // Logins of the role view are not to end the sessions of operators.
             let views = |session: &Session| session.user.0 == Role::View;
             let oldest = self.sessions.iter().rposition(views);
             self.sessions.remove(oldest.unwrap_or(SESSIONS - 1));

@@ -10,7 +10,7 @@ use super::key::KeyOf;
 /// What the record of an attempt says where its answer is missing.
 const NO_ANSWER: &str = ", but no answer for the caller who waits for one";
 
-/// The end of an attempt, as the key of its event allows it.
+/// The end of an attempt, as its request's idempotency key allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) outcome: Outcome,
@@ -21,19 +21,19 @@ pub(crate) struct End {
 /// What becomes of the answer that comes with an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndAnswer {
-    /// No caller waits for one, or none came.
+    /// Nothing is stored: no caller waits any more, or none came and the outcome is as it was.
     Unused,
     Stored,
-    /// The job is dead with it, and may run again once it is forgotten.
+    /// Stored as an error. Once it is forgotten, the same request may run the job again.
     StoredAsError,
     /// The handler did its work, and its answer is unknown.
     Missing,
 }
 
 impl End {
-    /// The end as its handler's policy has it, where the key of the job's event is in this state. A job whose caller
-    /// waits has one attempt whatever the policy is, and only a repeat of the request begins another (I3). If the
-    /// handler did its work and gave no answer, the answer is unknown.
+    /// The end by its handler's policy, where the idempotency key of the request is in this state. A job whose caller
+    /// waits has one attempt whatever the policy is, and only a repeat of the request begins another (I3). A success or
+    /// a rejection without an answer becomes `unknown`, and the job is held.
     pub(crate) fn of(outcome: Outcome, next: Next, key: KeyOf, has_answer: bool) -> End {
         let mut end = End { outcome, next, answer: EndAnswer::Unused };
         if next == Next::Ready || key != KeyOf::Unanswered {
@@ -48,7 +48,7 @@ impl End {
             return end;
         }
         match next {
-            // Nothing began, so its caller need not wonder what was done.
+            // A value was refused, so nothing began. Other attempts that never began are ready again.
             Next::Dead(DeadReason::Rejected) if outcome == Outcome::NotStarted => {}
             Next::Succeeded | Next::Dead(DeadReason::Rejected) => {
                 (end.outcome, end.next) = (Outcome::Unknown, unknown);
@@ -63,7 +63,7 @@ impl End {
         end
     }
 
-    /// What the record says, which had this detail.
+    /// The attempt's detail, with a note if the answer is missing.
     pub(crate) fn detail(self, detail: &str) -> Cow<'_, str> {
         match self.answer {
             EndAnswer::Missing => Cow::Owned(format!("{detail}{NO_ANSWER}")),
@@ -72,7 +72,7 @@ impl End {
     }
 }
 
-/// A job after an attempt.
+/// What the end of an attempt sets in its job's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JobAfter {
     pub(crate) state: State,
@@ -81,7 +81,7 @@ pub(crate) struct JobAfter {
     pub(crate) superseded_by: Option<JobId>,
 }
 
-/// Whether the job runs again unless a newer one takes its place.
+/// Only a job that would run again can be superseded.
 pub(crate) fn may_be_superseded(next: Next) -> bool {
     matches!(next, Next::Ready | Next::Wait { .. })
 }
@@ -101,7 +101,7 @@ impl JobAfter {
         JobAfter { state, reason, due_at, superseded_by: successor }
     }
 
-    /// Whether it is settled: only a person makes it run again.
+    /// Whether it is settled: it does not run again by itself.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self.state, State::Succeeded | State::Dead | State::Dropped)
     }

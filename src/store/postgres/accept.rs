@@ -1,14 +1,16 @@
-//! ACCEPT: genuine deliveries become events with their jobs, duplicates, variants, or evidence (S6).
+//! ACCEPT: each verified delivery becomes a new event with its jobs, a variant of a known id, a counted duplicate, or
+//! evidence. An event and its jobs are stored in one transaction (S6).
 //!
-//! - **Fast:** one statement stores the events whose id and body are new. It skips the others, and cannot always see the
-//!   rows that it meets, so they go the slow way in the next transaction.
+//! - **Fast:** one statement stores the events whose id and body are new. It skips the others, which go the slow way in
+//!   the next transaction: a row that it meets may be newer than its snapshot, so it cannot read it.
 //! - **Slow:** the transaction locks the events of all ids first, then decides each delivery by the rows as they are then.
 //!
-//! Unique indexes keep two nodes from storing one id twice, or one body twice as the first. Each transaction takes its
-//! locks in the order of their keys. If rows have changed between a decision and its write, the transaction is rolled
-//! back and sent again.
+//! Unique indexes keep two nodes from storing one id twice, and from both storing a body as an event that repeats none.
+//! Each transaction takes its locks in the order of their keys. If rows have changed between a decision and its write,
+//! the transaction is rolled back and sent again.
 //!
-//! A duplicate whose commit is not known and that is sent again may be counted twice. It does everything else once.
+//! If it is not known whether a duplicate is committed, it is sent again and may be counted twice. It puts jobs back and
+//! keeps evidence once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,10 +40,10 @@ const SECRET_MILLIS: i64 = 60_000;
 
 /// Stores the events whose id and body are new, with payload and jobs, and returns their places in the arrays, from 1.
 ///
-/// - Numbers are given in the order of arrival, and rows are inserted in the order of their keys, so two nodes do not
-///   deadlock.
-/// - An event that repeats a body has `repeated` set. Another event is skipped if only repeated events are left of its
-///   body; as an EXISTS, this look-up could become a hash of all repeated events.
+/// - Numbers are given in the order of the arrays. Rows are inserted in the order of their keys, so two nodes rarely
+///   deadlock; one of them is then sent again.
+/// - An event without `repeated` is skipped if its body is only in repeated events, because retention has deleted the
+///   first. As an EXISTS, this look-up could become a hash of all repeated events.
 /// - DO NOTHING skips a row that a unique index refuses. A row that breaks a CHECK is an error (S5).
 const STORE: &str = r#"
     WITH new AS MATERIALIZED (
@@ -202,7 +204,7 @@ impl Request {
         Ok((Request { events, until, answer }, receiver))
     }
 
-    /// Whether the fast way can store it: of several events it would store some.
+    /// Whether the fast way may store it: of several events it might store just some.
     pub(super) fn is_single(&self) -> bool {
         self.events.len() == 1
     }
@@ -212,13 +214,18 @@ impl Request {
         self.events.iter().map(stored).sum()
     }
 
-    // The caller may be gone, which changes nothing (H1).
+    // For both answers: the caller may be gone, and a commit stands all the same (H1).
     pub(super) fn refuse(self, why: Refused) {
         let _ = self.answer.send(Err(why));
     }
 
     pub(super) fn committed(self, tries: Vec<Try>) {
         let _ = self.answer.send(Ok(tries.into_iter().map(|tried| tried.answer).collect()));
+    }
+
+    /// Whether an earlier try may be committed.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.events.iter().any(|event| event.doubt.is_some())
     }
 
     /// Notes that it is not known whether these tries are committed.
@@ -330,7 +337,7 @@ pub(super) async fn slow(
 enum Stop {
     /// A statement failed. The flight has the error.
     Failed,
-    /// Another node changed the rows after they were read.
+    /// Another transaction changed the rows after they were read.
     Changed,
     Unreadable(String),
 }
@@ -340,7 +347,9 @@ impl Stop {
         let outcome = flight.roll_back().await;
         let why = match self {
             Stop::Failed => return outcome,
-            Stop::Changed => Refusal::Conflict("another node stored the same".to_owned()),
+            Stop::Changed => Refusal::Conflict(
+                "another transaction stored this event or its body first".to_owned(),
+            ),
             Stop::Unreadable(text) => Refusal::Failed { code: String::new(), text },
         };
         match outcome {

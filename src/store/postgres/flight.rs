@@ -1,14 +1,16 @@
 //! A transaction whose outcome is never guessed.
 //!
-//! The statements of a flight leave as soon as they are sent, from `BEGIN` to `COMMIT` in one piece where no
-//! statement needs the result of another. The driver's answer to `COMMIT` proves nothing by itself: it is `Ok`
-//! for a transaction that had failed, and for a commit whose wait for a standby was cancelled.
+//! A flight hands each statement to the socket at once, without waiting for earlier answers. The driver's answer to
+//! `COMMIT` proves nothing by itself: it is `Ok` for a transaction that had failed, and for a commit whose wait for a
+//! standby was cancelled.
 //!
-//! - **Committed:** every statement and `COMMIT` were answered without an error, no warning came meanwhile, and,
-//!   where standbys are required, the server named them just before `COMMIT` and behind it, with no change of
-//!   its configuration between.
+//! - **Committed:** every statement and `COMMIT` were answered without an error, no warning came meanwhile, and, if
+//!   standbys are required, `synchronous_standby_names` was not empty just before `COMMIT` and just after it, and the
+//!   backend did not load its configuration in between. [`STANDBYS`] says what this does not show.
 //! - **Not committed:** `COMMIT` was never sent, or the server answered a statement before it with an error.
-//! - **Unknown:** everything else. The connection is gone with it.
+//! - **Unknown:** everything else. The connection is dropped.
+//!
+//! If `BEGIN` itself fails, the statements behind it cannot write: outside of `BEGIN READ WRITE` a connection only reads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,18 +27,19 @@ use super::connection::{Connection, describe};
 /// A parameter of a statement.
 pub type Param = Box<dyn ToSql + Sync + Send>;
 
-/// Locks the node's row while it has this session and is active, and fails with the code [`FENCED`] otherwise: a
-/// result of no rows would not stop the statements that are on their way behind it.
+/// Locks the node's row while it has this session and is active. Otherwise it fails with the code [`FENCED`], or with
+/// [`UNSET`] if the connection has lost its settings: a result of no rows would not stop the statements behind it.
 const FENCE: &str = "SELECT fence($1, $2)";
 
-/// The error that `fence` raises.
+/// The errors that `fence` raises.
 const FENCED: &str = "HL001";
+const UNSET: &str = "HL002";
 
-/// Whether the server names standbys, and when this connection last read the configuration. The server ends all waits
-/// when the names are emptied, which two equal answers around `COMMIT` rule out.
+/// Whether the server names standbys, and when this connection last loaded the configuration. When the names are
+/// emptied, the server ends all waits; two equal answers around `COMMIT` prove that this did not happen.
 ///
-/// They do not show that a wait began. The server's checkpointer tells the backends to wait, so for as long as it
-/// has not read names that were just set (it is in a checkpoint), commits do not wait, and the answers are the same.
+/// They do not prove that a wait began. Until the server's checkpointer has loaded names that were just set, commits do
+/// not wait, and the answers are equal all the same.
 const STANDBYS: &str =
     "SELECT current_setting('synchronous_standby_names') <> '', pg_conf_load_time()::text";
 
@@ -46,18 +49,19 @@ pub struct Session {
     pub node: Uuid,
     /// Random, and written to the node's row.
     pub id: Uuid,
-    /// Grows with each session of the node.
+    /// Grows with each session of the node. The fence does not compare it: it tells a copied state folder.
     pub count: i64,
 }
 
 /// How a flight ended.
 pub enum Outcome {
-    /// Flushed by the server, and by a standby where one is required. The rows of each sent statement, by the
-    /// number that [`Flight::send`] gave.
+    /// Flushed by the server, and by a standby where one is required. The rows of each sent statement, at the
+    /// index that [`Flight::send`] returned.
     Committed(Connection, Vec<Vec<Row>>),
     /// Nothing of it is stored, and nothing will be. The connection, where it can be used further.
     NotCommitted(Refusal, Option<Connection>),
-    /// It may be stored, now or a moment later. The next registration of the node makes it certain.
+    /// It may be stored, now or a moment later. After the node's next registration the rows show whether it is, and
+    /// that changes no more.
     Unknown(Doubt),
 }
 
@@ -73,7 +77,10 @@ pub enum Refusal {
     /// A lock was not free within `lock_timeout`. The same flight can succeed when it is repeated.
     #[error("waited too long for another transaction: {0}")]
     LockTimeout(String),
-    /// `code` is the SQLSTATE, empty where the server did not answer.
+    /// The connection has lost its settings: a pooler in transaction mode is in between.
+    #[error("{0}")]
+    Unset(String),
+    /// `code` is the SQLSTATE, empty if the error is not the server's.
     #[error("{text}")]
     Failed { code: String, text: String },
 }
@@ -83,10 +90,16 @@ impl Refusal {
         let text = describe(error);
         match error.code().map_or("", SqlState::code) {
             FENCED => Refusal::Fenced,
+            UNSET => Refusal::Unset(text),
             "40P01" | "40001" => Refusal::Conflict(text),
             "55P03" => Refusal::LockTimeout(text),
             code => Refusal::Failed { code: code.to_owned(), text },
         }
+    }
+
+    /// Whether no later flight of this session, or on this connection, can succeed.
+    pub(super) fn ends_the_session(&self) -> bool {
+        matches!(self, Refusal::Fenced | Refusal::Unset(_))
     }
 }
 
@@ -94,7 +107,7 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// An answer is missing, or `COMMIT` was answered with an error.
-    #[error("the connection was lost: {0}")]
+    #[error("COMMIT has no valid answer: {0}")]
     Lost(String),
     #[error("the server warned: {0}")]
     Warned(String),
@@ -108,12 +121,12 @@ pub enum Doubt {
 type Answer = MaybeDone<BoxFuture<'static, Result<Vec<Row>, Error>>>;
 
 /// A transaction under way. It owns its connection: dropping it closes the connection, and the server rolls back a
-/// transaction that has no `COMMIT` yet.
+/// transaction that has no `COMMIT` yet. The future of [`Flight::commit`] is not to be dropped: the outcome would be lost.
 pub struct Flight {
     /// Of every statement, in the order in which they were sent.
     answers: Vec<Answer>,
-    /// The statements in front of the caller's.
-    own: usize,
+    /// How many statements come before the caller's: `BEGIN` and the fence.
+    leading: usize,
     connection: Connection,
 }
 
@@ -122,27 +135,27 @@ impl Flight {
     pub async fn begin(connection: Connection, session: &Session) -> Self {
         let mut flight = Flight::unfenced(connection);
         flight.send(FENCE, vec![Box::new(session.node), Box::new(session.id)]).await;
-        flight.own += 1;
+        flight.leading += 1;
         flight
     }
 
     /// Begins a transaction of no session: a registration or a migration.
     pub(super) fn unfenced(connection: Connection) -> Self {
         connection.clear_warning();
-        let mut flight = Flight { answers: Vec::new(), own: 1, connection };
+        let mut flight = Flight { answers: Vec::new(), leading: 1, connection };
         flight.run("BEGIN READ WRITE");
         flight
     }
 
-    /// Sends a statement without waiting for earlier ones, and returns its number, from 0. Only where this
-    /// connection sends it for the first time is it prepared, which takes a round trip.
+    /// Sends a statement, and returns its number, from 0. The first use on a connection prepares it, which waits for
+    /// one round trip behind all earlier statements.
     pub async fn send(&mut self, sql: &'static str, params: Vec<Param>) -> usize {
         let statement = self.connection.statement(sql).await;
         let client = Arc::clone(&self.connection.client);
         self.push(Box::pin(async move {
             client.query_raw(&statement?, params).await?.try_collect().await
         }));
-        self.answers.len() - self.own - 1
+        self.answers.len() - self.leading - 1
     }
 
     /// Sends SQL that takes no parameters and returns no rows.
@@ -151,7 +164,8 @@ impl Flight {
         self.push(Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) }));
     }
 
-    /// The first poll of an answer encodes its statement and hands it to the connection's driver.
+    /// Polls an answer once, which encodes its statement and queues it for the socket. So an error of encoding is known
+    /// before `COMMIT` is sent.
     fn push(&mut self, answer: BoxFuture<'static, Result<Vec<Row>, Error>>) {
         let mut answer = maybe_done(answer);
         let _ = (&mut answer).now_or_never();
@@ -161,7 +175,7 @@ impl Flight {
     /// Waits for the rows of statement `number`. `None` where a statement has failed: [`Flight::commit`] then
     /// tells how.
     pub async fn rows(&mut self, number: usize) -> Option<&[Row]> {
-        let answer = self.answers.get_mut(self.own + number)?;
+        let answer = self.answers.get_mut(self.leading + number)?;
         (&mut *answer).await;
         Pin::new(answer).output_mut()?.as_deref().ok()
     }
@@ -204,11 +218,11 @@ impl Flight {
         if let Some(warning) = self.connection.warning() {
             return Outcome::Unknown(Doubt::Warned(warning));
         }
-        if self.connection.require_standby && !waited(&rows) {
+        if self.connection.require_standby && !has_standbys_throughout(&rows) {
             return Outcome::Unknown(Doubt::NoStandby);
         }
         rows.truncate(sent - usize::from(self.connection.require_standby));
-        rows.drain(..self.own);
+        rows.drain(..self.leading);
         Outcome::Committed(self.connection, rows)
     }
 
@@ -239,8 +253,8 @@ impl Flight {
     }
 }
 
-/// Whether the two looks say that standbys were named throughout: before `COMMIT`, and as the last statement.
-fn waited(rows: &[Vec<Row>]) -> bool {
+/// Whether the answers to [`STANDBYS`] before `COMMIT` and behind it are equal, and name standbys.
+fn has_standbys_throughout(rows: &[Vec<Row>]) -> bool {
     let look = |rows: &Vec<Row>| -> Option<(bool, String)> {
         let row = rows.first()?;
         Some((row.try_get(0).ok()?, row.try_get(1).ok()?))

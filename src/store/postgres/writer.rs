@@ -351,8 +351,7 @@ impl Task {
             }
             Outcome::NotCommitted(why, connection) => {
                 self.exchanges.push_front(requests);
-                let is_fenced = why == Refusal::Fenced;
-                connection.filter(|_| !is_fenced)
+                connection.filter(|_| !why.ends_the_session())
             }
             Outcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
@@ -388,8 +387,7 @@ impl Task {
             }
             Outcome::NotCommitted(why, connection) => {
                 self.todo.push_front(Work { way, requests });
-                let is_fenced = why == Refusal::Fenced;
-                connection.filter(|_| !is_fenced)
+                connection.filter(|_| !why.ends_the_session())
             }
             Outcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
@@ -417,8 +415,11 @@ impl Task {
     /// Refuses a single request. Of several, one may be at fault: each gets a transaction (S4).
     fn failed(&mut self, way: Way, mut requests: Vec<Request>, why: &str) {
         if requests.len() == 1 {
-            let refused = Refused::Failed(why.to_owned());
-            return requests.into_iter().for_each(|request| request.refuse(refused.clone()));
+            return requests.into_iter().for_each(|request| {
+                let in_doubt = request.is_in_doubt();
+                let refused = if in_doubt { Refused::Unconfirmed } else { Refused::Failed };
+                request.refuse(refused(why.to_owned()));
+            });
         }
         for request in requests.drain(..).rev() {
             self.todo.push_front(Work { way, requests: vec![request] });
