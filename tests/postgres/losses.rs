@@ -11,8 +11,8 @@ use super::cluster::{CREATED, Cluster, accept, begin, duplicate, new, ready, str
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
 
-/// Cuts an accept behind each message of either side, with statements that are still to be prepared and without. It is
-/// sent again within its caller's deadline, finds what the first try stored, and says that it stored it.
+/// Cuts an accept behind each message of either side, with statements that are still to be prepared and without. It
+/// is sent again within its caller's deadline, finds what the first try stored, and says that it stored it.
 #[tokio::test]
 async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
     let cluster = Cluster::new(&[]).await;
@@ -231,7 +231,8 @@ async fn an_accept_whose_wait_for_a_standby_is_cancelled_is_not_acknowledged() {
     drop(standby);
 }
 
-/// The answer to the COMMIT of a batch is lost: each request hears what became of it, whether it was stored or skipped.
+/// The answer to the COMMIT of a batch is lost: each request hears what became of it, whether it was stored or
+/// skipped.
 #[tokio::test]
 async fn each_request_of_a_batch_in_doubt_gets_its_own_answer() {
     let cluster = Cluster::new(&[]).await;

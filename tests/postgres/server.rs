@@ -251,8 +251,8 @@ impl Server {
         admin.batch_execute("CHECKPOINT").await.unwrap();
     }
 
-    /// Waits until a query of the superuser returns a row, and returns it. The server has no event for most of what it
-    /// shows in its views.
+    /// Waits until a query of the superuser returns a row, and returns it. The server has no event for most of what
+    /// it shows in its views.
     pub(crate) async fn wait_for(&self, query: &str) -> Row {
         let admin = self.admin().await;
         let until = Instant::now() + PATIENCE;

@@ -12,8 +12,8 @@ use super::working::{
     worker,
 };
 
-/// Cuts a claim behind each message of either side, with statements that are still to be prepared and without. After the
-/// node has registered again, its job runs and is in the claim's answer or in the list, or does not run.
+/// Cuts a claim behind each message of either side, with statements that are still to be prepared and without.
+/// After the node has registered again, its job runs and is in the claim's answer or in the list, or does not run.
 #[tokio::test]
 async fn a_claim_cut_at_any_message_is_answered_listed_or_not_committed() {
     let cluster = Cluster::new(&[]).await;

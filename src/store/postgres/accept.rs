@@ -1,16 +1,17 @@
 //! ACCEPT: each verified delivery becomes a new event with its jobs, a variant of a known id, a counted duplicate, or
 //! evidence. An event and its jobs are stored in one transaction (S6).
 //!
-//! - **Fast:** one statement stores the events whose id and body are new. It skips the others, which go the slow way in
-//!   the next transaction: a row that it meets may be newer than its snapshot, so it cannot read it.
-//! - **Slow:** the transaction locks the events of all ids first, then decides each delivery by the rows as they are then.
+//! - **Fast:** one statement stores the events whose id and body are new. It skips the others, which go the slow
+//!   way in the next transaction: a row that it meets may be newer than its snapshot, so it cannot read it.
+//! - **Slow:** the transaction locks the events of all ids first, then decides each delivery by the rows as they
+//!   are then.
 //!
-//! Unique indexes keep two nodes from storing one id twice, and from both storing a body as an event that repeats none.
-//! Each transaction takes its locks in the order of their keys. If rows have changed between a decision and its write,
-//! the transaction is rolled back and sent again.
+//! Unique indexes keep two nodes from storing one id twice, and from both storing a body as an event that repeats
+//! none. Each transaction takes its locks in the order of their keys. If rows have changed between a decision and
+//! its write, the transaction is rolled back and sent again.
 //!
-//! If it is not known whether a duplicate is committed, it is sent again and may be counted twice. It puts jobs back and
-//! keeps evidence once.
+//! If it is not known whether a duplicate is committed, it is sent again and may be counted twice. It puts jobs
+//! back and keeps evidence once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,7 +39,8 @@ const REQUEST_BYTES: usize = 1024;
 /// How often a secret's last match is written, in milliseconds.
 const SECRET_MILLIS: i64 = 60_000;
 
-/// Stores the events whose id and body are new, with payload and jobs, and returns their places in the arrays, from 1.
+/// Stores the events whose id and body are new, with payload and jobs, and returns their places in the arrays, from
+/// 1.
 ///
 /// - Numbers are given in the order of the arrays. Rows are inserted in the order of their keys, so two nodes rarely
 ///   deadlock; one of them is then sent again.
@@ -107,11 +109,12 @@ const SAME_BODY: &str = "
 /// Whether the event has one of these jobs. Each job id is made for one delivery at one node.
 const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE event = $1 AND id = ANY ($2::uuid[]))";
 
-/// Counts a delivery on the event that it repeats, and puts the event's dead jobs back if $4 is set. Returns each job as
-/// it was before, with whether it was put back: one row without a job if the event has none, no row if the event is gone.
+/// Counts a delivery on the event that it repeats, and puts the event's dead jobs back if $4 is set. Returns each
+/// job as it was before, with whether it was put back: one row without a job if the event has none, no row if the
+/// event is gone.
 ///
-/// A job that a person resolved as failed stays dead, and so does a job without its payload. $5 and $6, unless they are
-/// NULL, name the only jobs that are put back, each with its last attempt.
+/// A job that a person resolved as failed stays dead, and so does a job without its payload. $5 and $6, unless they
+/// are NULL, name the only jobs that are put back, each with its last attempt.
 const REPEAT: &str = "
     WITH counted AS (
         UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = $2, conflicts = conflicts + $3
@@ -128,7 +131,8 @@ const REPEAT: &str = "
     SELECT job.id, job.state, job.attempt, put_back.id IS NOT NULL
     FROM counted LEFT JOIN job ON job.event = counted.row LEFT JOIN put_back ON put_back.id = job.id";
 
-/// Keeps each differing body once, up to a limit. The event is locked, so no other transaction counts at the same time.
+/// Keeps each differing body once, up to a limit. The event is locked, so no other transaction counts at the same
+/// time.
 const EVIDENCE: &str = "
     INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
     SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT count(*) FROM evidence WHERE event = $1) < $7
@@ -254,8 +258,8 @@ impl NewEvent {
         self.new.delivery.digest()
     }
 
-    /// The order in which events are inserted. Equal deliveries, and equal bodies under several ids, are in the same order
-    /// at each node.
+    /// The order in which events are inserted. Equal deliveries, and equal bodies under several ids, are in the
+    /// same order at each node.
     fn key(&self) -> (&str, Option<[u8; 32]>, &str) {
         (self.source().as_str(), self.guarded().then_some(self.digest().0), self.id().as_str())
     }
@@ -445,9 +449,10 @@ async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, St
     })
 }
 
-/// The earlier try of this delivery, if that stored the event. The caller then gets the answer of that try, since the
-/// delivery is not a redelivery. An event without a job is recognised by its time of arrival. If another node stored the
-/// same event in the same millisecond, the answer is "accepted" instead of "duplicate", and one duplicate is not counted.
+/// The earlier try of this delivery, if that stored the event. The caller then gets the answer of that try, since
+/// the delivery is not a redelivery. An event without a job is recognised by its time of arrival. If another node
+/// stored the same event in the same millisecond, the answer is "accepted" instead of "duplicate", and one
+/// duplicate is not counted.
 async fn own(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<Option<Try>, Stop> {
     let Some(tried @ Try { answer: Accepted::Created { .. }, .. }) = &event.doubt else {
         return Ok(None);

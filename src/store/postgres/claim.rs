@@ -1,7 +1,7 @@
 //! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
 //!
-//! What must stay true: no attempt is in the answers of two claims, on any node. An attempt whose claim was not answered
-//! is in the list of the node's next registration.
+//! What must stay true: no attempt is in the answers of two claims, on any node. An attempt whose claim was not
+//! answered is in the list of the node's next registration.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
 /// The same, and keeps every other claim of the handler waiting, so that it counts this one's attempts.
 const LANE_ALONE: &str = "SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE";
 
-/// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster, and none
-/// of $4. Jobs that another node is claiming are passed over. The CTEs are materialized, or a LIMIT might be evaluated twice.
-/// Without a lane, or with a paused one, the limit is 0.
+/// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster,
+/// and none of $4. Jobs that another node is claiming are passed over. The CTEs are materialized, or a LIMIT might
+/// be evaluated twice. Without a lane, or with a paused one, the limit is 0.
 const CLAIM: &str = "
     WITH room AS MATERIALIZED (
         SELECT CASE WHEN $3::bigint IS NULL THEN $2::bigint ELSE greatest(0, least($2::bigint,
@@ -48,8 +48,8 @@ const CLAIM: &str = "
     SELECT id, attempt, $1, source, event_id, counted, since, $7::text, $8::text, $6::uuid
     FROM taken JOIN event ON event.row = taken.event ORDER BY taken.row";
 
-/// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from it by
-/// something else than time.
+/// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
+/// it by something else than time.
 const NEXT_DUE: &str = "
     SELECT min(due_at) - now_ms() FROM job WHERE handler = $1 AND state = 'waiting' AND due_at > now_ms()
         AND EXISTS (SELECT FROM lane WHERE handler = $1 AND paused_at IS NULL)";
@@ -70,8 +70,8 @@ pub struct NodeClaim {
     pub runner: Option<Runner>,
     /// Most attempts of the handler at any time on all nodes together; `None` for no limit.
     pub cluster_concurrency: Option<usize>,
-    /// The jobs of which the runner still lists an attempt. They are not claimed: after a wrong declaration the job may
-    /// be ready while its attempt runs.
+    /// The jobs of which the runner still lists an attempt. They are not claimed: after a wrong declaration the job
+    /// may be ready while its attempt runs.
     pub listed: Vec<JobId>,
     /// The session whose list of running attempts has been judged. In a later session nothing is claimed.
     pub session: Uuid,
@@ -90,8 +90,8 @@ pub struct NodeAttempt {
 pub struct NodeClaims {
     /// The attempts that run now, oldest job first.
     pub attempts: Vec<NodeAttempt>,
-    /// In how long the next waiting job of the handler is due. `None` if no job waits, if the handler is paused, and if
-    /// as many were claimed as were asked for: more may be ready.
+    /// In how long the next waiting job of the handler is due. `None` if no job waits, if the handler is paused,
+    /// and if as many were claimed as were asked for: more may be ready.
     pub due: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
 //! COMPLETE: settles the running attempt of a claimant.
 //!
-//! What must stay true: a report that is not of the running attempt changes nothing. It is a repeat of an end that its
-//! claimant has settled, or a late end, which is kept.
+//! What must stay true: a report that is not of the running attempt changes nothing. It is a repeat of an end that
+//! its claimant has settled, or a late end, which is kept.
 
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use crate::store::tables::codec;
 use super::claim::uuid;
 use super::flight::{Flight, Param};
 
-/// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Keeps the report of
-/// any other as a late end, unless the claimant has settled the attempt: then this is a repeat. Returns whether it was settled,
-/// and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late.
+/// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Keeps the
+/// report of any other as a late end, unless the claimant has settled the attempt: then this is a repeat. Returns
+/// whether it was settled, and whether the attempt was the claimant's. $23: the node is declared lost, so that its
+/// own report comes late.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
 const SETTLE: &str = "

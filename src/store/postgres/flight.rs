@@ -10,7 +10,8 @@
 //! - **Not committed:** `COMMIT` was never sent, or the server answered a statement before it with an error.
 //! - **Unknown:** everything else. The connection is dropped.
 //!
-//! If `BEGIN` itself fails, the statements behind it cannot write: outside of `BEGIN READ WRITE` a connection only reads.
+//! If `BEGIN` itself fails, the statements behind it cannot write: outside of `BEGIN READ WRITE` a connection only
+//! reads.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,8 +39,8 @@ const UNSET: &str = "HL002";
 /// Whether the server names standbys, and when this connection last loaded the configuration. When the names are
 /// emptied, the server ends all waits; two equal answers around `COMMIT` prove that this did not happen.
 ///
-/// They do not prove that a wait began. Until the server's checkpointer has loaded names that were just set, commits do
-/// not wait, and the answers are equal all the same.
+/// They do not prove that a wait began. Until the server's checkpointer has loaded names that were just set,
+/// commits do not wait, and the answers are equal all the same.
 const STANDBYS: &str =
     "SELECT current_setting('synchronous_standby_names') <> '', pg_conf_load_time()::text";
 
@@ -121,7 +122,8 @@ pub enum Doubt {
 type Answer = MaybeDone<BoxFuture<'static, Result<Vec<Row>, Error>>>;
 
 /// A transaction under way. It owns its connection: dropping it closes the connection, and the server rolls back a
-/// transaction that has no `COMMIT` yet. The future of [`Flight::commit`] is not to be dropped: the outcome would be lost.
+/// transaction that has no `COMMIT` yet. The future of [`Flight::commit`] is not to be dropped: the outcome would
+/// be lost.
 pub struct Flight {
     /// Of every statement, in the order in which they were sent.
     answers: Vec<Answer>,
@@ -164,8 +166,8 @@ impl Flight {
         self.push(Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) }));
     }
 
-    /// Polls an answer once, which encodes its statement and queues it for the socket. So an error of encoding is known
-    /// before `COMMIT` is sent.
+    /// Polls an answer once, which encodes its statement and queues it for the socket. So an error of encoding is
+    /// known before `COMMIT` is sent.
     fn push(&mut self, answer: BoxFuture<'static, Result<Vec<Row>, Error>>) {
         let mut answer = maybe_done(answer);
         let _ = (&mut answer).now_or_never();

@@ -59,7 +59,8 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
     }
 }
 
-/// Reads the columns from `on_unknown` to `pauses`, of which `first` is the first. None where the node has not published the handler.
+/// Reads the columns from `on_unknown` to `pauses`, of which `first` is the first. None where the node has not
+/// published the handler.
 pub(super) fn policy(row: &Row, first: usize) -> Result<Option<Policy>, Error> {
     let Some(on_unknown) = row.try_get::<_, Option<&str>>(first)? else { return Ok(None) };
     let Ok(on_unknown) = on_unknown.parse() else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! A node is declared lost, by a person who says that nothing of it runs any more. Never by time: a node that was silent
-//! for a while may run its attempts on.
+//! A node is declared lost, by a person who says that nothing of it runs any more. Never by time: a node that was
+//! silent for a while may run its attempts on.
 
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -22,7 +22,8 @@ const LOCK: &str = "SELECT id FROM node WHERE name = $1 AND state = 'active' FOR
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
 
-/// What runs under the node, each with the policy that the node has published. Jobs are locked in the order of their ids.
+/// What runs under the node, each with the policy that the node has published. Jobs are locked in the order of
+/// their ids.
 const CUT_OFF: &str = "
     SELECT j.id, j.row, j.event, j.handler, j.attempt, j.counted, j.since, a.claimant, now_ms(),
         h.on_unknown, h.give_up_attempts, h.give_up_after, h.backoff_base, h.backoff_max, h.pauses
@@ -60,8 +61,8 @@ struct CutOff {
     state: State,
 }
 
-/// Declares the active node of this name lost, and settles what runs there: each attempt is unknown, and its job follows
-/// the policy of its handler as that node has published it, and is held where it has not.
+/// Declares the active node of this name lost, and settles what runs there: each attempt is unknown, and its job
+/// follows the policy of its handler as that node has published it, and is held where it has not.
 pub async fn declare_lost(
     connection: Connection,
     name: &str,

@@ -1,8 +1,8 @@
 //! The writer's queue, with its admission.
 //!
-//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new requests
-//! are refused; requests in the queue stay there until their deadline. Ends and
-//! claims are bounded by the jobs in flight, and always taken.
+//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new
+//! requests are refused; requests in the queue stay there until their deadline. Ends and claims are bounded by the
+//! jobs in flight, and always taken.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -109,7 +109,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands over an item that waits for the next session where there is none. Refused only where the writer ends (S7).
+    /// Hands over an item that waits for the next session where there is none. Refused only where the writer ends
+    /// (S7).
     pub(super) fn push_kept(&self, item: Item) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         if state.closed {

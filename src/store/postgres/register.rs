@@ -69,8 +69,8 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whether an attempt may begin in this session (N16). One that was claimed before it and is not in its list has been
-    /// settled, and its job may run elsewhere.
+    /// Whether an attempt may begin in this session (N16). One that was claimed before it and is not in its list
+    /// has been settled, and its job may run elsewhere.
     pub fn may_begin(&self, attempt: &NodeAttempt) -> bool {
         attempt.claimant == self.session.id || self.running.contains(attempt)
     }
@@ -93,7 +93,8 @@ impl Registrar {
         Registrar { node, handlers: Vec::new(), written: Vec::new() }
     }
 
-    /// Writes a new session to the node's row, and reads what runs under it. A node that was declared lost is active again.
+    /// Writes a new session to the node's row, and reads what runs under it. A node that was declared lost is
+    /// active again.
     pub async fn register(
         &mut self,
         connection: Connection,

@@ -1,9 +1,10 @@
 //! The writer: one task that owns the connection on which everything is written.
 //!
 //! It turns all waiting requests into one transaction, and answers them when its commit is known. After an unknown
-//! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after the
-//! registration, no transaction of an earlier session can commit. It sends no request after its caller's deadline.
-//! It ends only when the queue is closed or another process has taken the node; a panic aborts the process (S13).
+//! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
+//! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
+//! deadline. It ends only when the queue is closed or another process has taken the node; a panic aborts the
+//! process (S13).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,8 +35,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Each statement of the writer finds its rows by an index. A plan that is made while a table is known to be empty would
-/// read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of their rate.
+/// Each statement of the writer finds its rows by an index. A plan that is made while a table is known to be empty
+/// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
+/// their rate.
 const PLANS: &str = "SET enable_seqscan = off";
 
 /// The way into the store. Its clones share one writer.
@@ -101,8 +103,9 @@ impl Writer {
         }
     }
 
-    /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again until they
-    /// are committed, and wait for a session where there is none. A claim is tried once, in its own session.
+    /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again
+    /// until they are committed, and wait for a session where there is none. A claim is tried once, in its own
+    /// session.
     ///
     /// The future must not be dropped where it claims: what it claimed would begin after the next registration only.
     pub async fn exchange(
@@ -115,14 +118,14 @@ impl Writer {
         answer.await.unwrap_or(Err(Refused::Stopping))
     }
 
-    /// The session of now with the list that its registration read. The list is to be judged before the first claim in
-    /// the session. None while a session is being registered.
+    /// The session of now with the list that its registration read. The list is to be judged before the first claim
+    /// in the session. None while a session is being registered.
     pub fn sessions(&self) -> watch::Receiver<Option<Arc<Registered>>> {
         self.sessions.clone()
     }
 
-    /// Runs `start` if the attempt may begin (N16), and keeps a registration from being sent meanwhile. None where it may
-    /// not: while a session is being registered, and for an attempt that the session's list lacks.
+    /// Runs `start` if the attempt may begin (N16), and keeps a registration from being sent meanwhile. None where
+    /// it may not: while a session is being registered, and for an attempt that the session's list lacks.
     pub fn begin<T>(&self, attempt: &NodeAttempt, start: impl FnOnce() -> T) -> Option<T> {
         let session = self.sessions.borrow();
         session.as_ref().is_some_and(|session| session.may_begin(attempt)).then(start)
