@@ -1,6 +1,6 @@
 //! Flights that the server refuses: errors, fences, deadlocks and locks.
 
-use hooklatch::store::postgres::{Connection, Flight, Outcome, Refusal, Registrar, Session};
+use hooklatch::store::postgres::{Connection, Flight, FlightOutcome, Refusal, Registrar, Session};
 
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
@@ -9,9 +9,9 @@ use super::site::{INSERT, Site, committed, node, said};
 const UPDATE: &str = "UPDATE item SET key = key WHERE key = $1";
 
 #[track_caller]
-fn refused(outcome: Outcome) -> (Refusal, Option<Connection>) {
+fn refused(outcome: FlightOutcome) -> (Refusal, Option<Connection>) {
     match outcome {
-        Outcome::NotCommitted(refusal, connection) => (refusal, connection),
+        FlightOutcome::NotCommitted(refusal, connection) => (refusal, connection),
         other => panic!("{}", said(&other)),
     }
 }
@@ -118,7 +118,7 @@ async fn of_two_flights_in_a_deadlock_one_commits_and_one_may_be_repeated() {
     second.send(UPDATE, vec![Box::new(1_i64)]).await;
     let ends = tokio::join!(first.commit(), second.commit());
     let (victim, winner) = match ends {
-        (first @ Outcome::NotCommitted(..), second) => (first, second),
+        (first @ FlightOutcome::NotCommitted(..), second) => (first, second),
         (first, second) => (second, first),
     };
     committed(winner);

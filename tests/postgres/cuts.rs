@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hooklatch::store::postgres::Outcome;
+use hooklatch::store::postgres::FlightOutcome;
 
 use super::proxy::{Act, Proxy, Side};
 use super::site::{Site, committed, said};
@@ -68,11 +68,11 @@ async fn cut_everywhere(require_standby: bool) {
     }
 }
 
-fn kind(outcome: &Outcome) -> &'static str {
+fn kind(outcome: &FlightOutcome) -> &'static str {
     match outcome {
-        Outcome::Committed(..) => "committed",
-        Outcome::NotCommitted(..) => "not committed",
-        Outcome::Unknown(_) => "unknown",
+        FlightOutcome::Committed(..) => "committed",
+        FlightOutcome::NotCommitted(..) => "not committed",
+        FlightOutcome::Unknown(_) => "unknown",
     }
 }
 

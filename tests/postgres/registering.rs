@@ -1,6 +1,6 @@
 //! Sessions: who may register, and what becomes of the session before.
 
-use hooklatch::store::postgres::{Flight, Outcome, Refusal, RegisterError, Registrar};
+use hooklatch::store::postgres::{Flight, FlightOutcome, Refusal, RegisterError, Registrar};
 
 use super::proxy::{Act, Proxy, Side};
 use super::site::{INSERT, Site, committed, node, said};
@@ -74,7 +74,11 @@ async fn a_registration_waits_for_the_flight_of_the_session_before() {
     committed(flight.commit().await);
     let (_, registered) = registering.await.unwrap().unwrap();
     let outcome = site.store(site.direct(false).await, 2).await;
-    assert!(matches!(outcome, Outcome::NotCommitted(Refusal::Fenced, _)), "{}", said(&outcome));
+    assert!(
+        matches!(outcome, FlightOutcome::NotCommitted(Refusal::Fenced, _)),
+        "{}",
+        said(&outcome)
+    );
     site.session = registered.session;
     committed(site.store(site.direct(false).await, 2).await);
 }

@@ -1,7 +1,7 @@
 //! A server with the store's schema, a table to write to, and a node with a session.
 
 use hooklatch::store::postgres::{
-    Connection, Flight, Node, Outcome, Param, Registrar, Session, Target, migrate,
+    Connection, Flight, FlightOutcome, Node, Param, Registrar, Session, Target, migrate,
 };
 use uuid::Uuid;
 
@@ -27,19 +27,19 @@ pub(crate) fn target(port: u16, require_standby: bool) -> Target {
 }
 
 /// The connection of a flight that is committed.
-pub(crate) fn committed(outcome: Outcome) -> Connection {
+pub(crate) fn committed(outcome: FlightOutcome) -> Connection {
     match outcome {
-        Outcome::Committed(connection, _) => connection,
+        FlightOutcome::Committed(connection, _) => connection,
         other => panic!("not committed: {}", said(&other)),
     }
 }
 
 /// An outcome in words.
-pub(crate) fn said(outcome: &Outcome) -> String {
+pub(crate) fn said(outcome: &FlightOutcome) -> String {
     match outcome {
-        Outcome::Committed(..) => "committed".to_owned(),
-        Outcome::NotCommitted(why, _) => format!("not committed: {why}"),
-        Outcome::Unknown(why) => format!("unknown: {why}"),
+        FlightOutcome::Committed(..) => "committed".to_owned(),
+        FlightOutcome::NotCommitted(why, _) => format!("not committed: {why}"),
+        FlightOutcome::Unknown(why) => format!("unknown: {why}"),
     }
 }
 
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// One flight that stores the row `key`.
-    pub(crate) async fn store(&self, connection: Connection, key: i64) -> Outcome {
+    pub(crate) async fn store(&self, connection: Connection, key: i64) -> FlightOutcome {
         let mut flight = Flight::begin(connection, &self.session).await;
         flight.send(INSERT, vec![Box::new(key) as Param]).await;
         flight.commit().await

@@ -1,6 +1,6 @@
 //! Commits that wait for a standby, and what ends the wait.
 
-use hooklatch::store::postgres::{Connection, Doubt, Flight, Outcome};
+use hooklatch::store::postgres::{Connection, Doubt, Flight, FlightOutcome};
 use tokio::task::JoinHandle;
 
 use super::proxy::{Act, Proxy, Side};
@@ -17,21 +17,21 @@ async fn without_standby() -> Site {
 }
 
 /// A flight that stores the row and waits for the standby, and its backend.
-async fn waiting(site: &Site, require_standby: bool, key: i64) -> (JoinHandle<Outcome>, i32) {
+async fn waiting(site: &Site, require_standby: bool, key: i64) -> (JoinHandle<FlightOutcome>, i32) {
     let mut flight = Flight::begin(site.direct(require_standby).await, &site.session).await;
     flight.send(INSERT, vec![Box::new(key)]).await;
     let flight = tokio::spawn(flight.commit());
     (flight, site.server.waiting().await)
 }
 
-async fn ended(flight: JoinHandle<Outcome>) -> Outcome {
+async fn ended(flight: JoinHandle<FlightOutcome>) -> FlightOutcome {
     tokio::time::timeout(PATIENCE, flight).await.expect("the flight does not end").unwrap()
 }
 
 #[track_caller]
-fn unknown(outcome: Outcome) -> Doubt {
+fn unknown(outcome: FlightOutcome) -> Doubt {
     match outcome {
-        Outcome::Unknown(doubt) => doubt,
+        FlightOutcome::Unknown(doubt) => doubt,
         other => panic!("{}", said(&other)),
     }
 }
@@ -138,8 +138,8 @@ async fn a_server_that_crashes_before_the_commit_has_stored_nothing() {
     assert!(flight.rows(insert).await.is_some());
     site.server.crash();
     match flight.commit().await {
-        Outcome::Committed(..) => panic!("committed"),
-        Outcome::NotCommitted(..) | Outcome::Unknown(_) => {}
+        FlightOutcome::Committed(..) => panic!("committed"),
+        FlightOutcome::NotCommitted(..) | FlightOutcome::Unknown(_) => {}
     }
     site.server.launch();
     assert!(!site.has(1).await);

@@ -31,7 +31,7 @@ use crate::store::decide::new_job;
 use crate::store::tables::codec;
 
 use super::connection::Connection;
-use super::flight::{Flight, Outcome, Param, Refusal, Session};
+use super::flight::{Flight, FlightOutcome, Param, Refusal, Session};
 
 /// Memory that a request takes in addition to its stored form, roughly.
 const REQUEST_BYTES: usize = 1024;
@@ -275,7 +275,7 @@ pub(super) async fn fast(
     session: &Session,
     requests: &[Request],
     used: &UsedSecrets,
-) -> (Outcome, Vec<Option<Vec<Try>>>) {
+) -> (FlightOutcome, Vec<Option<Vec<Try>>>) {
     let mut flight = Flight::begin(connection, session).await;
     let mut rows = Rows::default();
     let events = || requests.iter().flat_map(|request| &request.events);
@@ -284,7 +284,7 @@ pub(super) async fn fast(
     note(&mut flight, used).await;
     let outcome = flight.commit().await;
     let stored: Option<HashSet<i64>> = match &outcome {
-        Outcome::Committed(_, rows) => {
+        FlightOutcome::Committed(_, rows) => {
             let rows = rows.get(store).into_iter().flatten();
             Some(rows.filter_map(|row| row.try_get(0).ok()).collect())
         }
@@ -303,7 +303,7 @@ pub(super) async fn slow(
     session: &Session,
     requests: &[Request],
     used: &UsedSecrets,
-) -> (Outcome, Vec<Option<Vec<Try>>>) {
+) -> (FlightOutcome, Vec<Option<Vec<Try>>>) {
     let mut flight = Flight::begin(connection, session).await;
     let mut events: Vec<(usize, &NewEvent)> = Vec::new();
     for (number, request) in requests.iter().enumerate() {
@@ -347,7 +347,7 @@ enum Stop {
 }
 
 impl Stop {
-    async fn end(self, flight: Flight) -> Outcome {
+    async fn end(self, flight: Flight) -> FlightOutcome {
         let outcome = flight.roll_back().await;
         let why = match self {
             Stop::Failed => return outcome,
@@ -357,7 +357,9 @@ impl Stop {
             Stop::Unreadable(text) => Refusal::Failed { code: String::new(), text },
         };
         match outcome {
-            Outcome::NotCommitted(_, connection) => Outcome::NotCommitted(why, connection),
+            FlightOutcome::NotCommitted(_, connection) => {
+                FlightOutcome::NotCommitted(why, connection)
+            }
             other => other,
         }
     }

@@ -10,7 +10,7 @@ use crate::store::border::Refused;
 use super::claim::{NodeClaim, NodeClaims, Sent};
 use super::complete::{self, AttemptEnd, EndResult};
 use super::connection::Connection;
-use super::flight::{Flight, Outcome, Session};
+use super::flight::{Flight, FlightOutcome, Session};
 
 /// What a request takes in memory beside its outputs, roughly.
 const REQUEST_BYTES: usize = 1024;
@@ -83,7 +83,7 @@ pub(super) async fn exchange(
     connection: Connection,
     session: &Session,
     requests: &mut [Request],
-) -> (Outcome, Vec<Exchanged>) {
+) -> (FlightOutcome, Vec<Exchanged>) {
     requests.iter_mut().for_each(|request| request.judge(session));
     let requests = &*requests;
     let mut flight = Flight::begin(connection, session).await;
@@ -114,7 +114,7 @@ pub(super) async fn exchange(
         });
     }
     let outcome = flight.commit().await;
-    let Outcome::Committed(_, rows) = &outcome else { return (outcome, Vec::new()) };
+    let FlightOutcome::Committed(_, rows) = &outcome else { return (outcome, Vec::new()) };
     let mut exchanged = Vec::with_capacity(requests.len());
     for (place, (request, sent)) in requests.iter().zip(sent_claims).enumerate() {
         let own = ends.iter().zip(&sent_ends).filter(|((_, of), _)| *of == place);

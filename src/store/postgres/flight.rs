@@ -55,7 +55,7 @@ pub struct Session {
 }
 
 /// How a flight ended.
-pub enum Outcome {
+pub enum FlightOutcome {
     /// Flushed by the server, and by a standby where one is required. The rows of each sent statement, at the
     /// index that [`Flight::send`] returned.
     Committed(Connection, Vec<Vec<Row>>),
@@ -183,7 +183,7 @@ impl Flight {
     }
 
     /// Ends the transaction, and waits for everything that decides how it ended.
-    pub async fn commit(mut self) -> Outcome {
+    pub async fn commit(mut self) -> FlightOutcome {
         let is_failed = |answer: &mut Answer| matches!(Pin::new(answer).output_mut(), Some(Err(_)));
         // A statement that cannot be encoded never leaves, and the rest would be committed without it.
         if self.answers.iter_mut().any(is_failed) {
@@ -204,7 +204,7 @@ impl Flight {
                 && error.as_db_error().is_some()
             {
                 let is_usable = after.iter().all(Result::is_ok);
-                return Outcome::NotCommitted(
+                return FlightOutcome::NotCommitted(
                     Refusal::of(error),
                     is_usable.then_some(self.connection),
                 );
@@ -214,22 +214,22 @@ impl Flight {
         for answer in answers.into_iter().chain(after) {
             match answer {
                 Ok(answer) => rows.push(answer),
-                Err(error) => return Outcome::Unknown(self.lost(&error)),
+                Err(error) => return FlightOutcome::Unknown(self.lost(&error)),
             }
         }
         if let Some(warning) = self.connection.warning() {
-            return Outcome::Unknown(Doubt::Warned(warning));
+            return FlightOutcome::Unknown(Doubt::Warned(warning));
         }
         if self.connection.require_standby && !has_standbys_throughout(&rows) {
-            return Outcome::Unknown(Doubt::NoStandby);
+            return FlightOutcome::Unknown(Doubt::NoStandby);
         }
         rows.truncate(sent - usize::from(self.connection.require_standby));
         rows.drain(..self.leading);
-        Outcome::Committed(self.connection, rows)
+        FlightOutcome::Committed(self.connection, rows)
     }
 
     /// Ends the transaction without a commit.
-    pub async fn roll_back(mut self) -> Outcome {
+    pub async fn roll_back(mut self) -> FlightOutcome {
         self.run("ROLLBACK");
         let answers = self.answers().await;
         let is_usable = answers.last().is_some_and(Result::is_ok);
@@ -238,7 +238,7 @@ impl Flight {
             code: String::new(),
             text: "rolled back by this program".to_owned(),
         });
-        Outcome::NotCommitted(refusal, is_usable.then_some(self.connection))
+        FlightOutcome::NotCommitted(refusal, is_usable.then_some(self.connection))
     }
 
     async fn answers(&mut self) -> Vec<Result<Vec<Row>, Error>> {

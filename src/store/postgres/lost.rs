@@ -13,7 +13,7 @@ use crate::store::decide::recovery;
 
 use super::complete::{self, AttemptEnd, EndResult};
 use super::connection::Connection;
-use super::flight::{Doubt, Flight, Outcome, Refusal};
+use super::flight::{Doubt, Flight, FlightOutcome, Refusal};
 use super::handlers;
 
 /// Locks the node's row, behind the node's transaction that is under way.
@@ -74,7 +74,9 @@ pub async fn declare_lost(
     let id: Option<Uuid> = rows.and_then(|rows| rows.first()?.try_get(0).ok());
     let Some(id) = id else {
         return Err(match flight.roll_back().await {
-            Outcome::NotCommitted(refusal, _) if !is_answered => LostError::NotCommitted(refusal),
+            FlightOutcome::NotCommitted(refusal, _) if !is_answered => {
+                LostError::NotCommitted(refusal)
+            }
             _ => LostError::NotActive(name.to_owned()),
         });
     };
@@ -104,9 +106,9 @@ pub async fn declare_lost(
         unknown.push((end.done.job, end.done.attempt, state));
     }
     match flight.commit().await {
-        Outcome::Committed(connection, _) => Ok((connection, LostNode { id, unknown })),
-        Outcome::NotCommitted(refusal, _) => Err(LostError::NotCommitted(refusal)),
-        Outcome::Unknown(doubt) => Err(LostError::Unknown(doubt)),
+        FlightOutcome::Committed(connection, _) => Ok((connection, LostNode { id, unknown })),
+        FlightOutcome::NotCommitted(refusal, _) => Err(LostError::NotCommitted(refusal)),
+        FlightOutcome::Unknown(doubt) => Err(LostError::Unknown(doubt)),
     }
 }
 

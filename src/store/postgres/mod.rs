@@ -23,7 +23,7 @@ pub use claim::{NodeAttempt, NodeClaim, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};
 pub use connection::{ConnectError, Connection, Target};
 pub use exchange::Exchanged;
-pub use flight::{Doubt, Flight, Outcome, Param, Refusal, Session};
+pub use flight::{Doubt, Flight, FlightOutcome, Param, Refusal, Session};
 pub use handlers::PublishedHandler;
 pub use lost::{LostError, LostNode, declare_lost};
 pub use register::{Node, RegisterError, Registered, Registrar};

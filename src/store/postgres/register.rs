@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::claim::{self, NodeAttempt};
 use super::connection::Connection;
-use super::flight::{Doubt, Flight, Outcome, Refusal, Session};
+use super::flight::{Doubt, Flight, FlightOutcome, Refusal, Session};
 use super::handlers::{PublishedHandler, publish};
 use crate::random;
 
@@ -134,7 +134,7 @@ impl Registrar {
         let list = flight.send(claim::RUNNING, vec![Box::new(node.id)]).await;
         self.written.push(id);
         match flight.commit().await {
-            Outcome::Committed(connection, rows) => {
+            FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
                 self.written = vec![id];
@@ -143,11 +143,13 @@ impl Registrar {
                 let running = claim::read(rows.get(list).map_or(&[], Vec::as_slice));
                 Ok((connection, Registered { session, running }))
             }
-            Outcome::NotCommitted(Refusal::Failed { code, .. }, _) if code == UNIQUE_VIOLATION => {
+            FlightOutcome::NotCommitted(Refusal::Failed { code, .. }, _)
+                if code == UNIQUE_VIOLATION =>
+            {
                 Err(RegisterError::NameTaken(node.name))
             }
-            Outcome::NotCommitted(refusal, _) => Err(RegisterError::NotCommitted(refusal)),
-            Outcome::Unknown(doubt) => Err(RegisterError::Unknown(doubt)),
+            FlightOutcome::NotCommitted(refusal, _) => Err(RegisterError::NotCommitted(refusal)),
+            FlightOutcome::Unknown(doubt) => Err(RegisterError::Unknown(doubt)),
         }
     }
 

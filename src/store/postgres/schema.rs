@@ -1,7 +1,7 @@
 //! The schema: made by the first node that comes, behind a lock that the others wait for.
 
 use super::connection::Connection;
-use super::flight::{Flight, Outcome};
+use super::flight::{Flight, FlightOutcome};
 
 const MIGRATION: &str = include_str!("../../../migrations/postgres/0001.sql");
 
@@ -12,7 +12,7 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(5021884360728612993)";
 const IS_THERE: &str = "SELECT to_regclass('hooklatch.meta') IS NOT NULL";
 
 /// Makes the schema where it is missing.
-pub async fn migrate(connection: Connection) -> Outcome {
+pub async fn migrate(connection: Connection) -> FlightOutcome {
     let mut flight = Flight::unfenced(connection);
     flight.run(LOCK);
     let look = flight.send(IS_THERE, Vec::new()).await;

@@ -23,7 +23,7 @@ use super::claim::{NodeAttempt, NodeClaim};
 use super::complete::AttemptEnd;
 use super::connection::{Connection, Target, describe};
 use super::exchange::{self, Exchanged, exchange};
-use super::flight::{Outcome, Refusal, Session};
+use super::flight::{FlightOutcome, Refusal, Session};
 use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
@@ -337,12 +337,12 @@ impl Task {
     ) -> Option<Connection> {
         let (outcome, exchanged) = exchange(connection, session, &mut requests).await;
         match outcome {
-            Outcome::Committed(connection, _) => {
+            FlightOutcome::Committed(connection, _) => {
                 let requests = requests.into_iter().zip(exchanged);
                 requests.for_each(|(request, exchanged)| request.committed(exchanged));
                 Some(connection)
             }
-            Outcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
+            FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
                 // One bad request must not take the others with it: each has its own transaction then (S4).
                 if requests.len() == 1 {
                     let refused = Refused::Failed(text);
@@ -352,11 +352,11 @@ impl Task {
                 }
                 Some(connection)
             }
-            Outcome::NotCommitted(why, connection) => {
+            FlightOutcome::NotCommitted(why, connection) => {
                 self.exchanges.push_front(requests);
                 connection.filter(|_| !why.ends_the_session())
             }
-            Outcome::Unknown(doubt) => {
+            FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
                 let requests = requests.into_iter().map(exchange::Request::doubt);
                 self.exchanges.push_front(requests.collect());
@@ -379,20 +379,20 @@ impl Task {
             Way::Slow => accept::slow(connection, session, &requests, &used).await,
         };
         match outcome {
-            Outcome::Committed(connection, _) => {
+            FlightOutcome::Committed(connection, _) => {
                 self.secrets.written(used);
                 self.committed(requests, tries);
                 Some(connection)
             }
-            Outcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
+            FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
                 self.failed(way, requests, &text);
                 Some(connection)
             }
-            Outcome::NotCommitted(why, connection) => {
+            FlightOutcome::NotCommitted(why, connection) => {
                 self.todo.push_front(Work { way, requests });
                 connection.filter(|_| !why.ends_the_session())
             }
-            Outcome::Unknown(doubt) => {
+            FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
                 let doubtful = requests.into_iter().zip(tries);
                 let requests = doubtful.map(|(request, tried)| request.doubt(tried)).collect();
