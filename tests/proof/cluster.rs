@@ -34,19 +34,11 @@ mod state;
 mod steps;
 mod world;
 
-use crate::model::checker::{Trace, explore};
+use crate::model::checker::{self, explore};
 use promises::{ALL, P1, P3, P4, P5};
 use rules::{Faults, Policy, Rules};
 use state::{Job, Life, Outcome, Phase, State};
 use steps::Cluster;
-
-/// Prints a trace: one line for each step, with the state after it.
-fn print(title: &str, trace: &Trace) {
-    println!("\n{title}, {} steps:", trace.0.len());
-    for (n, (step, state)) in trace.0.iter().enumerate() {
-        println!("{:4}. {step:<44} {state}", n + 1);
-    }
-}
 
 fn names(bits: u8) -> String {
     let names = ALL.iter().filter(|(bit, _)| bits & bit != 0);
@@ -73,10 +65,10 @@ const DECLARED: Faults = Faults { declarations: 1, ..LOST_CONNECTION };
 fn holds(rules: Rules, faults: Faults, policy: Policy, wanted: u8) -> Vec<State> {
     let found = explore(&Cluster { rules, faults, policy }, wanted);
     if let Some((trace, bits)) = &found.broken {
-        print(&format!("{} broken", names(*bits)), trace);
+        trace.print(&format!("{} broken", names(*bits)));
     }
     if let Some(trace) = &found.stuck {
-        print("a job that cannot settle", trace);
+        trace.print("a job that cannot settle");
     }
     assert!(found.broken.is_none() && found.stuck.is_none(), "the rules do not hold");
     found.states
@@ -84,24 +76,15 @@ fn holds(rules: Rules, faults: Faults, policy: Policy, wanted: u8) -> Vec<State>
 
 /// Checks that the promise is broken, and that the shortest way has `steps` steps.
 fn breaks(without: &str, rules: Rules, faults: Faults, promise: u8, steps: usize) {
-    let found = explore(&Cluster { rules, faults, policy: Policy::Rerun }, promise);
     let title = format!("without {without}: {} broken", names(promise));
-    let Some((trace, _)) = &found.broken else {
-        panic!("{title}: not found in {} states", found.states.len());
-    };
-    print(&title, trace);
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    let model = Cluster { rules, faults, policy: Policy::Rerun };
+    checker::breaks(&title, &model, promise, steps);
 }
 
 /// Checks that a job can get stuck (P6), and that the shortest way has `steps` steps.
 fn sticks(without: &str, rules: Rules, faults: Faults, steps: usize) {
-    let found = explore(&Cluster { rules, faults, policy: Policy::Rerun }, 0);
-    let title = format!("without {without}: P6 broken");
-    let Some(trace) = &found.stuck else {
-        panic!("{title}: not found in {} states", found.states.len());
-    };
-    print(&title, trace);
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    let model = Cluster { rules, faults, policy: Policy::Rerun };
+    checker::sticks(&format!("without {without}: P6 broken"), &model, steps);
 }
 
 #[test]

@@ -30,18 +30,10 @@ use crate::groups::promises::{ALL, Q1, Q2, Q3, Q5};
 use crate::groups::rules::Budget;
 use crate::groups::rules::GroupRule::{self, Block, Latest, StepOver};
 use crate::groups::state::Stage;
-use crate::model::checker::{Trace, explore};
+use crate::model::checker::{self, explore};
 use rules::{Faults, Rules};
 use state::State;
 use steps::{Cluster, Q7};
-
-/// Prints a trace: one line for each step, with the jobs after it.
-fn print(title: &str, trace: &Trace) {
-    println!("\n{title}, {} steps:", trace.0.len());
-    for (n, (step, state)) in trace.0.iter().enumerate() {
-        println!("{:4}. {step:<52} {state}", n + 1);
-    }
-}
 
 fn names(bits: u8) -> String {
     let all = ALL.iter().chain(&[(Q7, "Q7")]);
@@ -70,10 +62,10 @@ fn holds(rules: Rules, group: GroupRule, budget: Budget, faults: Faults) -> Vec<
     let cluster = Cluster { rules, group, budget, faults };
     let found = explore(&cluster, ALL.iter().fold(Q7, |all, (bit, _)| all | bit));
     if let Some((trace, bits)) = &found.broken {
-        print(&format!("{group:?}: {} broken", names(*bits)), trace);
+        trace.print(&format!("{group:?}: {} broken", names(*bits)));
     }
     if let Some(trace) = &found.stuck {
-        print(&format!("{group:?}: a job that cannot go on"), trace);
+        trace.print(&format!("{group:?}: a job that cannot go on"));
     }
     assert!(found.broken.is_none() && found.stuck.is_none(), "the rules do not hold");
     println!("{group:?}, {budget:?}, {faults:?}: {} states, the rules hold", found.states.len());
@@ -88,13 +80,8 @@ fn breaks(
     (budget, faults): (Budget, Faults),
     (promise, steps): (u8, usize),
 ) {
-    let found = explore(&Cluster { rules, group, budget, faults }, promise);
     let title = format!("{group:?} without {title}: {} broken", names(promise));
-    let Some((trace, _)) = &found.broken else {
-        panic!("{title}: not found in {} states", found.states.len());
-    };
-    print(&title, trace);
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    checker::breaks(&title, &Cluster { rules, group, budget, faults }, promise, steps);
 }
 
 const CALM: (Budget, Faults) = (EVENTS, NONE);

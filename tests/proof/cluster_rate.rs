@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::model::checker::{Model, Next, explore};
+use crate::model::checker::{self, Model, Next, explore};
 
 /// The time between two starts, in ticks.
 const SHARE: u8 = 2;
@@ -124,13 +124,7 @@ impl fmt::Display for Step {
 }
 
 fn breaks(title: &str, rate: Rate, steps: usize) {
-    let found = explore(&rate, 1);
-    let (trace, _) = found.broken.expect("the rate is exceeded");
-    println!("\nwithout {title}: the rate is exceeded, {} steps:", trace.0.len());
-    for (n, (step, state)) in trace.0.iter().enumerate() {
-        println!("{:4}. {step:<34} {state}", n + 1);
-    }
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    checker::breaks(&format!("without {title}: the rate is exceeded"), &rate, 1, steps);
 }
 
 #[test]

@@ -35,19 +35,11 @@ mod state;
 mod store;
 mod world;
 
-use checker::{Trace, explore};
+use checker::explore;
 use protocol::Protocol;
 use rules::{Faults, Policy, Rules};
 use state::{Entry, Job, Outcome, ToReceiver};
 use store::{KNOWABLE, P3, P4, P5};
-
-/// Prints a trace: one line for each step, with the state after it.
-fn print(title: &str, trace: &Trace) {
-    println!("\n{title}, {} steps:", trace.0.len());
-    for (n, (step, state)) in trace.0.iter().enumerate() {
-        println!("{:4}. {step:<52} {state}", n + 1);
-    }
-}
 
 /// Converts a row of a table to the faults that it allows.
 const NONE: Faults = Faults {
@@ -68,10 +60,10 @@ const SECOND_RECEIVER: Faults = Faults { second_receivers: 1, ..NONE };
 fn holds(rules: Rules, faults: Faults, policy: Policy) -> usize {
     let found = explore(&Protocol { rules, faults, policy }, P3 | P4 | P5 | KNOWABLE);
     if let Some((trace, bits)) = &found.broken {
-        print(&format!("{} broken", names(*bits)), trace);
+        trace.print(&format!("{} broken", names(*bits)));
     }
     if let Some(trace) = &found.stuck {
-        print("a job that cannot settle", trace);
+        trace.print("a job that cannot settle");
     }
     assert!(found.broken.is_none() && found.stuck.is_none(), "the rules do not hold");
     found.states.len()
@@ -79,24 +71,15 @@ fn holds(rules: Rules, faults: Faults, policy: Policy) -> usize {
 
 /// Checks that the promise is broken, and that the shortest way has `steps` steps.
 fn breaks(without: &str, rules: Rules, faults: Faults, promise: u8, steps: usize) {
-    let found = explore(&Protocol { rules, faults, policy: Policy::Rerun }, promise);
     let title = format!("without {without}: {} broken", names(promise));
-    let Some((trace, _)) = &found.broken else {
-        panic!("{title}: not found in {} states", found.states.len());
-    };
-    print(&title, trace);
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    let model = Protocol { rules, faults, policy: Policy::Rerun };
+    checker::breaks(&title, &model, promise, steps);
 }
 
 /// Checks that a job can get stuck (P6), and that the shortest way has `steps` steps.
 fn sticks(without: &str, rules: Rules, faults: Faults, steps: usize) {
-    let found = explore(&Protocol { rules, faults, policy: Policy::Rerun }, 0);
-    let title = format!("without {without}: P6 broken");
-    let Some(trace) = &found.stuck else {
-        panic!("{title}: not found in {} states", found.states.len());
-    };
-    print(&title, trace);
-    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+    let model = Protocol { rules, faults, policy: Policy::Rerun };
+    checker::sticks(&format!("without {without}: P6 broken"), &model, steps);
 }
 
 fn names(bits: u8) -> String {

@@ -47,6 +47,34 @@ pub(crate) struct Found<S> {
 /// The steps of a run, each with the state after it.
 pub(crate) struct Trace(pub(crate) Vec<(String, String)>);
 
+impl Trace {
+    /// Prints a line for each step, with the state after it.
+    pub(crate) fn print(&self, title: &str) {
+        println!("\n{title}, {} steps:", self.0.len());
+        for (n, (step, state)) in self.0.iter().enumerate() {
+            println!("{:4}. {step:<52} {state}", n + 1);
+        }
+    }
+}
+
+/// Checks that the model breaks one of `promises`, and that the shortest way has `steps` steps.
+pub(crate) fn breaks<M: Model>(title: &str, model: &M, promises: u8, steps: usize) {
+    let found = explore(model, promises);
+    check(title, found.broken.map(|(trace, _)| trace), found.states.len(), steps);
+}
+
+/// Checks that the model reaches a state that cannot settle, and that the shortest way has `steps` steps.
+pub(crate) fn sticks<M: Model>(title: &str, model: &M, steps: usize) {
+    let found = explore(model, 0);
+    check(title, found.stuck, found.states.len(), steps);
+}
+
+fn check(title: &str, trace: Option<Trace>, states: usize, steps: usize) {
+    let Some(trace) = trace else { panic!("{title}: not found in {states} states") };
+    trace.print(title);
+    assert_eq!(trace.0.len(), steps, "{title}: the length of the shortest trace");
+}
+
 /// Explores all states, or stops at the first step that breaks one of the properties in `wanted`.
 pub(crate) fn explore<M: Model>(model: &M, wanted: u8) -> Found<M::State> {
     let mut search = Search::new(model);
