@@ -304,6 +304,9 @@ fn a_change_comes_from_a_form_of_this_dashboard_once() {
     let second = dashboard.post("/change/pause", own, &fields);
     assert_eq!((second.status, second.header("location")), (303, Some("/handlers")));
     assert!(!is_paused());
+    let elsewhere = dashboard.get("/change/pause?handler=fulfil").fields();
+    assert_eq!(dashboard.post("/other/pause", own, &elsewhere).status, 404);
+    assert!(!is_paused());
     let large = "x".repeat(70_000);
     assert_eq!(dashboard.post("/change/pause", own, &large).status, 400);
 }
