@@ -29,10 +29,11 @@ const CLAIM: &str = "
             $3::bigint - (SELECT count(*) FROM job WHERE handler = $1 AND state = 'running'))) END AS jobs
         FROM lane WHERE handler = $1 AND paused_at IS NULL
     ), ready AS MATERIALIZED (
-        SELECT row FROM job WHERE handler = $1 AND state = 'ready' AND id <> ALL ($4::uuid[])
+        SELECT row FROM job WHERE handler = $1 AND state = 'ready' AND NOT behind AND id <> ALL ($4::uuid[])
         ORDER BY row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), due AS MATERIALIZED (
-        SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND due_at <= now_ms() AND id <> ALL ($4::uuid[])
+        SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
+            AND id <> ALL ($4::uuid[])
         ORDER BY due_at LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), chosen AS MATERIALIZED (
         SELECT row FROM (SELECT row FROM ready UNION ALL SELECT row FROM due) found
@@ -51,7 +52,7 @@ const CLAIM: &str = "
 /// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
 /// it by something else than time.
 const NEXT_DUE: &str = "
-    SELECT min(due_at) - now_ms() FROM job WHERE handler = $1 AND state = 'waiting' AND due_at > now_ms()
+    SELECT min(due_at) - now_ms() FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at > now_ms()
         AND EXISTS (SELECT FROM lane WHERE handler = $1 AND paused_at IS NULL)";
 
 /// The attempts that run under a node, by the index of live attempts. Read behind the lock on the node's row.

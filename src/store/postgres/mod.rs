@@ -5,11 +5,13 @@
 //! give the connection back.
 
 mod accept;
+mod admin;
 mod claim;
 mod complete;
 mod connection;
 mod exchange;
 mod flight;
+mod group;
 mod handlers;
 mod lost;
 mod payload;
@@ -19,6 +21,7 @@ mod schema;
 mod server;
 mod writer;
 
+pub use admin::handle::Admin;
 pub use claim::{NodeAttempt, NodeClaim, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};
 pub use connection::{ConnectError, Connection, Target};

@@ -1,0 +1,3 @@
+//! Admin: the verbs of [`Admin`](handle::Admin), one file each.
+
+pub(super) mod handle;
