@@ -15,7 +15,7 @@ use super::list::{EVENT, event_row, newest_events, with_jobs};
 
 /// A place in the order of arrival: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FollowCursor(i64);
+pub struct FollowCursor(pub(in crate::store) i64);
 
 impl Admin {
     /// The events after a place; where none is given, the newest ones. Both oldest first, and no more

@@ -38,7 +38,7 @@ pub struct JobSelection {
 
 /// A place in the walk over the jobs: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SelectionCursor(i64);
+pub struct SelectionCursor(pub(in crate::store) i64);
 
 /// One chosen job, as it was when it was chosen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
