@@ -16,6 +16,17 @@ pub enum IdKind {
     Any,
 }
 
+impl IdKind {
+    /// What was looked for.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            IdKind::Event => "event",
+            IdKind::Job => "job",
+            IdKind::Any => "event or job",
+        }
+    }
+}
+
 /// What an operator typed for an id.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

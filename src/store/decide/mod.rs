@@ -6,6 +6,7 @@
 pub(crate) mod delivery;
 pub(crate) mod end;
 pub(crate) mod group;
+pub(crate) mod ids;
 pub(crate) mod job_move;
 pub(crate) mod key;
 pub(crate) mod new_job;

@@ -7,6 +7,7 @@
 mod accept;
 mod admin;
 mod claim;
+mod columns;
 mod complete;
 mod connection;
 mod exchange;
@@ -16,12 +17,14 @@ mod handlers;
 mod lost;
 mod payload;
 mod queue;
+mod reader;
 mod register;
 mod schema;
 mod server;
 mod writer;
 
 pub use admin::handle::Admin;
+pub use admin::nodes::{NodeHandler, NodeRow};
 pub use claim::{NodeAttempt, NodeClaim, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};
 pub use connection::{ConnectError, Connection, Target};

@@ -1,14 +1,14 @@
 //! What a handler gets for an attempt, read after the claim is committed, on a connection that writes nothing.
 
-use tokio::sync::Mutex;
 use tokio_postgres::{Error, Row};
 
 use crate::model::{EventType, Facts, Headers, Timestamp};
-use crate::store::border::{Claimed, Refused};
+use crate::store::border::{self, Claimed, Refused};
 use crate::store::codec;
 
 use super::claim::{NodeAttempt, uuid};
-use super::connection::{Connection, Target, describe};
+use super::connection::{Target, describe};
+use super::reader::Reader;
 
 /// A job's event with its payload, each by its key. No payload where retention has deleted it.
 const READ: &str = "
@@ -16,20 +16,19 @@ const READ: &str = "
     FROM job JOIN event ON event.row = job.event LEFT JOIN payload ON payload.event = job.event
     WHERE job.id = $1";
 
-/// Reads payloads, and connects again after each loss.
-pub(super) struct Payloads {
-    target: Target,
-    connection: Mutex<Option<Connection>>,
-}
+pub(super) struct Payloads(Reader);
 
 impl Payloads {
     pub(super) fn new(target: Target) -> Self {
-        Payloads { target, connection: Mutex::new(None) }
+        Payloads(Reader::new(target))
     }
 
     /// None where the payload is gone or cannot be unpacked: such a job must not run (R19).
     pub(super) async fn read(&self, attempt: &NodeAttempt) -> Result<Option<Claimed>, Refused> {
-        let row = self.ask(attempt).await.map_err(Refused::Unreachable)?;
+        let row = self.ask(attempt).await.map_err(|error| match error {
+            border::Error::Unavailable(why) => Refused::Unreachable(why),
+            other => Refused::Unreachable(other.to_string()),
+        })?;
         let unreadable = |error: Error| Refused::Failed(describe(&error));
         let Some(row) = row else { return Ok(None) };
         let Some(body) = row.try_get::<_, Option<Vec<u8>>>(6).map_err(unreadable)? else {
@@ -48,19 +47,8 @@ impl Payloads {
         claimed(attempt, &row, body).map(Some).map_err(unreadable)
     }
 
-    async fn ask(&self, attempt: &NodeAttempt) -> Result<Option<Row>, String> {
-        let mut kept = self.connection.lock().await;
-        let mut connection = match kept.take() {
-            Some(connection) => connection,
-            None => Connection::open(&self.target).await.map_err(|error| error.to_string())?,
-        };
-        let failed = |error: Error| describe(&error);
-        let read = connection.statement(READ).await.map_err(failed)?;
-        let job = uuid(&attempt.running.job);
-        let row = connection.client.query_opt(&read, &[&job]).await.map_err(failed)?;
-        // After an error it is dropped, and the next reader connects.
-        *kept = Some(connection);
-        Ok(row)
+    async fn ask(&self, attempt: &NodeAttempt) -> Result<Option<Row>, border::Error> {
+        self.0.read().await?.row(READ, &[&uuid(&attempt.running.job)]).await
     }
 }
 

@@ -1,3 +1,17 @@
-//! Admin: the verbs of [`Admin`](handle::Admin), one file each.
+//! Admin: the reading verbs of [`Admin`](handle::Admin), one file each.
+//!
+//! A listing looks at a bounded number of rows, as on SQLite. Its statements are planned for the values that they are
+//! given, so `$n IS NULL OR …` is a filter that costs nothing where it is not given. A look at another table for each
+//! row is a scalar subquery: of `EXISTS` the server may make a walk over that whole table.
 
+pub(super) mod find;
+pub(super) mod follow;
 pub(super) mod handle;
+pub(super) mod list;
+pub(super) mod nodes;
+pub(super) mod rows;
+pub(super) mod running;
+pub(super) mod select;
+pub(super) mod show;
+pub(super) mod status;
+pub(super) mod stuck;

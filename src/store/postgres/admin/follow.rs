@@ -1,0 +1,115 @@
+//! FOLLOW: events in the order of their numbers, for clients that follow them.
+//!
+//! What must stay true: nothing is missed and nothing seen twice. A transaction takes its events' numbers before it
+//! commits, so a lower number may become visible after a higher one. Every transaction that has a number holds a lock
+//! on the table until its end: once all that held one have ended, the events up to the highest number that was visible
+//! before are complete.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::limits::PAGE_LOOK_ROWS;
+use crate::store::FollowCursor;
+use crate::store::border::{Error, EventFilter, EventRow};
+
+use super::super::columns::Columns;
+use super::handle::Admin;
+use super::list::{EventValues, event_filters, newest_events};
+use super::rows::{event_columns, event_row, with_jobs};
+
+/// The highest visible number, and the transactions that write events now. The server looks at the locks after it has
+/// chosen what is visible.
+const WRITERS: &str = "
+    SELECT coalesce((SELECT max(row) FROM event), 0) AS newest, ARRAY(
+        SELECT virtualtransaction FROM pg_locks WHERE relation = 'event'::regclass AND mode = 'RowExclusiveLock'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers";
+
+/// How long such a transaction is waited for: far longer than one takes, unless its commit waits for a standby.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// Between two looks at the locks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The events behind number $1 and up to $2, $3 at most.
+macro_rules! following {
+    () => {
+        "(SELECT * FROM event WHERE row > $1 AND row <= $2 ORDER BY row LIMIT $3) e"
+    };
+}
+
+const FOLLOWING: &str = concat!(
+    "SELECT ",
+    event_columns!(),
+    " FROM ",
+    following!(),
+    event_filters!(),
+    "ORDER BY e.row LIMIT $9"
+);
+
+const LOOKED_AT: &str =
+    concat!("SELECT count(*) AS looked_at, max(row) AS last FROM ", following!());
+
+impl Admin {
+    /// The events after a place; where none is given, the newest ones. Both oldest first, and no more
+    /// than the filter's limit: the rest comes with the next call. Returns the place to go on from too. While a
+    /// transaction of any node waits for its commit, what may follow it is not shown.
+    pub async fn new_events(
+        &self,
+        filter: EventFilter,
+        after: Option<FollowCursor>,
+    ) -> Result<(Vec<EventRow>, FollowCursor), Error> {
+        let limit = self.list_limit(filter.limit);
+        let upto = match (self.complete_upto().await?, after) {
+            (Some(upto), _) => upto,
+            (None, Some(place)) => return Ok((Vec::new(), place)),
+            (None, None) => {
+                let why = "events are being stored whose commits wait; ask again";
+                return Err(Error::Unavailable(why.to_owned()));
+            }
+        };
+        let mut reading = self.listing(limit).await?;
+        let Some(FollowCursor(after)) = after else {
+            let page = newest_events(&mut reading, &filter, upto.saturating_add(1), limit).await?;
+            let events = with_jobs(&mut reading, page.rows.into_iter().rev().collect()).await?;
+            return Ok((events, FollowCursor(upto)));
+        };
+        let of = EventValues::of(&filter);
+        let mut values = of.values();
+        values.splice(0..0, [&after as _, &upto as _, &PAGE_LOOK_ROWS as _]);
+        values.push(&limit);
+        let found = reading.all(FOLLOWING, &values, event_row).await?;
+        let mut place = found.last().map(|last| last.row);
+        if (found.len() as i64) < limit || place.is_none() {
+            let seen = reading.row(LOOKED_AT, &values[..3]).await?;
+            let is_cut = |row: &tokio_postgres::Row| row.number("looked_at") == Ok(PAGE_LOOK_ROWS);
+            place = match seen.filter(is_cut) {
+                Some(row) => row.value("last")?,
+                None => Some(upto.max(after)),
+            };
+        }
+        let events = with_jobs(&mut reading, found).await?;
+        Ok((events, FollowCursor(place.unwrap_or(after))))
+    }
+
+    /// The number up to which no event is still to come. `None` where transactions do not end.
+    async fn complete_upto(&self) -> Result<Option<i64>, Error> {
+        let until = Instant::now() + SETTLING;
+        let (newest, mut open) = self.writers().await?;
+        while !open.is_empty() {
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            sleep(LOOK).await;
+            let (_, writers) = self.writers().await?;
+            open.retain(|writer| writers.contains(writer));
+        }
+        Ok(Some(newest))
+    }
+
+    async fn writers(&self) -> Result<(i64, Vec<String>), Error> {
+        let row = self.look().read().await?.row(WRITERS, &[]).await?;
+        let Some(row) = row else { return Ok((0, Vec::new())) };
+        Ok((row.value("newest")?, row.value("writers")?))
+    }
+}

@@ -1,0 +1,166 @@
+//! Connections that only read. Each connects when it is first asked, and again after it was lost.
+//!
+//! A reading may see what no standby has yet (N5): what is told to a provider or a caller is not read here.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+
+use crate::store::border::Error;
+
+use super::connection::{Connection, Target, describe};
+
+/// Every statement finds its rows by an index, one row after the other: the first rows of a page are there soon, and no
+/// plan depends on how many rows the server believes a table to have. A plan with a step that is switched off costs so
+/// much on paper that it would be compiled first.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+/// How long a reading waits for those before it: as long as a connection may take to be made.
+const TURN: Duration = Duration::from_secs(10);
+
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A reading connection. Its readings take turns.
+pub(super) struct Reader {
+    target: Target,
+    kept: Mutex<Option<Connection>>,
+}
+
+impl Reader {
+    pub(super) fn new(target: Target) -> Self {
+        Reader { target, kept: Mutex::new(None) }
+    }
+
+    /// Whether a reading would begin at once.
+    pub(super) fn is_free(&self) -> bool {
+        self.kept.try_lock().is_ok()
+    }
+
+    /// Statements, of which each sees what is committed when it begins.
+    pub(super) async fn read(&self) -> Result<Reading<'_>, Error> {
+        let turn = timeout(TURN, self.kept.lock()).await;
+        let mut kept = turn.map_err(|_| {
+            Error::Unavailable("other readings wait for the database's answers".to_owned())
+        })?;
+        if kept.as_ref().is_none_or(|kept| kept.client.is_closed()) {
+            *kept = None;
+            *kept = Some(self.connect().await?);
+        }
+        Ok(Reading { kept, most: None, in_transaction: false, is_idle: true })
+    }
+
+    /// Statements that see one snapshot.
+    pub(super) async fn snapshot(&self) -> Result<Reading<'_>, Error> {
+        let mut reading = self.read().await?;
+        reading.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+        Ok(reading)
+    }
+
+    /// The same for a listing, whose statements take at most so long, each. They are planned anew for their values: a
+    /// filter that is not given costs nothing, and a state finds its partial index.
+    pub(super) async fn listing(&self, most: Duration) -> Result<Reading<'_>, Error> {
+        let mut reading = self.read().await?;
+        reading.most = Some(most);
+        reading.begin(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan;
+             SET LOCAL statement_timeout = {}",
+            most.as_millis().max(1)
+        ));
+        Ok(reading)
+    }
+
+    async fn connect(&self) -> Result<Connection, Error> {
+        let unavailable = |why: String| Error::Unavailable(why);
+        let connection = Connection::open(&self.target).await;
+        let connection = connection.map_err(|error| unavailable(error.to_string()))?;
+        let planned = connection.client.batch_execute(PLANS).await;
+        planned.map_err(|error| unavailable(describe(&error)))?;
+        Ok(connection)
+    }
+}
+
+/// A turn on the connection. Its end ends the transaction, and closes a connection that was lost or still waits for an
+/// answer.
+pub(super) struct Reading<'a> {
+    kept: MutexGuard<'a, Option<Connection>>,
+    /// A statement's longest time.
+    most: Option<Duration>,
+    in_transaction: bool,
+    is_idle: bool,
+}
+
+impl Reading<'_> {
+    /// Sent at once, in front of the first statement. It fails only where that fails too: the connection is lost.
+    fn begin(&mut self, sql: &str) {
+        self.send(sql);
+        self.in_transaction = true;
+    }
+
+    fn send(&self, sql: &str) {
+        if let Some(connection) = self.kept.as_ref() {
+            let _ = connection.client.batch_execute(sql).now_or_never();
+        }
+    }
+
+    pub(super) async fn rows(
+        &mut self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        self.is_idle = false;
+        let Some(connection) = self.kept.as_mut() else {
+            return Err(Error::Unavailable("the connection is closed".to_owned()));
+        };
+        let rows = match connection.statement(sql).await {
+            Ok(statement) => connection.client.query(&statement, params).await,
+            Err(error) => Err(error),
+        };
+        let error = match rows {
+            Ok(rows) => {
+                self.is_idle = true;
+                return Ok(rows);
+            }
+            Err(error) => error,
+        };
+        // The server goes on after an error of its own.
+        self.is_idle = error.as_db_error().is_some();
+        Err(match (self.most, error.code() == Some(&SqlState::QUERY_CANCELED)) {
+            (Some(most), true) => Error::TooSlow(most),
+            _ => Error::Unavailable(connection.end().unwrap_or_else(|| describe(&error))),
+        })
+    }
+
+    /// The only row, if there is one.
+    pub(super) async fn row(
+        &mut self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<Option<Row>, Error> {
+        Ok(self.rows(sql, params).await?.pop())
+    }
+
+    /// What each row is read as.
+    pub(super) async fn all<T>(
+        &mut self,
+        sql: &'static str,
+        params: Params<'_>,
+        read: impl FnMut(&Row) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        self.rows(sql, params).await?.iter().map(read).collect()
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if !self.is_idle {
+            *self.kept = None;
+        } else if self.in_transaction {
+            self.send("COMMIT");
+        }
+    }
+}
