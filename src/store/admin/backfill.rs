@@ -43,20 +43,19 @@ pub struct EventMatcher {
 }
 
 impl EventMatcher {
-    fn matches(&self, event: &EventCandidate) -> bool {
-        let of = |pattern: &Pattern| pattern.matches(&event.event_type);
-        self.sources.contains(&event.source)
-            && self.types.iter().any(of)
-            && self.only.iter().all(of)
+    /// Whether the handler wants events of this type from this source.
+    pub(in crate::store) fn matches(&self, source: &Name, event_type: &str) -> bool {
+        let of = |pattern: &Pattern| pattern.matches(event_type);
+        self.sources.contains(source) && self.types.iter().any(of) && self.only.iter().all(of)
     }
 }
 
 /// A place in the walk over the events: to be handed back as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackfillCursor {
-    after: i64,
+    pub(in crate::store) after: i64,
     /// The newest event when the walk began: it ends even while events arrive.
-    last: i64,
+    pub(in crate::store) last: i64,
 }
 
 /// What one step did with the events that the handler wants.
@@ -229,7 +228,8 @@ impl Backfill {
         let more = events.last().filter(|_| events.len() == BATCH_JOBS);
         let next = more.map(|event| BackfillCursor { after: event.row, ..place });
         events.retain(|event| {
-            event.new_enough && self.wanted.iter().any(|wanted| wanted.matches(event))
+            let wants = |wanted: &EventMatcher| wanted.matches(&event.source, &event.event_type);
+            event.new_enough && self.wanted.iter().any(wants)
         });
         Ok((events, next))
     }
