@@ -36,16 +36,21 @@ CREATE TABLE node (
 -- The name of a lost node is free for another machine.
 CREATE UNIQUE INDEX node_name ON node (name) WHERE state = 'active';
 
--- The first statement of every transaction. FOR NO KEY UPDATE leaves no dead row and is written to the log, so the
--- transaction's commit waits for the flush and for the standbys even if the rest of it writes nothing.
-CREATE FUNCTION fence(own uuid, own_session uuid) RETURNS void LANGUAGE plpgsql AS $$
+-- Fails where the connection has lost what this program has set: a pooler gives each transaction another one.
+CREATE FUNCTION check_settings() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- A pooler that gives each transaction another connection loses what this program has set.
     IF current_setting('client_min_messages') <> 'warning'
         OR current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         RAISE EXCEPTION 'the settings of the connection are lost: use no pooler in transaction mode'
             USING ERRCODE = 'HL002';
     END IF;
+END $$;
+
+-- The first statement of every transaction of a node. FOR NO KEY UPDATE leaves no dead row and is written to the log,
+-- so the transaction's commit waits for the flush and for the standbys even if the rest of it writes nothing.
+CREATE FUNCTION fence(own uuid, own_session uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM check_settings();
     PERFORM FROM node WHERE id = own AND session = own_session AND state = 'active' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'node % has another session, or is declared lost', own USING ERRCODE = 'HL001';
@@ -55,6 +60,15 @@ END $$;
 -- The time of the database's clock at the begin of the transaction, in milliseconds since 1970.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE
     RETURN (extract(epoch FROM now()) * 1000)::bigint;
+
+-- The first statement of every transaction of an operator, and of retention. Its lock is written to the log as that of
+-- the fence is, and no other transaction waits for it. Returns the time.
+CREATE FUNCTION guest() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM check_settings();
+    PERFORM FROM meta WHERE one = 1 FOR KEY SHARE;
+    RETURN now_ms();
+END $$;
 
 -- A row is one unique (source, event id, variant): an accepted event. With CACHE 1, an event that comes after another
 -- one was answered has the higher row number, whichever nodes they reach.
@@ -124,6 +138,7 @@ CREATE TABLE evidence (
 );
 
 ALTER TABLE evidence ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX evidence_received ON evidence (received_at);
 
 -- A row is a group of a handler's jobs, of which one runs at a time. Whoever makes a job of it or moves one locks the
 -- row first.
@@ -261,6 +276,8 @@ CREATE TABLE late_end (
     received_at bigint NOT NULL,
     PRIMARY KEY (job, attempt, claimant)
 );
+
+CREATE INDEX late_end_received ON late_end (received_at);
 
 -- A row is one handler of the cluster. Every claim locks it: an update waits for the claims under way, and is seen by
 -- every later one.

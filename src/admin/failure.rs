@@ -115,7 +115,9 @@ impl From<store::Error> for Failure {
             store::Error::Ambiguous { .. }
             | store::Error::Variants { .. }
             | store::Error::SeveralIds { .. } => FailureKind::Ambiguous,
-            store::Error::Unavailable(_) | store::Error::TooSlow(_) => FailureKind::Unavailable,
+            store::Error::Unavailable(_)
+            | store::Error::Unconfirmed(_)
+            | store::Error::TooSlow(_) => FailureKind::Unavailable,
         };
         Failure::new(kind, error.to_string())
     }

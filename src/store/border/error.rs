@@ -146,6 +146,11 @@ pub enum Error {
     /// The store cannot be used now. After an I/O error the request may have been carried out: look before you repeat it.
     #[error("the store is not available: {0}")]
     Unavailable(String),
+    /// The database was asked for the change, and did not say in a valid way whether it is made.
+    #[error(
+        "it is not known whether this was done ({0}); look with `hooklatch audit`, then ask again"
+    )]
+    Unconfirmed(String),
 }
 
 /// What makes an event out of date for a handler that wants the latest of a group.

@@ -35,10 +35,10 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Each statement of the writer finds its rows by an index. A plan that is made while a table is known to be empty
+/// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
 /// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
 /// their rate.
-const PLANS: &str = "SET enable_seqscan = off";
+pub(super) const PLANS: &str = "SET enable_seqscan = off";
 
 /// The way into the store. Its clones share one writer.
 #[derive(Clone)]

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use rustix::process::geteuid;
 use uuid::Uuid;
 
+use crate::clock::Clock;
 use crate::limits::{LISTINGS, Limits};
-use crate::store::border::Error;
+use crate::routing::Router;
+use crate::store::border::{By, Caller, Error};
 use crate::store::codec;
 
 use super::super::columns::Columns;
 use super::super::connection::Target;
+use super::super::operate::change::Changer;
 use super::super::reader::{Reader, Reading};
 
 /// `list_millis` is the time for so many rows; a longer listing gets a multiple of it.
@@ -20,6 +25,11 @@ const ROWS_PER_TURN: u64 = 1_000;
 pub struct Admin {
     pub target: Target,
     readers: Arc<Readers>,
+    /// Of the verbs that change something.
+    pub(in super::super) changer: Arc<Changer>,
+    /// By which a job is decided again before it is put back.
+    pub(in super::super) router: Arc<ArcSwap<Router>>,
+    pub(in super::super) caller: Arc<Caller>,
 }
 
 struct Readers {
@@ -31,11 +41,28 @@ struct Readers {
 
 impl Admin {
     /// Connects when it is first asked for something. The schema must exist by then.
-    pub fn new(target: Target, limits: &Limits) -> Admin {
+    pub fn new(target: Target, limits: &Limits, clock: Clock) -> Admin {
         let reader = || Reader::new(target.clone());
         let lists = std::array::from_fn(|_| reader());
         let readers = Readers { look: reader(), lists, limits: limits.clone() };
-        Admin { readers: Arc::new(readers), target }
+        Admin {
+            readers: Arc::new(readers),
+            changer: Changer::new(target.clone(), clock),
+            target,
+            router: Arc::default(),
+            caller: Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() }),
+        }
+    }
+
+    /// The same handle, whose changes are in the audit list as those of this user. Without it they are this process's.
+    #[must_use]
+    pub fn by(&self, uid: u32, by: By) -> Self {
+        Admin { caller: Arc::new(Caller { uid, by }), ..self.clone() }
+    }
+
+    /// From now on replays go by these routes.
+    pub fn set_router(&self, router: Router) {
+        self.router.store(Arc::new(router));
     }
 
     /// The store's random identity; another one after a change of the history that held its jobs (N27).

@@ -7,7 +7,9 @@ use rusqlite::{Connection, params};
 
 use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
 use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
-use crate::store::border::{AuditSubject, Backfill, BackfillCursor, BackfillResult, Error};
+use crate::store::border::{
+    AuditSubject, Backfill, BackfillCursor, BackfillResult, Error, EventMatcher,
+};
 use crate::store::decide::delivery::held_at_arrival;
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::group::newer_than;
@@ -163,8 +165,8 @@ impl Backfill {
         let more = events.last().filter(|_| events.len() == BATCH_JOBS);
         let next = more.map(|event| BackfillCursor { after: event.row, ..place });
         events.retain(|event| {
-            event.new_enough
-                && self.wanted.iter().any(|wanted| wanted.matches(&event.source, &event.event_type))
+            let wants = |wanted: &EventMatcher| wanted.matches(&event.source, &event.event_type);
+            event.new_enough && self.wanted.iter().any(wants)
         });
         Ok((events, next))
     }

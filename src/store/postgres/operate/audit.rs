@@ -1,0 +1,115 @@
+//! AUDIT: each change of an operator has a row, in the change's own transaction.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::limits::AUDIT_ROWS;
+use crate::model::{AuditVerb, Timestamp};
+use crate::store::border::{AuditSubject, Caller, DONE, Error};
+use crate::store::codec;
+
+use super::super::admin::handle::Admin;
+use super::super::flight::{Flight, Param};
+use super::change::{Change, Stop, ask};
+
+/// Writes a row, and deletes the oldest if there are more than $9. Another transaction may be deleting them.
+const WRITE: &str = "
+    WITH written AS (
+        INSERT INTO audit (at, verb, subject, count, result, reason, uid, name, via)
+        VALUES (now_ms(), $1, $2, $3, $4, $5, $6, $7, $8) RETURNING row
+    ), deleted AS (
+        DELETE FROM audit WHERE row IN (SELECT audit.row FROM audit
+            WHERE audit.row <= (SELECT row - $9 FROM written) ORDER BY audit.row FOR UPDATE SKIP LOCKED)
+    )
+    SELECT row FROM written";
+
+/// A change of an operator: its result, what it has changed, and how many that is. 0 has no row.
+pub(super) trait Operation: Send + Sync + 'static {
+    type Done: Send + 'static;
+
+    fn verb(&self) -> AuditVerb;
+
+    fn operate(
+        &self,
+        flight: &mut Flight,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Self::Done, AuditSubject, u64), Stop>> + Send;
+}
+
+/// An operation with its row.
+struct Audited<O> {
+    operation: O,
+    caller: Arc<Caller>,
+}
+
+impl<O: Operation> Change for Audited<O> {
+    type Done = O::Done;
+
+    async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
+        let (done, subject, count) = self.operation.operate(flight, now).await?;
+        if count > 0 {
+            write(flight, &self.caller, (self.operation.verb(), &subject, count), DONE).await?;
+        }
+        Ok(done)
+    }
+}
+
+/// A row alone.
+struct Row {
+    caller: Arc<Caller>,
+    verb: AuditVerb,
+    subject: AuditSubject,
+    count: u64,
+    result: String,
+}
+
+impl Change for Row {
+    type Done = ();
+
+    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
+        write(flight, &self.caller, (self.verb, &self.subject, self.count), &self.result).await
+    }
+}
+
+async fn write(
+    flight: &mut Flight,
+    Caller { uid, by }: &Caller,
+    (verb, subject, count): (AuditVerb, &AuditSubject, u64),
+    result: &str,
+) -> Result<(), Stop> {
+    let subject =
+        serde_json::to_string(subject).map_err(|error| Stop::Broken(error.to_string()))?;
+    // PostgreSQL's text cannot have NUL, and these have a limit in bytes.
+    let text = |text: &str| text.replace('\0', " ");
+    let params: Vec<Param> = vec![
+        Box::new(verb.as_str()),
+        Box::new(subject),
+        Box::new(codec::size(count)),
+        Box::new(text(result)),
+        Box::new(by.reason.as_deref().map(text)),
+        Box::new(i64::from(*uid)),
+        Box::new(by.name.as_deref().map(text)),
+        Box::new(by.via.as_str()),
+        Box::new(AUDIT_ROWS),
+    ];
+    ask(flight, WRITE, params).await.map(drop)
+}
+
+impl Admin {
+    pub(super) async fn change<O: Operation>(&self, operation: O) -> Result<O::Done, Error> {
+        let caller = self.caller.clone();
+        self.changer.make(Audited { operation, caller }).await
+    }
+
+    pub(crate) async fn note_change(
+        &self,
+        (verb, subject, count, result): (AuditVerb, AuditSubject, u64, String),
+        patience: Duration,
+    ) -> Result<bool, Error> {
+        let row = Row { caller: Arc::clone(&self.caller), verb, subject, count, result };
+        // The task goes on after the wait.
+        Ok(timeout(patience, self.changer.keep(row)).await.is_ok())
+    }
+}

@@ -1,0 +1,107 @@
+//! Jobs of handlers that are gone, and due times that a clock has moved away (K1, N29).
+
+use uuid::Uuid;
+
+use crate::model::{HeldReason, Name, Timestamp};
+
+use super::super::flight::{Flight, Param};
+use super::super::group::RELEASE_OF_JOBS;
+use super::change::{Change, Stop, ask};
+use super::found::text;
+use super::notice::NodeNotices;
+
+/// The handlers that have ready or waiting jobs, and that no node publishes that is not lost, but for $1: one look at an
+/// index leads from one handler to the next. A job behind another one is found with that one, or when it comes free.
+const ORPHANED: &str = r#"
+    WITH RECURSIVE ready (handler) AS (
+        SELECT min(handler) FROM job WHERE state = 'ready' AND NOT behind
+        UNION ALL
+        SELECT (SELECT min(job.handler) FROM job WHERE state = 'ready' AND NOT behind AND job.handler > ready.handler)
+        FROM ready WHERE handler IS NOT NULL
+    ), waiting (handler) AS (
+        SELECT min(handler) FROM job WHERE state = 'waiting' AND NOT behind
+        UNION ALL
+        SELECT (SELECT min(job.handler) FROM job
+            WHERE state = 'waiting' AND NOT behind AND job.handler > waiting.handler)
+        FROM waiting WHERE handler IS NOT NULL
+    )
+    SELECT handler FROM (SELECT handler FROM ready UNION SELECT handler FROM waiting) found
+    WHERE handler IS NOT NULL AND handler <> ALL ($1::text[]) AND NOT EXISTS (SELECT FROM handler published
+        JOIN node ON node.id = published.node
+        WHERE node.state = 'active' AND published.handler = found.handler)
+    ORDER BY handler"#;
+
+/// The groups of a handler's ready and waiting jobs.
+const LOCK_GROUPS: &str = "
+    INSERT INTO job_group (handler, key)
+    SELECT DISTINCT handler, group_key FROM job WHERE handler = $1 AND group_key IS NOT NULL
+        AND (state = 'ready' AND NOT behind OR state = 'waiting' AND NOT behind
+            OR behind AND state IN ('ready', 'waiting'))
+    ORDER BY handler, group_key
+    ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false";
+
+/// Only what could be claimed. A held job of which the latest wins keeps no other waiting.
+const HOLD: &str = "
+    UPDATE job SET state = 'held', reason = $2, due_at = NULL,
+        behind = behind AND group_rule IS DISTINCT FROM 'latest'
+    WHERE handler = $1 AND (state = 'ready' AND NOT behind OR state = 'waiting' AND NOT behind
+        OR behind AND state IN ('ready', 'waiting'))
+    RETURNING id";
+
+/// Moves due times forward only.
+const CLAMP: &str = "
+    UPDATE job SET due_at = now_ms() + $2
+    WHERE handler = $1 AND (state = 'waiting' AND NOT behind AND due_at > now_ms() + $2
+        OR behind AND state = 'waiting' AND due_at > now_ms() + $2)
+    RETURNING row";
+
+/// Holds the ready and waiting jobs of handlers that are gone, each handler's in one statement: a million may wait.
+pub(super) struct Orphans {
+    /// The handlers of this node, which may not have published them yet.
+    pub(super) known: Vec<Name>,
+    pub(super) notices: NodeNotices,
+}
+
+impl Change for Orphans {
+    type Done = u64;
+
+    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<u64, Stop> {
+        let known: Vec<String> = self.known.iter().map(|name| name.as_str().to_owned()).collect();
+        let found = ask(flight, ORPHANED, vec![Box::new(known)]).await?.iter();
+        let handlers = found.map(|row| text(row, 0)).collect::<Result<Vec<Name>, _>>()?;
+        let handler = |name: &Name| -> Param { Box::new(name.as_str().to_owned()) };
+        for name in &handlers {
+            flight.send(LOCK_GROUPS, vec![handler(name)]).await;
+        }
+        let mut held: Vec<Uuid> = Vec::new();
+        for name in &handlers {
+            let reason = HeldReason::HandlerGone.as_str();
+            let rows = ask(flight, HOLD, vec![handler(name), Box::new(reason)]).await?;
+            for row in rows {
+                held.push(row.try_get(0)?);
+            }
+        }
+        let count = held.len() as u64;
+        if count > 0 {
+            flight.send(RELEASE_OF_JOBS, vec![Box::new(held.clone())]).await;
+            self.notices.note_jobs(flight, held).await;
+        }
+        Ok(count)
+    }
+}
+
+/// Sees to it that no job of the handler waits longer than this many milliseconds (K1).
+pub(super) struct ClampedDue {
+    pub(super) handler: Name,
+    pub(super) most: i64,
+}
+
+impl Change for ClampedDue {
+    type Done = u64;
+
+    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<u64, Stop> {
+        let handler = self.handler.as_str().to_owned();
+        let params: Vec<Param> = vec![Box::new(handler), Box::new(self.most)];
+        Ok(ask(flight, CLAMP, params).await?.len() as u64)
+    }
+}

@@ -1,0 +1,96 @@
+//! RESOLVE: the operator says how a held job ended. Its attempts keep their outcomes. Where a caller waits for the
+//! job's answer, the operator gives it, or frees its key (I5).
+
+use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
+use crate::store::Resolution;
+use crate::store::border::{AuditSubject, Error};
+use crate::store::codec;
+use crate::store::decide::resolve::{self, KeyChange, Resolved};
+
+use super::super::admin::handle::Admin;
+use super::super::flight::{Flight, Param};
+use super::audit::Operation;
+use super::change::{Stop, change_one};
+use super::found::{Groups, facts, lock_jobs};
+use super::job_move::release;
+
+/// From held after this attempt only.
+const RESOLVE: &str = "
+    UPDATE job SET state = $3, reason = $4, settled_at = now_ms(), behind = false
+    WHERE row = $1 AND state = 'held' AND attempt = $2 RETURNING row";
+
+/// Into an unanswered row only: what callers were told is never changed.
+const ANSWER: &str = "
+    UPDATE answer SET answered_at = now_ms(), status = $2, headers = $3, body = $4, body_bytes = $5
+    WHERE event = $1 AND answered_at IS NULL RETURNING event";
+
+/// The next request that has the key is a new one.
+const FREE: &str = "DELETE FROM answer WHERE event = $1 AND answered_at IS NULL RETURNING event";
+
+impl Admin {
+    /// RESOLVE: held after this attempt to succeeded, or to dead. Returns the state after it; a refusal has changed
+    /// nothing: what the operator found out about one attempt says nothing of a newer one. Of several at once one does
+    /// it, and the others find the job in another state.
+    pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
+        let mut body = Vec::new();
+        if let Resolution::Answered(answer) = &how {
+            let packed = codec::compress(answer.body.clone()).await;
+            body = packed.map_err(|error| Error::Unavailable(error.to_string()))?;
+        }
+        self.change(ResolutionOf { job, attempt, how, body }).await
+    }
+}
+
+struct ResolutionOf {
+    job: JobId,
+    attempt: u32,
+    how: Resolution,
+    /// Of the answer, under zstd.
+    body: Vec<u8>,
+}
+
+impl Operation for ResolutionOf {
+    type Done = State;
+
+    fn verb(&self) -> AuditVerb {
+        AuditVerb::Resolve
+    }
+
+    async fn operate(
+        &self,
+        flight: &mut Flight,
+        _: Timestamp,
+    ) -> Result<(State, AuditSubject, u64), Stop> {
+        let found = lock_jobs(flight, &[self.job], Groups::new()).await?.pop().flatten();
+        let found = found.ok_or(Error::NoJob(self.job))?.found;
+        let key = facts(flight, found.event, &found.handler, None).await?.key;
+        let Resolved { state, reason, key } =
+            resolve::resolve(&found, self.attempt, &self.how, key)?;
+        let event = Box::new(found.event);
+        match (key, &self.how) {
+            (KeyChange::Freed, _) => change_one(flight, FREE, vec![event]).await?,
+            (KeyChange::Answered, Resolution::Answered(answer)) => {
+                let params: Vec<Param> = vec![
+                    event,
+                    Box::new(i32::from(answer.status)),
+                    Box::new(answer.headers.to_wire()),
+                    Box::new(self.body.clone()),
+                    Box::new(codec::size(answer.body.len())),
+                ];
+                change_one(flight, ANSWER, params).await?;
+            }
+            (KeyChange::Answered | KeyChange::None, _) => {}
+        }
+        let params: Vec<Param> = vec![
+            Box::new(found.row),
+            Box::new(i64::from(found.attempt)),
+            Box::new(state.as_str()),
+            Box::new(reason.map(DeadReason::as_str)),
+        ];
+        change_one(flight, RESOLVE, params).await?;
+        release(flight, [self.job].iter()).await;
+        let (job, attempt) = (Some(self.job), Some(self.attempt));
+        let subject = AuditSubject { job, attempt, state: Some(state), ..AuditSubject::default() };
+        Ok((state, subject, 1))
+    }
+}
