@@ -12,6 +12,7 @@
 //! sqlite: admin ──▶ intake, jobs ──▶ engine ──▶ tables
 //! ```
 
+mod answer;
 mod border;
 mod codec;
 mod decide;

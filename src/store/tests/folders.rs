@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 const FOLDERS: &[&[&str]] = &[
     &["mutex", "codec", "border"],
-    &["decide"],
+    &["answer", "decide"],
     &["node"],
     &["quarantine"],
     &["sqlite::tables", "postgres"],

@@ -7,15 +7,13 @@ use rusqlite::{Connection, params};
 
 use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
 use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
-use crate::store::border::{
-    AuditSubject, Backfill, BackfillCursor, BackfillResult, Error, EventMatcher,
-};
+use crate::store::border::{AuditSubject, Backfill, BackfillCursor, BackfillResult, Error};
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::delivery::held_at_arrival;
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::group::newer_than;
 use crate::store::sqlite::tables::job::insert_job;
 
-use super::conditions::Decided;
 use super::handle::Admin;
 
 impl Admin {
@@ -27,7 +25,7 @@ impl Admin {
         let asked = ask.clone();
         let open = move |conn: &Connection| {
             let missing = |event: &EventCandidate| event.payload_kept && !event.present;
-            let events = asked.next(conn, place)?.0.into_iter().filter(missing);
+            let events = next(&asked, conn, place)?.0.into_iter().filter(missing);
             Ok(events.map(|event| (event.row, asked.handler.clone())).collect())
         };
         let decided = self.decide(self.engine.read(open).await?).await?;
@@ -85,7 +83,7 @@ fn make_missing(
     decided: &Decided,
     now: Timestamp,
 ) -> rusqlite::Result<(BackfillResult, Vec<(JobId, u32)>)> {
-    let (events, next) = ask.next(conn, place)?;
+    let (events, next) = next(ask, conn, place)?;
     let mut made = BackfillResult { next, ..BackfillResult::default() };
     let mut jobs = Vec::new();
     for event in events {
@@ -126,48 +124,46 @@ struct EventCandidate {
     present: bool,
 }
 
-impl Backfill {
-    /// The next events that are meant, and the place behind those that were looked at: none at the end.
-    fn next(
-        &self,
-        conn: &Connection,
-        place: BackfillCursor,
-    ) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
-        let (since, handler) = (self.since.0, self.handler.as_str());
-        // The next events in the order of arrival. The guard held an event that repeats the signed body of an
-        // earlier one, and flagged it where its type may honestly repeat.
-        let mut events = conn
-            .prepare_cached(
-                "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
-                     e.repeated = 1, e.flagged = 1,
-                     EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
-                     e.removed_succeeded + e.removed_dropped > 0
-                         OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
-                         OR e.has_key = 1
-                 FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
-            )?
-            .query_map(
-                params![place.after, place.last, since, handler, codec::size(BATCH_JOBS)],
-                |row| {
-                    let held = held_at_arrival(row.get(4)?, row.get(5)?, row.get(6)?);
-                    Ok(EventCandidate {
-                        row: row.get(0)?,
-                        source: codec::text(row, 1)?,
-                        event_type: row.get(2)?,
-                        new_enough: row.get(3)?,
-                        held,
-                        payload_kept: row.get(7)?,
-                        present: row.get(8)?,
-                    })
-                },
-            )?
-            .collect::<rusqlite::Result<Vec<_>>>()?;
-        let more = events.last().filter(|_| events.len() == BATCH_JOBS);
-        let next = more.map(|event| BackfillCursor { after: event.row, ..place });
-        events.retain(|event| {
-            let wants = |wanted: &EventMatcher| wanted.matches(&event.source, &event.event_type);
-            event.new_enough && self.wanted.iter().any(wants)
-        });
-        Ok((events, next))
-    }
+/// The next events that are meant, and the place behind those that were looked at: none at the end.
+fn next(
+    ask: &Backfill,
+    conn: &Connection,
+    place: BackfillCursor,
+) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
+    let (since, handler) = (ask.since.0, ask.handler.as_str());
+    // The next events in the order of arrival. The guard held an event that repeats the signed body of an
+    // earlier one, and flagged it where its type may honestly repeat.
+    let mut events = conn
+        .prepare_cached(
+            "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
+                 e.repeated = 1, e.flagged = 1,
+                 EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
+                 e.removed_succeeded + e.removed_dropped > 0
+                     OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
+                     OR e.has_key = 1
+             FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
+        )?
+        .query_map(
+            params![place.after, place.last, since, handler, codec::size(BATCH_JOBS)],
+            |row| {
+                let held = held_at_arrival(row.get(4)?, row.get(5)?, row.get(6)?);
+                Ok(EventCandidate {
+                    row: row.get(0)?,
+                    source: codec::text(row, 1)?,
+                    event_type: row.get(2)?,
+                    new_enough: row.get(3)?,
+                    held,
+                    payload_kept: row.get(7)?,
+                    present: row.get(8)?,
+                })
+            },
+        )?
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+    let more = events.last().filter(|_| events.len() == BATCH_JOBS);
+    let next = more.map(|event| BackfillCursor { after: event.row, ..place });
+    events.retain(|event| {
+        event.new_enough
+            && ask.wanted.iter().any(|wanted| wanted.matches(&event.source, &event.event_type))
+    });
+    Ok((events, next))
 }

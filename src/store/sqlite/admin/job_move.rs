@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::model::{EventId, JobId, Name, State, Timestamp};
 use crate::store::border::{AuditSubject, Group, NewJob};
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{
     FoundEvent, FoundJob, JobMove, ReplayFacts, drop_job, replay,
 };
@@ -17,7 +18,6 @@ use crate::store::sqlite::tables::codec::change_one;
 use crate::store::sqlite::tables::group;
 use crate::store::sqlite::tables::job::put_back;
 
-use super::conditions::Decided;
 use super::list::find_by_id;
 
 /// The move of a job.

@@ -7,13 +7,13 @@ use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::store::border::{
     AuditSubject, BatchResult, Error, JobBatch, NewJob, Replay, Replayed, Verb,
 };
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{FoundEvent, FoundJob, make};
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::answer::key_of;
 use crate::store::sqlite::tables::group::newer_than;
 use crate::store::sqlite::tables::job::insert_job;
 
-use super::conditions::Decided;
 use super::handle::Admin;
 use super::job_move::{Move, find_event};
 
@@ -22,13 +22,14 @@ impl Admin {
         let mut decided = None;
         if !regardless {
             let asked = what.clone();
-            let open = move |conn: &Connection| match asked.find(conn)? {
+            let open = move |conn: &Connection| match find(&asked, conn)? {
                 Found::Jobs(jobs, _) => Ok(jobs.into_iter().filter_map(FoundJob::open).collect()),
                 Found::Missing(event, handler) => Ok(vec![(event.row, handler)]),
             };
             decided = Some(self.decide(self.engine.look_up(open).await?).await?);
         }
-        self.change(AuditVerb::Replay, move |tx, now| what.run(tx, decided.as_ref(), now)).await
+        self.change(AuditVerb::Replay, move |tx, now| replay(&what, tx, decided.as_ref(), now))
+            .await
     }
 
     pub async fn drop_job(&self, job: JobId, seen: Option<u32>) -> Result<State, Error> {
@@ -74,74 +75,72 @@ enum Found {
     Missing(FoundEvent, Name),
 }
 
-impl Replay {
-    /// The event's held and dead jobs. With a handler its job only, which may have succeeded, and which is to be made
-    /// where the event has none.
-    fn find(&self, conn: &Connection) -> Result<Found, VerbError> {
-        let (source, event, handler) = match self {
-            Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
-                let found = FoundJob::find(conn, *job)?.ok_or(Error::NoJob(*job))?;
-                found.is_as(*seen)?;
-                return Ok(Found::Jobs(vec![found], None));
-            }
-            Replay::Event { source, event, handler } => (source.as_ref(), event, handler.as_ref()),
-        };
-        let event = find_event(conn, source, event)?;
-        if event.removed {
-            return Err(event.gone().into());
+/// The event's held and dead jobs. With a handler its job only, which may have succeeded, and which is to be made
+/// where the event has none.
+fn find(what: &Replay, conn: &Connection) -> Result<Found, VerbError> {
+    let (source, event, handler) = match what {
+        Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
+            let found = FoundJob::find(conn, *job)?.ok_or(Error::NoJob(*job))?;
+            found.is_as(*seen)?;
+            return Ok(Found::Jobs(vec![found], None));
         }
-        let mut jobs = FoundJob::of_event(conn, event.row, handler)?;
-        match handler {
-            Some(handler) if jobs.is_empty() => return Ok(Found::Missing(event, handler.clone())),
-            Some(_) => {}
-            None => jobs.retain(|job| matches!(job.state, State::Held | State::Dead)),
-        }
-        Ok(Found::Jobs(jobs, Some(event.source)))
+        Replay::Event { source, event, handler } => (source.as_ref(), event, handler.as_ref()),
+    };
+    let event = find_event(conn, source, event)?;
+    if event.removed {
+        return Err(event.gone().into());
     }
+    let mut jobs = FoundJob::of_event(conn, event.row, handler)?;
+    match handler {
+        Some(handler) if jobs.is_empty() => return Ok(Found::Missing(event, handler.clone())),
+        Some(_) => {}
+        None => jobs.retain(|job| matches!(job.state, State::Held | State::Dead)),
+    }
+    Ok(Found::Jobs(jobs, Some(event.source)))
+}
 
-    fn run(
-        &self,
-        tx: &Connection,
-        decided: Option<&Decided>,
-        now: Timestamp,
-    ) -> Result<(Replayed, AuditSubject, u64), VerbError> {
-        let mut subject = AuditSubject::default();
-        if let Replay::Event { event, handler, .. } = self {
-            (subject.event, subject.handler) = (Some(event.clone()), handler.clone());
-        }
-        let jobs = match self.find(tx)? {
-            Found::Jobs(jobs, source) => {
-                subject.source = source;
-                jobs
-            }
-            Found::Missing(event, handler) => {
-                let made = make_job(tx, &event, &handler, decided, now)?;
-                subject.source = Some(event.source);
-                subject.jobs = made.jobs.iter().map(|job| (*job, 0)).collect();
-                return Ok((made, subject, 1));
-            }
-        };
-        let verb = Move::Replay(decided);
-        // A refusal does not roll back, so all are checked before the first is moved.
-        let checked = jobs.iter().map(|job| job.check(tx, verb)).collect::<Result<Vec<_>, _>>()?;
-        let (mut replayed, count) = (Replayed::default(), jobs.len() as u64);
-        for (job, checked) in jobs.into_iter().zip(checked) {
-            let mut key = job.job;
-            match self {
-                Replay::Event { .. } => subject.jobs.push((key, job.attempt)),
-                Replay::Job(..) => subject = job.subject(),
-                Replay::NewKey(..) => {
-                    key = job.replace_key(tx, now)?;
-                    subject = AuditSubject { new_key: Some(key), ..job.subject() };
-                }
-            }
-            match job.go(tx, checked, now)? {
-                State::Dropped => replayed.dropped.push(key),
-                _ => replayed.jobs.push(key),
-            }
-        }
-        Ok((replayed, subject, count))
+fn replay(
+    what: &Replay,
+    tx: &Connection,
+    decided: Option<&Decided>,
+    now: Timestamp,
+) -> Result<(Replayed, AuditSubject, u64), VerbError> {
+    let mut subject = AuditSubject::default();
+    if let Replay::Event { event, handler, .. } = what {
+        (subject.event, subject.handler) = (Some(event.clone()), handler.clone());
     }
+    let jobs = match find(what, tx)? {
+        Found::Jobs(jobs, source) => {
+            subject.source = source;
+            jobs
+        }
+        Found::Missing(event, handler) => {
+            let made = make_job(tx, &event, &handler, decided, now)?;
+            subject.source = Some(event.source);
+            subject.jobs = made.jobs.iter().map(|job| (*job, 0)).collect();
+            return Ok((made, subject, 1));
+        }
+    };
+    let verb = Move::Replay(decided);
+    // A refusal does not roll back, so all are checked before the first is moved.
+    let checked = jobs.iter().map(|job| job.check(tx, verb)).collect::<Result<Vec<_>, _>>()?;
+    let (mut replayed, count) = (Replayed::default(), jobs.len() as u64);
+    for (job, checked) in jobs.into_iter().zip(checked) {
+        let mut key = job.job;
+        match what {
+            Replay::Event { .. } => subject.jobs.push((key, job.attempt)),
+            Replay::Job(..) => subject = job.subject(),
+            Replay::NewKey(..) => {
+                key = job.replace_key(tx, now)?;
+                subject = AuditSubject { new_key: Some(key), ..job.subject() };
+            }
+        }
+        match job.go(tx, checked, now)? {
+            State::Dropped => replayed.dropped.push(key),
+            _ => replayed.jobs.push(key),
+        }
+    }
+    Ok((replayed, subject, count))
 }
 
 fn move_batch(

@@ -5,11 +5,12 @@
 use rusqlite::{Connection, params};
 
 use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
+use crate::store::answer::StoredAnswer;
 use crate::store::border::{AuditSubject, Error};
 use crate::store::decide::job_move::FoundJob;
 use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 use crate::store::sqlite::engine::verb::VerbError;
-use crate::store::sqlite::tables::answer::{StoredAnswer, free, key_of, write};
+use crate::store::sqlite::tables::answer::{free, key_of, write};
 use crate::store::sqlite::tables::codec::change_one;
 use crate::store::sqlite::tables::group;
 

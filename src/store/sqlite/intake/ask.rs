@@ -10,9 +10,10 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{Digest, EventId, JobId, Name};
+use crate::store::answer::{Fate, unreadable};
 use crate::store::border::{Ask, Asked, KeyState, NewJob, Refused};
 use crate::store::decide::key::Repeat;
-use crate::store::sqlite::tables::answer::{Fate, UsedKey, find_key, unreadable};
+use crate::store::sqlite::tables::answer::{UsedKey, find_key};
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::codec::change_one;
 use crate::store::sqlite::tables::job::{insert_job, put_back};

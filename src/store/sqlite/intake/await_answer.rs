@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::model::JobId;
+use crate::store::answer::{Fate, unreadable};
 use crate::store::border::{KeyState, Refused};
-use crate::store::sqlite::tables::answer::{Fate, find_fate, unreadable};
+use crate::store::sqlite::tables::answer::find_fate;
 
 use super::handle::Intake;
 

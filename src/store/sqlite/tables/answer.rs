@@ -4,89 +4,28 @@
 //! a key that has none never becomes `succeeded`, or rejected by its handler, since its answer would be unknown; and
 //! while a key is in use its event has this one job.
 
-use std::io;
-
-use bytes::Bytes;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{Answer, Blob, Digest, EventId, Headers, JobId, Name, Timestamp};
+use crate::model::{Blob, Digest, EventId, JobId, Name, Timestamp};
+use crate::store::answer::{Fate, StoredAnswer};
 use crate::store::border::{KeyRow, KeyState};
 use crate::store::decide::key::{KeyOf, Repeat, repeat, unanswered};
 
 use super::codec;
 use super::codec::change_one;
 
-/// An answer as it is stored.
-#[derive(Debug, Clone)]
-pub(crate) struct StoredAnswer {
-    status: u16,
-    headers: Vec<u8>,
-    body: Vec<u8>,
-    body_bytes: usize,
+/// Reads a row whose first columns are those of [`fate!`].
+fn read_fate(row: &Row<'_>) -> rusqlite::Result<Fate> {
+    if let Some(status) = row.get(2)? {
+        let (headers, body) = (row.get(3)?, row.get(4)?);
+        let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
+        return Ok(Fate::Answered(StoredAnswer { status, headers, body, body_bytes }));
+    }
+    Ok(Fate::Other(unanswered(codec::text(row, 0)?, codec::maybe_text(row, 1)?)))
 }
 
-impl StoredAnswer {
-    /// The stored form, off the writer's thread.
-    pub(crate) async fn of(answer: Answer) -> io::Result<StoredAnswer> {
-        let Answer { status, headers, body } = answer;
-        let (headers, body_bytes) = (headers.to_wire(), body.len());
-        Ok(StoredAnswer { status, headers, body: codec::compress(body).await?, body_bytes })
-    }
-
-    /// The answer, byte for byte.
-    async fn open(mut self) -> io::Result<Answer> {
-        let body = codec::decompress(std::mem::take(&mut self.body), self.body_bytes).await?;
-        Ok(self.with(body))
-    }
-
-    /// The same here and now; none where that would take long, or where it cannot be read.
-    pub(crate) fn open_now(self) -> Option<Answer> {
-        let short = self.body_bytes <= codec::INLINE_BYTES;
-        let body = short.then(|| codec::decompress_now(&self.body, self.body_bytes).ok())??;
-        Some(self.with(body))
-    }
-
-    fn with(self, body: Vec<u8>) -> Answer {
-        let headers = Headers::from_wire(&self.headers);
-        Answer { status: self.status, headers, body: Bytes::from(body) }
-    }
-}
-
-/// The stored state of a job whose caller waits for an answer.
-#[derive(Debug, Clone)]
-pub(crate) enum Fate {
-    Answered(StoredAnswer),
-    /// Without an answer.
-    Other(KeyState),
-}
-
-impl Fate {
-    /// The same with its answer's body, which is got back off the caller's thread where it is large.
-    pub(crate) async fn open(self) -> io::Result<KeyState> {
-        match self {
-            Fate::Answered(stored) => stored.open().await.map(KeyState::Answered),
-            Fate::Other(state) => Ok(state),
-        }
-    }
-
-    /// Of a row whose first columns are those of [`fate!`].
-    fn read(row: &Row<'_>) -> rusqlite::Result<Fate> {
-        if let Some(status) = row.get(2)? {
-            let (headers, body) = (row.get(3)?, row.get(4)?);
-            let body_bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
-            return Ok(Fate::Answered(StoredAnswer { status, headers, body, body_bytes }));
-        }
-        Ok(Fate::Other(unanswered(codec::text(row, 0)?, codec::maybe_text(row, 1)?)))
-    }
-}
-
-/// What an answer's error says where its body cannot be got back.
-pub(crate) fn unreadable(error: &io::Error) -> String {
-    format!("the stored answer cannot be read: {error}")
-}
-
-/// The columns of [`Fate::read`]: of a job `j`, its last attempt `t`, and its event's key `a`.
+/// The columns of [`read_fate`]: of a job `j`, its last attempt `t`, and its event's key `a`.
 macro_rules! fate {
     () => {
         "j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes"
@@ -128,7 +67,7 @@ pub(crate) fn find_key(
     ))?
     .query_row(params![source.as_str(), caller, codec::stored_id(key)], |row| {
         let (request, job) = (Digest(row.get(6)?), codec::job_id(row, 8)?);
-        Ok(UsedKey { request, row: row.get(7)?, job, fate: Fate::read(row)? })
+        Ok(UsedKey { request, row: row.get(7)?, job, fate: read_fate(row)? })
     })
     .optional()
 }
@@ -143,7 +82,7 @@ pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Optio
              LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
          WHERE j.id = ?1"
     ))?
-    .query_row([job.as_bytes()], Fate::read)
+    .query_row([job.as_bytes()], read_fate)
     .optional()
 }
 

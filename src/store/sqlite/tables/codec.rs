@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::model::{EventId, JobId, Name, Timestamp};
 
 pub(crate) use crate::store::codec::{
-    INLINE_BYTES, compress, compress_now, decompress, decompress_now, header_lines, size,
+    compress, compress_now, decompress, decompress_now, header_lines, size,
 };
 
 /// A column that holds a word, name or id in its text form.
