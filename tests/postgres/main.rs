@@ -16,6 +16,8 @@ mod cuts;
 mod losing;
 mod losses;
 mod proxy;
+mod reading;
+mod reading_cost;
 mod registering;
 mod server;
 mod site;
