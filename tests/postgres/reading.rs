@@ -656,6 +656,10 @@ async fn a_slow_listing_is_stopped_and_look_ups_do_not_wait_for_it() {
         let given_up = admin.events(EventFilter::default());
         assert!(tokio::time::timeout(Duration::from_millis(50), given_up).await.is_err());
     }
+    let showing = admin.show(None, "e1".parse().unwrap(), None);
+    assert!(tokio::time::timeout(Duration::from_millis(50), showing).await.is_err());
+    let counts = tokio::time::timeout(PATIENCE, admin.stuck_counts()).await;
+    assert_eq!(counts.expect("waits for a statement that was given up"), Ok((0, 1)));
     gate.batch_execute("COMMIT").await.unwrap();
     assert_eq!(events(&admin, EventFilter::default()).await.len(), 4);
     let idle = "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity
