@@ -18,6 +18,8 @@ mod losing;
 mod losses;
 mod operating;
 mod proxy;
+mod reading;
+mod reading_cost;
 mod registering;
 mod server;
 mod site;

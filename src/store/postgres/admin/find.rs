@@ -59,8 +59,9 @@ const NEIGHBOURS: &str = concat!(
             UNION ALL (SELECT event_id FROM event WHERE source = s.source AND event_id > own.id COLLATE \"C\"
                 ORDER BY event_id LIMIT 1)) e WHERE $5
         UNION ALL (SELECT id::text FROM job WHERE $6 AND id <= own.last AND id::text <> own.id
-            ORDER BY id DESC LIMIT 1)
-        UNION ALL (SELECT id::text FROM job WHERE $6 AND id >= own.first AND id::text <> own.id ORDER BY id LIMIT 1)
+            ORDER BY job.id DESC LIMIT 1)
+        UNION ALL (SELECT id::text FROM job WHERE $6 AND id >= own.first AND id::text <> own.id
+            ORDER BY job.id LIMIT 1)
     ) near"
 );
 

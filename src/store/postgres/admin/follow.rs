@@ -14,8 +14,9 @@ use crate::store::FollowCursor;
 use crate::store::border::{Error, EventFilter, EventRow};
 
 use super::super::columns::Columns;
+use super::filter::{EventValues, event_filters};
 use super::handle::Admin;
-use super::list::{EventValues, event_filters, newest_events};
+use super::list::newest_events;
 use super::rows::{event_columns, event_row, with_jobs};
 
 /// The highest visible number, and the transactions that write events now. The server looks at the locks after it has

@@ -4,7 +4,6 @@
 //! window is a number of rows, and not a range of numbers.
 
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use crate::limits::PAGE_LOOK_ROWS;
 use crate::model::{AuditVerb, Name, State, Timestamp};
@@ -15,6 +14,7 @@ use crate::store::border::{
 
 use super::super::columns::{Columns, unreadable};
 use super::super::reader::Reading;
+use super::filter::{EventValues, JobValues, Values, event_filters, job_filters};
 use super::handle::Admin;
 use super::rows::{
     ListedEvent, event_columns, event_row, job_columns, job_joins, job_row, with_jobs,
@@ -40,11 +40,14 @@ macro_rules! events {
     };
 }
 
-/// The same of jobs, by their events, and by the index of state $4 where that is given.
+/// The same of jobs, by their events, and by the index of state $4 where that is given. Jobs of given events are put in
+/// order by their place, so that the server does not walk the whole table in the order of its numbers to find them.
 macro_rules! jobs {
     () => {
-        "(SELECT * FROM job WHERE row < $1 AND ($3::bigint[] IS NULL OR event = ANY ($3))
-            AND ($4::text IS NULL OR state = $4) ORDER BY row DESC LIMIT $2) j"
+        "(SELECT *, CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END AS place FROM job
+            WHERE CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END < $1
+            AND ($3::bigint[] IS NULL OR event = ANY ($3)) AND ($4::text IS NULL OR state = $4)
+            ORDER BY place DESC LIMIT $2) j"
     };
 }
 
@@ -67,21 +70,6 @@ macro_rules! window {
     };
 }
 
-/// What a filter of events asks for: source $4, type $5, time $6, handler $7, state $8. Jobs that were removed with the
-/// payload have lost their handler.
-macro_rules! event_filters {
-    () => {
-        " WHERE ($4::text IS NULL OR e.source = $4) AND ($5::text IS NULL OR e.type LIKE $5)
-            AND ($6::bigint IS NULL OR e.received_at >= $6)
-            AND (($7::text IS NULL AND $8::text IS NULL)
-                OR (SELECT true FROM job j WHERE j.event = e.row AND ($7 IS NULL OR j.handler = $7)
-                    AND ($8 IS NULL OR j.state = $8) LIMIT 1)
-                OR ($7 IS NULL AND $8 = 'succeeded' AND e.removed_succeeded > 0)
-                OR ($7 IS NULL AND $8 = 'dropped' AND e.removed_dropped > 0)) "
-    };
-}
-pub(super) use event_filters;
-
 const EVENTS: Listing = Listing {
     page: concat!(
         "SELECT ",
@@ -95,17 +83,6 @@ const EVENTS: Listing = Listing {
     time: "received_at",
 };
 
-/// What a filter of jobs asks for: handler $5, reason $6, last text $7, time $8, source $9, type $10, state $11.
-macro_rules! job_filters {
-    () => {
-        " WHERE ($5::text IS NULL OR j.handler = $5) AND ($6::text IS NULL OR j.reason = $6)
-            AND ($7::text IS NULL OR coalesce(a.detail, '') = $7) AND ($8::bigint IS NULL OR j.created_at >= $8)
-            AND ($9::text IS NULL OR e.source = $9) AND ($10::text IS NULL OR e.type LIKE $10)
-            AND ($11::text IS NULL OR j.state = $11) "
-    };
-}
-pub(super) use job_filters;
-
 const JOBS: Listing = Listing {
     page: concat!(
         "SELECT ",
@@ -114,7 +91,7 @@ const JOBS: Listing = Listing {
         jobs!(),
         job_joins!(),
         job_filters!(),
-        "ORDER BY j.row DESC LIMIT $12"
+        "ORDER BY j.place DESC LIMIT $12"
     ),
     window: window!(jobs!(), "created_at"),
     time: "created_at",
@@ -143,8 +120,6 @@ const FEW_OF_SOURCE: &str = "SELECT row AS event FROM event WHERE source = $1 LI
 /// A few rows: one per configured secret.
 const SECRETS: &str =
     "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference";
-
-type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
 impl Admin {
     /// A page of events, newest first.
@@ -259,80 +234,6 @@ async fn page<T>(
         }
     }
     Ok(Page { rows, next: next.map(PageCursor), looked_back_to })
-}
-
-/// The values of [`event_filters!`].
-pub(super) struct EventValues<'a> {
-    source: Option<&'a str>,
-    event_type: Option<String>,
-    since: Option<i64>,
-    handler: Option<&'a str>,
-    state: Option<&'static str>,
-}
-
-impl<'a> EventValues<'a> {
-    pub(super) fn of(filter: &'a EventFilter) -> Self {
-        EventValues {
-            source: filter.source.as_ref().map(Name::as_str),
-            event_type: filter.event_type.as_deref().map(like),
-            since: filter.since.map(|at| at.0),
-            handler: filter.handler.as_ref().map(Name::as_str),
-            state: filter.state.map(State::as_str),
-        }
-    }
-
-    pub(super) fn values(&self) -> Values<'_> {
-        vec![&self.source, &self.event_type, &self.since, &self.handler, &self.state]
-    }
-}
-
-/// The values of [`job_filters!`].
-pub(super) struct JobValues<'a> {
-    handler: Option<&'a str>,
-    reason: Option<String>,
-    last_detail: Option<String>,
-    since: Option<i64>,
-    source: Option<&'a str>,
-    event_type: Option<String>,
-    state: Option<&'static str>,
-}
-
-impl<'a> JobValues<'a> {
-    pub(super) fn of(filter: &'a JobFilter) -> Self {
-        JobValues {
-            handler: filter.handler.as_ref().map(Name::as_str),
-            reason: filter.reason.as_deref().map(text),
-            last_detail: filter.last_detail.as_deref().map(text),
-            since: filter.since.map(|at| at.0),
-            source: filter.source.as_ref().map(Name::as_str),
-            event_type: filter.event_type.as_deref().map(like),
-            state: filter.state.map(State::as_str),
-        }
-    }
-
-    pub(super) fn values(&self) -> Values<'_> {
-        let [handler, source] = [&self.handler, &self.source];
-        let [reason, last_detail, event_type] = [&self.reason, &self.last_detail, &self.event_type];
-        vec![handler, reason, last_detail, &self.since, source, event_type, &self.state]
-    }
-}
-
-/// The type text has no NUL; a detail that had one was stored so.
-fn text(value: &str) -> String {
-    value.replace('\0', "\u{fffd}")
-}
-
-/// A pattern in which `*` stands for any run of characters, and everything else for itself.
-fn like(pattern: &str) -> String {
-    let mut like = String::with_capacity(pattern.len());
-    for character in text(pattern).chars() {
-        match character {
-            '*' => like.push('%'),
-            '%' | '_' | '\\' => like.extend(['\\', character]),
-            other => like.push(other),
-        }
-    }
-    like
 }
 
 fn audit_row(row: &Row) -> Result<AuditRow, Error> {

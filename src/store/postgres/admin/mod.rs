@@ -4,14 +4,15 @@
 //! given, so `$n IS NULL OR …` is a filter that costs nothing where it is not given. A look at another table for each
 //! row is a scalar subquery: of `EXISTS` the server may make a walk over that whole table.
 
-pub(super) mod find;
-pub(super) mod follow;
+mod filter;
+mod find;
+mod follow;
 pub(super) mod handle;
-pub(super) mod list;
+mod list;
 pub(super) mod nodes;
-pub(super) mod rows;
-pub(super) mod running;
-pub(super) mod select;
-pub(super) mod show;
-pub(super) mod status;
-pub(super) mod stuck;
+mod rows;
+mod running;
+mod select;
+mod show;
+mod status;
+mod stuck;

@@ -13,8 +13,8 @@ use crate::store::decide::key::KeyOf;
 use crate::store::{JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 
 use super::super::columns::Columns;
+use super::filter::{JobValues, job_filters};
 use super::handle::Admin;
-use super::list::{JobValues, job_filters};
 use super::rows::job_joins;
 
 /// The held and dead jobs behind row $1, of state $4 where that is given: $2 at most by the index of each state, and $3

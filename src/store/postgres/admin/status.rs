@@ -22,10 +22,10 @@ use super::list::secrets;
 use super::rows::next_values;
 use super::show::restores;
 
-/// The jobs of a state by handler: of each $1 at most in the order of their index, and of $1 jobs that are behind
-/// others of their groups those in the state.
+/// The jobs of a state by handler: of each the first $1 of their index at most, and of $1 jobs that are behind others of
+/// their groups those in the state. If the statement asked for an order, the server might walk the whole table in it.
 macro_rules! backlog {
-    ($state:literal, $time:literal, $order:literal) => {
+    ($state:literal, $time:literal) => {
         concat!(
             "SELECT h.handler, c.jobs, c.since FROM (SELECT value AS handler FROM (",
             next_values!("handler", "job", concat!("state = '", $state, "' AND NOT behind")),
@@ -37,9 +37,7 @@ macro_rules! backlog {
             $time,
             " AS at FROM job WHERE state = '",
             $state,
-            "' AND NOT behind AND handler = h.handler ORDER BY ",
-            $order,
-            " LIMIT $1) UNION ALL (SELECT at FROM (SELECT state, ",
+            "' AND NOT behind AND handler = h.handler LIMIT $1) UNION ALL (SELECT at FROM (SELECT state, ",
             $time,
             " AS at FROM job WHERE behind AND handler = h.handler LIMIT $1) b WHERE b.state = '",
             $state,
@@ -48,8 +46,8 @@ macro_rules! backlog {
     };
 }
 
-const READY: &str = backlog!("ready", "since", "row");
-const WAITING: &str = backlog!("waiting", "due_at", "due_at");
+const READY: &str = backlog!("ready", "since");
+const WAITING: &str = backlog!("waiting", "due_at");
 
 /// Of jobs that run there are few.
 const RUNNING: &str = "
