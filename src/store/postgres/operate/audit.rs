@@ -53,6 +53,8 @@ struct Audited<O> {
 impl<O: Operation> Change for Audited<O> {
     type Done = O::Done;
 
+    const WAKES: bool = true;
+
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
