@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 
 use crate::clock::Clock;
 use crate::routing::Router;
-use crate::store::border::By;
+use crate::store::border::{By, Caller};
 
 use super::super::connection::Target;
 use super::super::operate::change::Changer;
@@ -22,7 +22,7 @@ pub struct Admin {
     /// By which a job is decided again before it is put back.
     pub(in super::super) router: Arc<ArcSwap<Router>>,
     /// The user whose changes it makes, and what he says of them.
-    pub(in super::super) caller: Arc<(u32, By)>,
+    pub(in super::super) caller: Arc<Caller>,
 }
 
 impl Admin {
@@ -31,14 +31,14 @@ impl Admin {
             changer: Changer::new(target.clone(), clock),
             target,
             router: Arc::default(),
-            caller: Arc::new((geteuid().as_raw(), By::default())),
+            caller: Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() }),
         }
     }
 
     /// The same handle, whose changes are in the audit list as those of this user. Without it they are this process's.
     #[must_use]
     pub fn by(&self, uid: u32, by: By) -> Self {
-        Admin { caller: Arc::new((uid, by)), ..self.clone() }
+        Admin { caller: Arc::new(Caller { uid, by }), ..self.clone() }
     }
 
     /// From now on replays go by these routes.

@@ -1,24 +1,18 @@
 //! AUDIT: each change of an operator has a row, in the change's own transaction.
 
-use std::fmt::Display;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::limits::{AUDIT_ROWS, BY_REASON_BYTES};
+use crate::limits::AUDIT_ROWS;
 use crate::model::{AuditVerb, Timestamp};
-use crate::store::border::{AuditSubject, By, Error};
-use crate::store::tables::codec;
+use crate::store::border::{AuditSubject, By, Caller, DONE, Error};
+use crate::store::codec;
 
 use super::super::admin::handle::Admin;
 use super::super::flight::{Flight, Param};
 use super::change::{Change, Stop, ask};
-
-/// How long a change that the store does not carry out waits for one of its rows: a reload may be what a store needs
-/// that cannot be written.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes a row, and deletes the oldest if there are more than $9. Another transaction may be deleting them.
 const WRITE: &str = "
@@ -47,7 +41,7 @@ pub(super) trait Operation: Send + Sync + 'static {
 /// An operation with its row.
 struct Audited<O> {
     operation: O,
-    caller: Arc<(u32, By)>,
+    caller: Arc<Caller>,
 }
 
 impl<O: Operation> Change for Audited<O> {
@@ -58,7 +52,7 @@ impl<O: Operation> Change for Audited<O> {
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
-            write(flight, &self.caller, (self.operation.verb(), &subject, count), "done").await?;
+            write(flight, &self.caller, (self.operation.verb(), &subject, count), DONE).await?;
         }
         Ok(done)
     }
@@ -66,7 +60,7 @@ impl<O: Operation> Change for Audited<O> {
 
 /// A row alone.
 struct Row {
-    caller: Arc<(u32, By)>,
+    caller: Arc<Caller>,
     verb: AuditVerb,
     subject: AuditSubject,
     count: u64,
@@ -83,7 +77,7 @@ impl Change for Row {
 
 async fn write(
     flight: &mut Flight,
-    (uid, by): &(u32, By),
+    Caller { uid, by: By { name, via, reason } }: &Caller,
     (verb, subject, count): (AuditVerb, &AuditSubject, u64),
     result: &str,
 ) -> Result<(), Stop> {
@@ -96,10 +90,10 @@ async fn write(
         Box::new(subject),
         Box::new(codec::size(count)),
         Box::new(text(result)),
-        Box::new(by.reason.as_deref().map(text)),
+        Box::new(reason.as_deref().map(text)),
         Box::new(i64::from(*uid)),
-        Box::new(by.name.as_deref().map(text)),
-        Box::new(by.via.as_str()),
+        Box::new(name.as_deref().map(text)),
+        Box::new(via.as_str()),
         Box::new(AUDIT_ROWS),
     ];
     ask(flight, WRITE, params).await.map(drop)
@@ -111,41 +105,17 @@ impl Admin {
         self.changer.make(Audited { operation, caller }).await
     }
 
-    /// Makes a change that the store does not carry out, of `count` things, between two rows. A database that cannot be
-    /// written now delays it by [`PATIENCE`] only, and has both rows once it can, unless this process ends before. The
-    /// change returns its result and how many things it has changed; it goes on if the caller is gone.
-    pub async fn surround<T, E>(
+    /// Writes a row of the audit list, as soon as the database can be written and while this process lives: the change,
+    /// of what and of how many, and its result. `false` if that takes longer than `patience`: what the change does may be
+    /// what the database needs.
+    pub async fn note_change(
         &self,
-        verb: AuditVerb,
-        subject: AuditSubject,
-        count: u64,
-        change: impl Future<Output = Result<(T, u64), E>> + Send + 'static,
-    ) -> Result<T, E>
-    where
-        T: Send + 'static,
-        E: From<Error> + Display + Send + 'static,
-    {
-        let admin = self.clone();
-        let changing = tokio::spawn(async move {
-            let write = async |count, result: String| {
-                let (caller, subject) = (admin.caller.clone(), subject.clone());
-                let row = Row { caller, verb, subject, count, result };
-                // The task goes on after the wait.
-                timeout(PATIENCE, admin.changer.keep(row)).await.is_ok()
-            };
-            write(count, "asked".to_owned()).await;
-            let changed = change.await;
-            match &changed {
-                Ok((_, count)) => write(*count, "done".to_owned()).await,
-                Err(error) => write(0, cut(&error.to_string())).await,
-            };
-            Ok(changed?.0)
-        });
-        changing.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
+        (verb, subject, count, result): (AuditVerb, AuditSubject, u64, String),
+        patience: Duration,
+    ) -> Result<bool, Error> {
+        let caller = Arc::clone(&self.caller);
+        let row = Row { caller, verb, subject, count, result };
+        // The task goes on after the wait.
+        Ok(timeout(patience, self.changer.keep(row)).await.is_ok())
     }
-}
-
-/// As much of an error's text as a reason may have.
-fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(BY_REASON_BYTES)].to_owned()
 }

@@ -11,7 +11,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
 use crate::store::Cutoffs;
 use crate::store::border::Error;
-use crate::store::tables::codec;
+use crate::store::codec;
 
 use super::super::flight::{Flight, Param};
 use super::change::{Change, Changer, Stop, ask};

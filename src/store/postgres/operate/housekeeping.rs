@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::model::{INTERNAL_SOURCE, Name, Timestamp};
 use crate::store::border::Error;
+use crate::store::codec;
 use crate::store::decide::notice::Notice;
-use crate::store::tables::codec;
 use crate::store::{ClockWatch, Cutoffs, RetentionResult};
 
 use super::super::connection::{Target, describe};

@@ -6,9 +6,9 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{GroupRule, HeldReason, JobId, Timestamp};
 use crate::random;
 use crate::store::border::NewJob;
+use crate::store::codec;
 use crate::store::decide::group::{first_wait, keeps_place};
 use crate::store::decide::new_job;
-use crate::store::tables::codec;
 
 use super::super::claim::uuid;
 use super::super::flight::{Flight, Param};

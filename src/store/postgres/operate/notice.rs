@@ -13,10 +13,10 @@ use uuid::Uuid;
 use crate::model::{Blob, Headers, INTERNAL_SOURCE, Name, NoticeType, State, Timestamp};
 use crate::random;
 use crate::store::border::OutputExcerpt;
+use crate::store::codec;
 use crate::store::decide::notice::{
     Due, JobDetails, Notice, NoticeJob, NoticeSubscribers, body, due, of_state,
 };
-use crate::store::tables::codec;
 
 use super::super::claim::uuid;
 use super::super::flight::{Flight, Param};
