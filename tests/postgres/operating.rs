@@ -555,7 +555,7 @@ async fn a_walk_over_the_events_waits_for_those_under_way() {
     gate.batch_execute(
         "BEGIN; SELECT FROM node FOR NO KEY UPDATE;
          WITH new AS (INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded,
-            repeated, flagged) VALUES ('s', 'under way', 0, 'a.b', sha256('1'), now_ms(), 0, true, false, false)
+            repeated, flagged) VALUES ('s', 'under_way', 0, 'a.b', sha256('1'), now_ms(), 0, true, false, false)
             RETURNING row)
          INSERT INTO payload SELECT row, '', '' FROM new",
     )
