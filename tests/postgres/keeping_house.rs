@@ -57,8 +57,16 @@ async fn the_jobs_of_a_handler_are_held_once_no_node_has_it() {
     let other = housekeeping(&cluster, &[("mail", "job")]);
     let nobody = housekeeping(&cluster, &[("mail", "store")]);
     assert_eq!(nobody.tell_notices().await, Ok(0));
-    let (one, two) = tokio::join!(keeper.tell_notices(), other.tell_notices());
-    assert_eq!(one.unwrap() + two.unwrap(), 1);
+    let gate = cluster.admin().await;
+    gate.batch_execute("BEGIN; LOCK TABLE payload IN EXCLUSIVE MODE").await.unwrap();
+    let telling = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.tell_notices().await }
+    });
+    cluster.blocked(1).await;
+    assert_eq!(other.tell_notices().await, Ok(0));
+    drop(gate);
+    assert_eq!(telling.await.unwrap(), Ok(1));
     assert_eq!(keeper.tell_notices().await, Ok(0));
     let told = "event JOIN payload ON payload.event = event.row JOIN job ON job.event = event.row
         WHERE source = 'hooklatch' AND type = 'job.held' AND job.handler = 'mail' AND job.state = 'ready'

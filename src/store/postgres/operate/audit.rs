@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::limits::AUDIT_ROWS;
 use crate::model::{AuditVerb, Timestamp};
-use crate::store::border::{AuditSubject, Caller, DONE, Error};
+use crate::store::border::{AuditSubject, By, Caller, DONE, Error};
 use crate::store::codec;
 
 use super::super::admin::handle::Admin;
@@ -47,6 +47,8 @@ struct Audited<O> {
 impl<O: Operation> Change for Audited<O> {
     type Done = O::Done;
 
+    const WAKES: bool = true;
+
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
@@ -75,7 +77,7 @@ impl Change for Row {
 
 async fn write(
     flight: &mut Flight,
-    Caller { uid, by }: &Caller,
+    Caller { uid, by: By { name, via, reason } }: &Caller,
     (verb, subject, count): (AuditVerb, &AuditSubject, u64),
     result: &str,
 ) -> Result<(), Stop> {
@@ -88,10 +90,10 @@ async fn write(
         Box::new(subject),
         Box::new(codec::size(count)),
         Box::new(text(result)),
-        Box::new(by.reason.as_deref().map(text)),
+        Box::new(reason.as_deref().map(text)),
         Box::new(i64::from(*uid)),
-        Box::new(by.name.as_deref().map(text)),
-        Box::new(by.via.as_str()),
+        Box::new(name.as_deref().map(text)),
+        Box::new(via.as_str()),
         Box::new(AUDIT_ROWS),
     ];
     ask(flight, WRITE, params).await.map(drop)
@@ -103,12 +105,16 @@ impl Admin {
         self.changer.make(Audited { operation, caller }).await
     }
 
-    pub(crate) async fn note_change(
+    /// Writes a row of the audit list, as soon as the database can be written and while this process lives: the change,
+    /// of what and of how many, and its result. `false` if that takes longer than `patience`: what the change does may be
+    /// what the database needs.
+    pub async fn note_change(
         &self,
         (verb, subject, count, result): (AuditVerb, AuditSubject, u64, String),
         patience: Duration,
     ) -> Result<bool, Error> {
-        let row = Row { caller: Arc::clone(&self.caller), verb, subject, count, result };
+        let caller = Arc::clone(&self.caller);
+        let row = Row { caller, verb, subject, count, result };
         // The task goes on after the wait.
         Ok(timeout(patience, self.changer.keep(row)).await.is_ok())
     }

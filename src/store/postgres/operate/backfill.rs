@@ -9,6 +9,7 @@ use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
 use crate::routing::Router;
 use crate::store::border::{AuditSubject, Error};
 use crate::store::codec;
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::delivery::held_at_arrival;
 use crate::store::{Backfill, BackfillCursor, BackfillResult};
 
@@ -17,7 +18,7 @@ use super::super::connection::describe;
 use super::super::flight::{Flight, Param};
 use super::audit::Operation;
 use super::change::{Change, Stop, ask};
-use super::conditions::RoutedJobs;
+use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows, text};
 use super::new_job::{insert_job, latest};
 
@@ -109,12 +110,12 @@ impl Operation for MissingJobs {
         let (events, _) = self.next(flight).await?;
         let missing = events.iter().filter(|event| event.payload_kept && !event.present);
         let open = missing.map(|event| (event.row, handler.clone())).collect();
-        let routed = RoutedJobs::of(flight, &self.router, open).await?;
+        let decided = decide(flight, &self.router, open).await?;
         if !self.ask.dry_run {
             let events = events.iter().map(|event| event.row).collect();
-            lock_rows(flight, &routed.groups(), events).await;
+            lock_rows(flight, &groups(&decided), events).await;
         }
-        let (result, jobs) = self.make(flight, &routed, now).await?;
+        let (result, jobs) = self.make(flight, &decided, now).await?;
         let count = if self.ask.dry_run { 0 } else { result.made };
         let (handler, since) = (Some(handler.clone()), Some(self.ask.since));
         Ok((result, AuditSubject { handler, since, jobs, ..AuditSubject::default() }, count))
@@ -127,7 +128,7 @@ impl MissingJobs {
     async fn make(
         &self,
         flight: &mut Flight,
-        routed: &RoutedJobs,
+        decided: &Decided,
         now: Timestamp,
     ) -> Result<(BackfillResult, Vec<(JobId, u32)>), Stop> {
         let handler = &self.ask.handler;
@@ -139,11 +140,11 @@ impl MissingJobs {
                 made.present += 1;
             } else if !event.payload_kept {
                 made.payload_gone += 1;
-            } else if !routed.has(event.row, handler) {
+            } else if !decided.has(event.row, handler) {
                 // Retention has moved the page meanwhile: the next call begins here.
                 made.next = Some(BackfillCursor { after: event.row - 1, ..self.place });
                 break;
-            } else if let Some(job) = routed.job(event.row, handler)? {
+            } else if let Some(job) = decided.job(event.row, handler) {
                 if let Some(key) = latest(&job)
                     && facts(flight, event.row, handler, Some(key)).await?.newer.is_some()
                 {

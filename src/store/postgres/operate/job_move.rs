@@ -8,13 +8,13 @@ use uuid::Uuid;
 use crate::model::{JobId, State, Timestamp};
 use crate::random;
 use crate::store::border::{AuditSubject, NewJob};
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{JobMove, ReplayFacts, drop_job, replay};
 
 use super::super::claim::uuid;
 use super::super::flight::{Flight, Param};
 use super::super::group::RELEASE_OF_JOBS;
 use super::change::{Stop, change_one};
-use super::conditions::RoutedJobs;
 use super::found::{LockedJob, facts};
 use super::new_job::latest;
 
@@ -44,10 +44,10 @@ const NEW_KEY: &str = "
 
 /// The move of a job.
 #[derive(Clone, Copy)]
-pub(super) enum Move<'r> {
+pub(super) enum Move<'d> {
     /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
     /// a newer event has taken its place.
-    Replay(Option<&'r RoutedJobs>),
+    Replay(Option<&'d Decided>),
     Drop,
 }
 
@@ -61,12 +61,12 @@ impl LockedJob {
     /// What a move makes of this job; refused where the job does not allow it.
     pub(super) async fn check(&self, flight: &mut Flight, verb: Move<'_>) -> Result<JobMove, Stop> {
         let found = &self.found;
-        let Move::Replay(routes) = verb else { return Ok(drop_job(found)?) };
-        let routed = match routes.filter(|_| found.undecided) {
-            Some(routes) => routes.job(found.event, &found.handler)?,
+        let Move::Replay(decided) = verb else { return Ok(drop_job(found)?) };
+        let routed = match decided.filter(|_| found.undecided) {
+            Some(decided) => decided.job(found.event, &found.handler),
             None => Some(NewJob::of(found.handler.clone())),
         };
-        let of_group = match (routes, &routed) {
+        let of_group = match (decided, &routed) {
             (None, _) => None,
             _ if found.grouped => self.latest.as_deref(),
             (_, routed) => routed.as_ref().and_then(latest),

@@ -11,6 +11,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::routing::{NewJob, Router};
 use crate::store::border::{AuditSubject, Error};
+use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{FoundEvent, make};
 use crate::store::{BatchResult, JobBatch, Replay, Replayed, Verb};
 
@@ -19,7 +20,7 @@ use super::super::claim::uuid;
 use super::super::flight::{Flight, Param};
 use super::audit::Operation;
 use super::change::{Stop, ask};
-use super::conditions::RoutedJobs;
+use super::conditions::{decide, groups};
 use super::found::{
     Groups, JOBS_OF_EVENT, LockedJob, facts, find_event, group_of, job_id, lock_jobs, lock_rows,
     text,
@@ -65,18 +66,18 @@ async fn route(
     flight: &mut Flight,
     router: Option<&Arc<Router>>,
     jobs: &[JobId],
-) -> Result<Option<RoutedJobs>, Stop> {
+) -> Result<Option<Decided>, Stop> {
     let Some(router) = router else { return Ok(None) };
     let ids: Vec<Uuid> = jobs.iter().map(uuid).collect();
     let mut open = Vec::new();
     for row in ask(flight, OPEN, vec![Box::new(ids)]).await? {
         open.push((row.try_get(0)?, text(row, 1)?));
     }
-    RoutedJobs::of(flight, router, open).await.map(Some)
+    decide(flight, router, open).await.map(Some)
 }
 
-fn joined(routed: Option<&RoutedJobs>) -> Groups {
-    routed.map(RoutedJobs::groups).unwrap_or_default()
+fn joined(decided: Option<&Decided>) -> Groups {
+    decided.map(groups).unwrap_or_default()
 }
 
 /// Locks one job.
@@ -104,11 +105,11 @@ impl Operation for ReplayOf {
     ) -> Result<(Replayed, AuditSubject, u64), Stop> {
         let (source, event, handler) = match &self.what {
             Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
-                let routed = route(flight, self.router.as_ref(), &[*job]).await?;
-                let found = lock_job(flight, *job, joined(routed.as_ref())).await?;
+                let decided = route(flight, self.router.as_ref(), &[*job]).await?;
+                let found = lock_job(flight, *job, joined(decided.as_ref())).await?;
                 found.found.is_as(*seen)?;
                 let subject = found.subject();
-                return self.put_back(flight, &[found], routed.as_ref(), subject, now).await;
+                return self.put_back(flight, &[found], decided.as_ref(), subject, now).await;
             }
             Replay::Event { source, event, handler } => (source, event, handler),
         };
@@ -131,15 +132,15 @@ impl Operation for ReplayOf {
                 1,
             ));
         }
-        let routed = route(flight, self.router.as_ref(), &jobs).await?;
-        let locked = lock_jobs(flight, &jobs, joined(routed.as_ref())).await?;
+        let decided = route(flight, self.router.as_ref(), &jobs).await?;
+        let locked = lock_jobs(flight, &jobs, joined(decided.as_ref())).await?;
         let mut locked: Vec<LockedJob> = locked.into_iter().flatten().collect();
         if handler.is_none() {
             locked.retain(|job| matches!(job.found.state, State::Held | State::Dead));
         }
         let jobs = locked.iter().map(|job| (job.found.job, job.found.attempt)).collect();
         let subject = AuditSubject { jobs, ..subject };
-        self.put_back(flight, &locked, routed.as_ref(), subject, now).await
+        self.put_back(flight, &locked, decided.as_ref(), subject, now).await
     }
 }
 
@@ -149,13 +150,13 @@ impl ReplayOf {
         &self,
         flight: &mut Flight,
         jobs: &[LockedJob],
-        routed: Option<&RoutedJobs>,
+        decided: Option<&Decided>,
         mut subject: AuditSubject,
         now: Timestamp,
     ) -> Result<(Replayed, AuditSubject, u64), Stop> {
         let mut checked = Vec::with_capacity(jobs.len());
         for job in jobs {
-            checked.push(job.check(flight, Move::Replay(routed)).await?);
+            checked.push(job.check(flight, Move::Replay(decided)).await?);
         }
         let mut replayed = Replayed::default();
         for (job, checked) in jobs.iter().zip(checked) {
@@ -184,7 +185,7 @@ impl ReplayOf {
         let mut routed = Some(NewJob::of(handler.clone()));
         if let Some(router) = &self.router {
             let open = vec![(event.row, handler.clone())];
-            routed = RoutedJobs::of(flight, router, open).await?.job(event.row, handler)?;
+            routed = decide(flight, router, open).await?.job(event.row, handler);
         }
         let groups = routed.as_ref().and_then(group_of).into_iter().collect();
         lock_rows(flight, &groups, vec![event.row]).await;
@@ -257,14 +258,14 @@ impl Operation for BatchOf {
     ) -> Result<(BatchResult, AuditSubject, u64), Stop> {
         let JobBatch { verb, state, jobs, .. } = &self.batch;
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
-        let routed = route(flight, self.router.as_ref(), &ids).await?;
+        let decided = route(flight, self.router.as_ref(), &ids).await?;
         let by = match verb {
-            Verb::Replay => Move::Replay(routed.as_ref()),
+            Verb::Replay => Move::Replay(decided.as_ref()),
             Verb::Drop => Move::Drop,
         };
         let mut result = BatchResult::default();
         let mut subject = AuditSubject { state: Some(*state), ..AuditSubject::default() };
-        let locked = lock_jobs(flight, &ids, joined(routed.as_ref())).await?;
+        let locked = lock_jobs(flight, &ids, joined(decided.as_ref())).await?;
         // One after the other: a job that was put back makes older ones of its group out of date.
         for ((job, attempt), found) in jobs.iter().zip(locked) {
             let found = found.filter(|LockedJob { found, .. }| {

@@ -158,6 +158,8 @@ pub(super) struct DueNotices(pub(super) NodeNotices);
 impl Change for DueNotices {
     type Done = u64;
 
+    const WAKES: bool = true;
+
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<u64, Stop> {
         let subscribers = self.0.0.load_full();
         let mut found = Vec::new();

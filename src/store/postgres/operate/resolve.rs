@@ -3,6 +3,7 @@
 
 use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
 use crate::store::Resolution;
+use crate::store::answer::StoredAnswer;
 use crate::store::border::{AuditSubject, Error};
 use crate::store::codec;
 use crate::store::decide::resolve::{self, KeyChange, Resolved};
@@ -32,12 +33,14 @@ impl Admin {
     /// nothing: what the operator found out about one attempt says nothing of a newer one. Of several at once one does
     /// it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let mut body = Vec::new();
-        if let Resolution::Answered(answer) = &how {
-            let packed = codec::compress(answer.body.clone()).await;
-            body = packed.map_err(|error| Error::Unavailable(error.to_string()))?;
-        }
-        self.change(ResolutionOf { job, attempt, how, body }).await
+        let answer = match &how {
+            Resolution::Answered(answer) => {
+                let stored = StoredAnswer::of(answer.clone()).await;
+                Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
+            }
+            Resolution::Succeeded | Resolution::Failed => None,
+        };
+        self.change(ResolutionOf { job, attempt, how, answer }).await
     }
 }
 
@@ -45,8 +48,7 @@ struct ResolutionOf {
     job: JobId,
     attempt: u32,
     how: Resolution,
-    /// Of the answer, under zstd.
-    body: Vec<u8>,
+    answer: Option<StoredAnswer>,
 }
 
 impl Operation for ResolutionOf {
@@ -67,15 +69,15 @@ impl Operation for ResolutionOf {
         let Resolved { state, reason, key } =
             resolve::resolve(&found, self.attempt, &self.how, key)?;
         let event = Box::new(found.event);
-        match (key, &self.how) {
+        match (key, &self.answer) {
             (KeyChange::Freed, _) => change_one(flight, FREE, vec![event]).await?,
-            (KeyChange::Answered, Resolution::Answered(answer)) => {
+            (KeyChange::Answered, Some(answer)) => {
                 let params: Vec<Param> = vec![
                     event,
                     Box::new(i32::from(answer.status)),
-                    Box::new(answer.headers.to_wire()),
-                    Box::new(self.body.clone()),
-                    Box::new(codec::size(answer.body.len())),
+                    Box::new(answer.headers.clone()),
+                    Box::new(answer.body.clone()),
+                    Box::new(codec::size(answer.body_bytes)),
                 ];
                 change_one(flight, ANSWER, params).await?;
             }
