@@ -7,10 +7,11 @@
 
 /// Locks the rows of the groups ($1 handlers, $2 keys), and makes those that are missing. A row that is there is
 /// locked, and not written.
-pub(super) const LOCK: &str = "
+pub(super) const LOCK: &str = r#"
     INSERT INTO job_group (handler, key)
-    SELECT DISTINCT handler, key FROM unnest($1::text[], $2::text[]) AS asked (handler, key) ORDER BY handler, key
-    ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false";
+    SELECT DISTINCT handler COLLATE "C" AS handler, key COLLATE "C" AS key
+    FROM unnest($1::text[], $2::text[]) AS asked (handler, key) ORDER BY handler, key
+    ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false"#;
 
 /// The same of the groups of these jobs ($1 ids).
 pub(super) const LOCK_OF_JOBS: &str = "

@@ -6,6 +6,9 @@
 
 mod accept;
 mod admin;
+mod answer;
+mod arrival;
+mod batches;
 mod claim;
 mod complete;
 mod connection;
@@ -13,21 +16,28 @@ mod exchange;
 mod flight;
 mod group;
 mod handlers;
+mod intake;
 mod lost;
+mod new_event;
 mod payload;
+mod prepared;
 mod queue;
 mod register;
 mod schema;
+mod secret_use;
 mod server;
+mod stop;
 mod writer;
 
 pub use admin::handle::Admin;
+pub use answer::{KEY_OF_JOB, STORE_ANSWER};
 pub use claim::{NodeAttempt, NodeClaim, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};
 pub use connection::{ConnectError, Connection, Target};
 pub use exchange::Exchanged;
 pub use flight::{Doubt, Flight, FlightOutcome, Param, Refusal, Session};
 pub use handlers::PublishedHandler;
+pub use intake::Intake;
 pub use lost::{LostError, LostNode, declare_lost};
 pub use register::{Node, RegisterError, Registered, Registrar};
 pub use schema::migrate;
