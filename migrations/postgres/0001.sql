@@ -113,6 +113,10 @@ CREATE UNIQUE INDEX event_first ON event (source, digest) WHERE guarded AND NOT 
 -- another type takes two look-ups all the same.
 CREATE INDEX event_repeated ON event (source, digest, type) WHERE guarded AND repeated;
 
+-- Finds the variant of an id with a body and a type. A sender can make any number of variants.
+CREATE INDEX event_variant ON event (source, event_id, digest, type, sha256(coalesce(raw_type, '')), variant)
+    WHERE variant > 0;
+
 -- A row is the payload of an event: headers as HTTP writes them, the raw body under zstd. Retention deletes it
 -- long before the event.
 CREATE TABLE payload (

@@ -105,7 +105,7 @@ pub(super) fn word(refused: &Refused) -> &'static str {
         | Refused::Unreachable(_)
         | Refused::Unconfirmed(_) => "degraded",
         Refused::Stopping => "stopping",
-        Refused::Grouped(_) | Refused::Failed(_) => "failed",
+        Refused::Failed(_) => "failed",
     }
 }
 

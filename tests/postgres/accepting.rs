@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{GroupKey, GroupRule, HeldReason, OnRedelivery, State};
-use hooklatch::store::{Accepted, Delay, Group, NewJob, Refused};
+use hooklatch::model::{HeldReason, OnRedelivery, State};
+use hooklatch::store::postgres::{Registrar, Writer};
+use hooklatch::store::{Accepted, Delay, NewJob, Refused};
 use tokio::time::Instant;
 
 use super::cluster::{
     CREATED, Cluster, START, accept, begin, delivery, duplicate, github, new, ready, stripe,
 };
 use super::server::PATIENCE;
+use super::site::{node, target};
 
 const SUSPECTED: Accepted =
     Accepted::Created { jobs: 1, held: Some(HeldReason::SuspectedReplay), flagged: false };
@@ -237,7 +240,7 @@ async fn a_body_of_25_mib_and_odd_texts_are_kept_as_they_came() {
 }
 
 #[tokio::test]
-async fn a_delayed_job_waits_by_the_clock_of_the_database_and_a_job_with_a_group_is_refused() {
+async fn a_delayed_job_waits_by_the_clock_of_the_database() {
     let cluster = Cluster::new(&[]).await;
     let node = cluster.node("a").await;
     let mut delayed = new(stripe("e", "{}"));
@@ -249,30 +252,188 @@ async fn a_delayed_job_waits_by_the_clock_of_the_database_and_a_job_with_a_group
         "SELECT state = 'waiting' AND due_at - now_ms() BETWEEN 1 AND 60000 AND since = due_at
         AND wait_since = created_at AND due_at - created_at = 60000 FROM job";
     assert!(cluster.get::<bool>(is_due).await);
-
-    let mut grouped = new(stripe("g", "{}"));
-    let key = GroupKey::kept("k".to_owned());
-    grouped.jobs[0].group = Some(Group { key, rule: GroupRule::Block });
-    let told = node.accept(grouped, Instant::now() + PATIENCE).await;
-    assert_eq!(told, Err(Refused::Grouped("h".parse().unwrap())));
-    assert_eq!(cluster.count("event").await, 1);
 }
 
 #[tokio::test]
-async fn the_last_match_of_a_secret_is_noted_once_a_minute() {
+async fn the_last_match_of_a_secret_is_noted_once_a_minute_and_no_accept_waits_for_it() {
     let cluster = Cluster::new(&[]).await;
-    let (a, b) = (cluster.node("a").await, cluster.node("b").await);
-    let mut seen = Vec::new();
-    for (number, (node, seconds)) in
-        [(&a, 0), (&a, 59), (&a, 61), (&b, 30), (&b, 90)].into_iter().enumerate()
-    {
-        let mut event = new(stripe(&format!("e{number}"), "{}"));
-        event.received_at = START.after(Duration::from_secs(seconds));
-        assert_eq!(node.accept(event, Instant::now() + PATIENCE).await, Ok(CREATED));
-        let last: i64 = cluster.get("SELECT last_matched_at FROM secret_use").await;
-        seen.push((last - START.0) / 1000);
+    let clock = Clock::manual(START);
+    let registrar = Registrar::new(node("a"));
+    let target = target(cluster.server.port, false);
+    let (a, _) = Writer::start(target, registrar, &Limits::default(), clock.clone());
+    ready(&a).await;
+    // A clock that was ahead has left a time in the future.
+    cluster.run("INSERT INTO secret_use VALUES ('stripe', 'test', now_ms() + 99999)").await;
+    let age = "SELECT now_ms() - last_matched_at FROM secret_use";
+    let mut event = 0;
+    let mut next = async |later: Duration| {
+        clock.advance(later);
+        event += 1;
+        let told = accept(&a, stripe(&format!("e{event}"), "{}")).await;
+        assert_eq!(told, Ok(CREATED));
+        // The use is written behind the accept, and before the next one.
+        event += 1;
+        let told = accept(&a, stripe(&format!("e{event}"), "{}")).await;
+        assert_eq!(told, Ok(CREATED));
+        let age: i64 = cluster.get(age).await;
+        cluster.run("UPDATE secret_use SET last_matched_at = 0").await;
+        (0..60_000).contains(&age)
+    };
+    assert!(next(Duration::ZERO).await);
+    assert!(!next(Duration::from_secs(59)).await);
+    assert!(next(Duration::from_secs(1)).await);
+    assert!(!next(Duration::ZERO).await);
+
+    // Its row is locked, as by a node that was cut off in the middle.
+    let gate = cluster.admin().await;
+    gate.batch_execute("BEGIN; SELECT FROM secret_use FOR UPDATE").await.unwrap();
+    clock.advance(Duration::from_secs(60));
+    for id in ["l1", "l2"] {
+        assert_eq!(accept(&a, stripe(id, "{}")).await, Ok(CREATED));
     }
-    assert_eq!(seen, [0, 0, 61, 61, 90]);
+}
+
+/// Waits shorter than the caller's deadline for others, whatever one of them waits for.
+#[tokio::test]
+async fn one_locked_row_stops_no_other_accept() {
+    let cluster = Cluster::new(&[]).await;
+    let node = cluster.node("a").await;
+    assert_eq!(accept(&node, stripe("locked", "{}")).await, Ok(CREATED));
+    let psql = cluster.admin().await;
+    psql.batch_execute("BEGIN; SELECT FROM event FOR UPDATE").await.unwrap();
+    // In one batch with those that it must not stop: known ones too.
+    let gate = cluster.hold().await;
+    let first = begin(&node, stripe("first", "{}")).await;
+    cluster.blocked(1).await;
+    let mut others = vec![first];
+    let locked = begin(&node, stripe("locked", "{}")).await;
+    for number in 0..40 {
+        others.push(begin(&node, stripe(&format!("e{}", number / 2), "{}")).await);
+    }
+    drop(gate);
+    let begun = Instant::now();
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+    // Later ones wait for one try of it at most.
+    for number in 0..20 {
+        let told = accept(&node, stripe(&format!("later{number}"), "{}")).await;
+        assert_eq!(told, Ok(CREATED));
+    }
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(!locked.is_finished());
+    // Past its deadline it is refused, and until then tried.
+    let until = Instant::now() + Duration::from_secs(1);
+    let late = node.accept(new(stripe("locked", "{}")), until).await;
+    assert!(matches!(late, Err(Refused::Unconfirmed(_))), "{late:?}");
+    psql.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(locked.await.unwrap(), Ok(duplicate(State::Ready)));
+    println!("{took:?}");
+}
+
+/// The server closes the connection over one item, each time that it comes.
+#[tokio::test]
+async fn an_item_that_ends_the_connection_takes_no_other_with_it() {
+    let cluster = Cluster::new(&[]).await;
+    let node = cluster.node("a").await;
+    cluster
+        .run(
+            "CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+            CREATE TRIGGER poison BEFORE INSERT ON event FOR EACH ROW
+                WHEN (NEW.event_id = 'bad') EXECUTE FUNCTION poison();",
+        )
+        .await;
+    let gate = cluster.hold().await;
+    let mut others = vec![begin(&node, stripe("first", "{}")).await];
+    cluster.blocked(1).await;
+    let until = Instant::now() + Duration::from_secs(20);
+    let bad = {
+        let node = node.clone();
+        tokio::spawn(async move { node.accept(new(stripe("bad", "{}")), until).await })
+    };
+    tokio::task::yield_now().await;
+    for number in 0..30 {
+        others.push(begin(&node, stripe(&format!("e{number}"), "{}")).await);
+    }
+    drop(gate);
+    for other in others {
+        assert_eq!(other.await.unwrap(), Ok(CREATED));
+    }
+    assert!(!bad.is_finished());
+    let refused = bad.await.unwrap();
+    assert!(matches!(refused, Err(Refused::Unconfirmed(_))), "{refused:?}");
+    assert_eq!(cluster.count("event").await, 31);
+}
+
+/// Numbers, variants and the first event of a body follow arrival, not the order of the locks.
+#[tokio::test]
+async fn the_first_to_arrive_is_the_first_in_the_fast_way_and_in_the_slow_one() {
+    let cluster = Cluster::new(&[]).await;
+    let node = cluster.node("a").await;
+    // Several events in one request go the slow way.
+    for is_slow in [false, true] {
+        let name = |id: &str| format!("{id}{is_slow}");
+        // Of one body, then of one id, each with the larger key first, in either order of their digests.
+        let deliveries = [
+            github(&name("z"), "push", &name("same")),
+            github(&name("a"), "push", &name("same")),
+            github(&name("id"), "push", &name("1")),
+            github(&name("id"), "push", &name("2")),
+            github(&name("di"), "push", &name("4")),
+            github(&name("di"), "push", &name("3")),
+            github(&name("di"), "push", &name("5")),
+        ];
+        let mut told = Vec::new();
+        if is_slow {
+            let all = deliveries.map(new).into();
+            told = node.accept_all(all, Instant::now() + PATIENCE).await.unwrap();
+        } else {
+            let gate = cluster.hold().await;
+            let first = begin(&node, stripe("first", "{}")).await;
+            cluster.blocked(1).await;
+            let mut tasks = Vec::new();
+            for delivery in deliveries {
+                tasks.push(begin(&node, delivery).await);
+            }
+            drop(gate);
+            assert_eq!(first.await.unwrap(), Ok(CREATED));
+            for task in tasks {
+                told.push(task.await.unwrap().unwrap());
+            }
+        }
+        let expected = [CREATED, SUSPECTED, CREATED, REUSED, CREATED, REUSED, REUSED];
+        assert_eq!(told, expected, "slow: {is_slow}");
+    }
+    let in_order =
+        "SELECT string_agg(event_id, ' ' ORDER BY row) FROM event WHERE event_id LIKE '%true'";
+    let order: String = cluster.get(in_order).await;
+    assert_eq!(order, "ztrue atrue idtrue idtrue ditrue ditrue ditrue");
+}
+
+/// A sender makes any number of variants of one unsigned id; each delivery looks at a few of them.
+#[tokio::test]
+async fn a_thousand_variants_of_an_id_are_not_all_locked_and_read() {
+    let cluster = Cluster::new(&[]).await;
+    let node = cluster.node("a").await;
+    let odd = |number: i32| github("d", &format!("odd {number}"), "body");
+    assert_eq!(accept(&node, github("d", "push", "0")).await, Ok(CREATED));
+    for number in 0..300 {
+        assert_eq!(accept(&node, odd(number)).await, Ok(REUSED));
+    }
+    // Another transaction has all but the first, the last, and the one that comes again.
+    let psql = cluster.admin().await;
+    psql.batch_execute(
+        "BEGIN; SELECT FROM event WHERE variant NOT IN (0, 150, 300) FOR NO KEY UPDATE",
+    )
+    .await
+    .unwrap();
+    assert_eq!(accept(&node, odd(149)).await, Ok(duplicate(State::Held)));
+    assert_eq!(accept(&node, odd(300)).await, Ok(REUSED));
+    assert_eq!(accept(&node, github("d", "push", "0")).await, Ok(duplicate(State::Ready)));
+    let dup = "SELECT variant FROM event WHERE duplicates = 1 AND variant > 0";
+    assert_eq!(cluster.get::<i64>(dup).await, 150);
 }
 
 #[tokio::test]

@@ -8,11 +8,13 @@
 )]
 
 mod accepting;
+mod asking;
 mod claiming;
 mod cluster;
 mod conflicts;
 mod connecting;
 mod cuts;
+mod grouping;
 mod keeping_house;
 mod losing;
 mod losses;

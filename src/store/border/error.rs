@@ -28,9 +28,6 @@ pub enum Refused {
     /// It is not known whether it is stored. When it is delivered again, it is stored or found.
     #[error("not known to be stored: {0}")]
     Unconfirmed(String),
-    /// The store on PostgreSQL has no jobs with a group.
-    #[error("handler {0} runs its jobs by groups, which the store on PostgreSQL does not have")]
-    Grouped(Name),
     /// The receiver is stopping.
     #[error("the receiver is stopping")]
     Stopping,

@@ -115,7 +115,6 @@ pub(crate) fn degraded(why: &Refused) -> Option<&'static str> {
         Refused::QueueFull
         | Refused::Unreachable(_)
         | Refused::Unconfirmed(_)
-        | Refused::Grouped(_)
         | Refused::Stopping
         | Refused::Failed(_) => None,
     }

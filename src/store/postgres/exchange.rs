@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::oneshot;
 
-use crate::model::Name;
+use crate::model::{JobId, Name};
 use crate::store::border::Refused;
 
 use super::claim::{NodeClaim, NodeClaims, Sent};
@@ -46,6 +46,11 @@ impl Request {
             [&record.stdout, &record.stderr].map(|out| out.head.0.len() + out.tail.0.len())
         };
         self.ends.iter().flat_map(excerpts).sum::<usize>() + REQUEST_BYTES
+    }
+
+    /// The jobs whose attempts end.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = JobId> {
+        self.ends.iter().map(|end| end.done.job)
     }
 
     pub(super) fn refuse(self, why: Refused) {

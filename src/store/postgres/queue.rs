@@ -14,12 +14,12 @@ use crate::limits::Limits;
 use crate::store::border::Refused;
 use crate::store::mutex::lock;
 
-use super::accept::Request;
+use super::batches::Request;
 use super::exchange;
 
 /// A request to the writer.
 pub(super) enum Item {
-    Accept(Request),
+    Request(Request),
     Exchange(exchange::Request),
 }
 
@@ -27,14 +27,14 @@ impl Item {
     /// Its size in memory, which counts for the queue and for the batch.
     fn bytes(&self) -> usize {
         match self {
-            Item::Accept(request) => request.bytes(),
+            Item::Request(request) => request.bytes(),
             Item::Exchange(request) => request.bytes(),
         }
     }
 
     pub(super) fn refuse(self, why: Refused) {
         match self {
-            Item::Accept(request) => request.refuse(why),
+            Item::Request(request) => request.refuse(why),
             Item::Exchange(request) => request.refuse(why),
         }
     }

@@ -12,13 +12,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::model::JobId;
 use crate::store::border::{Accept, Accepted, Claimed, Refused};
+use crate::store::node::subscriptions::{Subscription, Subscriptions};
 
-use super::accept::{self, Request, SecretUses, Try};
+use super::accept;
+use super::answer;
+use super::batches::{Batches, Request};
 use super::claim::{NodeAttempt, NodeClaim};
 use super::complete::AttemptEnd;
 use super::connection::{Connection, Target, describe};
@@ -45,6 +49,7 @@ pub(super) const PLANS: &str = "SET enable_seqscan = off";
 pub struct Writer {
     queue: Arc<Queue>,
     payloads: Arc<Payloads>,
+    subscriptions: Arc<Subscriptions>,
     /// None from the sending of a registration to its answer.
     sessions: watch::Receiver<Option<Arc<Registered>>>,
 }
@@ -60,19 +65,20 @@ impl Writer {
     ) -> (Writer, JoinHandle<()>) {
         let queue = Arc::new(Queue::new(limits));
         let payloads = Arc::new(Payloads::new(target.clone()));
+        let subscriptions = Arc::<Subscriptions>::default();
         let (told, sessions) = watch::channel(None);
         let task = Task {
             target,
             registrar,
             clock,
             queue: Arc::clone(&queue),
-            todo: VecDeque::new(),
+            batches: Batches::default(),
             exchanges: VecDeque::new(),
+            subscriptions: Arc::clone(&subscriptions),
             sessions: told,
-            secrets: SecretUses::default(),
             look: Instant::now(),
         };
-        (Writer { queue, payloads, sessions }, tokio::spawn(task.run()))
+        (Writer { queue, payloads, subscriptions, sessions }, tokio::spawn(task.run()))
     }
 
     /// Fails with the reason while accepts are refused.
@@ -95,12 +101,22 @@ impl Writer {
         until: Instant,
     ) -> Result<Vec<Accepted>, Refused> {
         self.ready()?;
-        let (request, answer) = Request::new(new, until).await?;
-        self.queue.push(Item::Accept(request))?;
+        let (request, answer) = accept::Request::new(new, until).await?;
+        self.queue.push(Item::Request(Request::Accept(request)))?;
         match timeout_at(until, answer).await {
             Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
+    }
+
+    /// ASK, or a look at the state of a key or job.
+    pub(super) fn ask(&self, request: answer::Request) -> Result<(), Refused> {
+        self.queue.push(Item::Request(Request::Ask(request)))
+    }
+
+    /// Is notified of each end of an attempt of the job at this node.
+    pub(super) fn subscribe(&self, job: JobId) -> Subscription {
+        self.subscriptions.subscribe(job)
     }
 
     /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again
@@ -143,32 +159,17 @@ impl Writer {
     }
 }
 
-/// How the requests of one transaction are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// By one statement, which skips known ids and bodies.
-    Fast,
-    /// One by one, after locking the known events.
-    Slow,
-}
-
-/// The requests of one transaction.
-struct Work {
-    way: Way,
-    requests: Vec<Request>,
-}
-
 struct Task {
     target: Target,
     registrar: Registrar,
     clock: Clock,
     queue: Arc<Queue>,
-    /// The requests that are taken from the queue and not answered yet.
-    todo: VecDeque<Work>,
+    /// The requests with a deadline that are taken from the queue and not answered yet.
+    batches: Batches,
     /// The same of ends and claims, which go first.
     exchanges: VecDeque<Vec<exchange::Request>>,
+    subscriptions: Arc<Subscriptions>,
     sessions: watch::Sender<Option<Arc<Registered>>>,
-    secrets: SecretUses,
     /// When the server is checked next.
     look: Instant,
 }
@@ -217,7 +218,7 @@ impl Task {
             tracing::warn!(why, "no session at the database");
             self.queue.shut(Refused::Unreachable(why));
             self.queue.rest(Instant::now() + PAUSE).await;
-            self.drop_late();
+            self.batches.drop_late();
             if self.queue.is_closed() {
                 self.give_up(Refused::Stopping);
                 return None;
@@ -261,7 +262,7 @@ impl Task {
                 tracing::warn!(why, "the database cannot be used");
                 return Served::Lost;
             }
-            self.drop_late();
+            self.batches.drop_late();
             if let Some(requests) = self.exchanges.pop_front() {
                 match self.exchange(connection, &session, requests).await {
                     Some(next) => connection = next,
@@ -269,63 +270,50 @@ impl Task {
                 }
                 continue;
             }
-            let work = match self.todo.pop_front() {
-                Some(work) => work,
-                None => match self.queue.take(self.look).await {
-                    Next::Batch(items) => {
-                        self.sort(items);
-                        continue;
-                    }
-                    Next::Look => continue,
-                    Next::End => return Served::Closed,
-                },
+            let Some(work) = self.batches.next() else {
+                let retry_at = self.batches.retry_at();
+                let items =
+                    match self.queue.take(retry_at.unwrap_or(self.look).min(self.look)).await {
+                        Next::Batch(items) => items,
+                        Next::Look => Vec::new(),
+                        Next::End => match retry_at {
+                            Some(retry_at) => {
+                                sleep_until(retry_at).await;
+                                Vec::new()
+                            }
+                            None => return Served::Closed,
+                        },
+                    };
+                self.sort(items);
+                continue;
             };
-            match self.fly(connection, &session, work).await {
+            match self.batches.fly(connection, &session, work).await {
                 Some(next) => connection = next,
                 None => return Served::Lost,
             }
         }
     }
 
-    /// Plans the transactions of a batch.
+    /// Plans the transactions of a batch, and of what is to be tried again.
     fn sort(&mut self, items: Vec<Item>) {
         let (mut requests, mut exchanges) = (Vec::new(), Vec::new());
         for item in items {
             match item {
-                Item::Accept(request) => requests.push(request),
+                Item::Request(request) => requests.push(request),
                 Item::Exchange(request) => exchanges.push(request),
             }
         }
         if !exchanges.is_empty() {
             self.exchanges.push_back(exchanges);
         }
-        let requests = requests.into_iter();
-        let (fast, slow): (Vec<_>, Vec<_>) = requests.partition(Request::is_single);
-        for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
-            if !requests.is_empty() {
-                self.todo.push_back(Work { way, requests });
-            }
-        }
-    }
-
-    /// Refuses the requests whose deadline has passed.
-    fn drop_late(&mut self) {
-        let now = Instant::now();
-        for work in &mut self.todo {
-            for late in work.requests.extract_if(.., |request| request.until <= now) {
-                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
-            }
-        }
-        self.todo.retain(|work| !work.requests.is_empty());
+        self.batches.plan(requests, self.clock.monotonic());
     }
 
     fn give_up(&mut self, why: Refused) {
         self.queue.shut(why.clone());
         self.queue.refuse_all(&why);
         self.exchanges.drain(..).flatten().for_each(|request| request.refuse(why.clone()));
-        for request in self.todo.drain(..).flat_map(|work| work.requests) {
-            request.refuse(Refused::Unconfirmed(why.to_string()));
-        }
+        self.batches.refuse_all(&why);
     }
 
     /// Runs one transaction of ends and claims. Returns the connection where the session can be used further.
@@ -338,8 +326,10 @@ impl Task {
         let (outcome, exchanged) = exchange(connection, session, &mut requests).await;
         match outcome {
             FlightOutcome::Committed(connection, _) => {
-                let requests = requests.into_iter().zip(exchanged);
-                requests.for_each(|(request, exchanged)| request.committed(exchanged));
+                for (request, exchanged) in requests.into_iter().zip(exchanged) {
+                    request.jobs().for_each(|job| self.subscriptions.notify(job));
+                    request.committed(exchanged);
+                }
                 Some(connection)
             }
             FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
@@ -362,70 +352,6 @@ impl Task {
                 self.exchanges.push_front(requests.collect());
                 None
             }
-        }
-    }
-
-    /// Runs one transaction. Returns the connection if the session can be used further.
-    async fn fly(
-        &mut self,
-        connection: Connection,
-        session: &Session,
-        work: Work,
-    ) -> Option<Connection> {
-        let Work { way, requests } = work;
-        let used = self.secrets.due(&requests);
-        let (outcome, tries) = match way {
-            Way::Fast => accept::fast(connection, session, &requests, &used).await,
-            Way::Slow => accept::slow(connection, session, &requests, &used).await,
-        };
-        match outcome {
-            FlightOutcome::Committed(connection, _) => {
-                self.secrets.written(used);
-                self.committed(requests, tries);
-                Some(connection)
-            }
-            FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
-                self.failed(way, requests, &text);
-                Some(connection)
-            }
-            FlightOutcome::NotCommitted(why, connection) => {
-                self.todo.push_front(Work { way, requests });
-                connection.filter(|_| !why.ends_the_session())
-            }
-            FlightOutcome::Unknown(doubt) => {
-                tracing::warn!(%doubt, "not known whether a transaction is committed");
-                let doubtful = requests.into_iter().zip(tries);
-                let requests = doubtful.map(|(request, tried)| request.doubt(tried)).collect();
-                self.todo.push_front(Work { way, requests });
-                None
-            }
-        }
-    }
-
-    fn committed(&mut self, requests: Vec<Request>, tries: Vec<Option<Vec<Try>>>) {
-        let mut skipped = Vec::new();
-        for (request, tried) in requests.into_iter().zip(tries) {
-            match tried {
-                Some(tried) => request.committed(tried),
-                None => skipped.push(request),
-            }
-        }
-        if !skipped.is_empty() {
-            self.todo.push_front(Work { way: Way::Slow, requests: skipped });
-        }
-    }
-
-    /// Refuses a single request. Of several, one may be at fault: each gets a transaction (S4).
-    fn failed(&mut self, way: Way, mut requests: Vec<Request>, why: &str) {
-        if requests.len() == 1 {
-            return requests.into_iter().for_each(|request| {
-                let in_doubt = request.is_in_doubt();
-                let refused = if in_doubt { Refused::Unconfirmed } else { Refused::Failed };
-                request.refuse(refused(why.to_owned()));
-            });
-        }
-        for request in requests.drain(..).rev() {
-            self.todo.push_front(Work { way, requests: vec![request] });
         }
     }
 }

@@ -1,0 +1,356 @@
+//! ASK: a request with a key starts its job, or finds the state of it. A look finds the same of a key or a job, and
+//! changes nothing.
+//!
+//! What a caller is told was read in a transaction that is committed and has written to the log (N5): the fence is
+//! such a write. Of two nodes that begin one key, a unique index of the event stops one, which then finds the key
+//! (N13).
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::model::{Digest, EventId, JobId, Name, Outcome, State};
+use crate::random;
+use crate::store::answer::{Fate, StoredAnswer, unreadable};
+use crate::store::border::{Ask, Asked, KeyState, Refused};
+use crate::store::codec;
+use crate::store::decide::key::{Repeat, repeat, unanswered};
+
+use super::accept::REQUEST_BYTES;
+use super::arrival::PUT_BACK;
+use super::claim::uuid;
+use super::connection::Connection;
+use super::flight::{Flight, FlightOutcome, Param, Session};
+use super::secret_use::SecretUses;
+use super::stop::{Stop, ask, wait_briefly};
+
+/// The caller's key, by its unique index, with the state of its job: also a key that should have expired, until
+/// retention has deleted it.
+const KEY: &str = "
+    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes, a.request
+    FROM answer a JOIN job j ON j.event = a.event LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+    WHERE a.source = $1 AND a.caller = $2 AND a.key = $3";
+
+/// The states of these jobs, each with the answer to its caller.
+const JOBS: &str = "
+    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes
+    FROM job j LEFT JOIN answer a ON a.event = j.event LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
+    WHERE j.id = ANY ($1::uuid[])";
+
+/// Begins a new key: its event is the next variant of the id, and no body or id that came before has a meaning for it.
+/// Returns no row where another transaction has stored that variant, or the key since it was looked for.
+const BEGIN: &str = "
+    WITH stored AS (
+        INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged, received_at,
+            body_bytes, has_key)
+        SELECT $1, $3, coalesce((SELECT max(variant) + 1 FROM event WHERE source = $1 AND event_id = $3), 0), $4, $5,
+            $6, false, false, false, $7, $8, true
+        WHERE NOT EXISTS (SELECT FROM answer WHERE source = $1 AND caller = $2 AND key = $3)
+        ON CONFLICT (source, event_id, variant) DO NOTHING
+        RETURNING row
+    ), kept AS (
+        INSERT INTO payload (event, headers, body) SELECT row, $9, $10 FROM stored
+    ), begun AS (
+        INSERT INTO job (id, event, handler, state, since, created_at)
+        SELECT $11, row, $12, 'ready', now_ms(), now_ms() FROM stored
+    )
+    INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+    SELECT row, $1, $2, $3, $13, now_ms(), now_ms() + $14::bigint, $15 FROM stored
+    RETURNING event";
+
+/// Whether the event of the job ($1 id) is a request, whether its key is in use, and whether it is answered: what the
+/// end of the job's attempt asks before it settles it.
+pub const KEY_OF_JOB: &str = "
+    SELECT e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL
+    FROM job j JOIN event e ON e.row = j.event LEFT JOIN answer a ON a.event = e.row WHERE j.id = $1";
+
+/// Stores the answer ($2 status, $3 headers, $4 body under zstd, $5 its bytes) of the job ($1 id), in the transaction
+/// that settles the job. An answer that is there is never changed. $6: it is an error, which is forgotten after a time.
+pub const STORE_ANSWER: &str = "
+    UPDATE answer SET answered_at = now_ms(), status = $2, headers = $3, body = $4, body_bytes = $5,
+        error_until = CASE WHEN $6 THEN now_ms() + keep_errors END
+    WHERE event = (SELECT event FROM job WHERE id = $1) AND answered_at IS NULL";
+
+/// What a request finds. It is not committed before the answer arrives.
+pub(super) enum Found {
+    /// Its job is ready, made by it or put back by it.
+    Begun {
+        job: JobId,
+        again: bool,
+        attempt: i64,
+    },
+    /// Its key is in use by another request.
+    Conflict,
+    Known {
+        job: JobId,
+        fate: Fate,
+    },
+    /// Nothing: only [`Request::new`] begins a key.
+    Nothing,
+}
+
+impl Found {
+    /// What the caller is told; none where nothing was found.
+    pub(super) async fn open(self) -> Result<Option<Asked>, Refused> {
+        Ok(Some(match self {
+            Found::Nothing => return Ok(None),
+            Found::Conflict => Asked::Conflict,
+            Found::Begun { job, again, .. } => Asked::Begun { job, again },
+            Found::Known { job, fate } => {
+                let state = fate.open().await;
+                let state = state.map_err(|error| Refused::Failed(unreadable(&error)))?;
+                Asked::Known { job, state }
+            }
+        }))
+    }
+}
+
+/// Where the answer to a request arrives.
+pub(super) type Answer = oneshot::Receiver<Result<Found, Refused>>;
+
+/// A request with a key, or a look.
+pub(super) struct Request {
+    question: Question,
+    /// The caller's deadline.
+    pub(super) until: Instant,
+    /// An earlier try may be committed.
+    pub(super) in_doubt: bool,
+    answer: oneshot::Sender<Result<Found, Refused>>,
+}
+
+/// What is asked for.
+pub(super) enum Question {
+    Key { source: Name, caller: String, key: EventId, request: Digest, begin: Option<Box<NewKey>> },
+    Job(JobId),
+}
+
+/// What a new key begins.
+pub(super) struct NewKey {
+    ask: Ask,
+    /// As HTTP writes them.
+    headers: Vec<u8>,
+    /// Under zstd.
+    body: Vec<u8>,
+    /// The same in each try.
+    job: JobId,
+    /// The last attempt of the job that a try has put back, if it is not known whether that is committed.
+    put_back: Option<i64>,
+}
+
+impl Question {
+    /// ASK. Compresses the body.
+    pub(super) async fn ask(ask: Ask) -> Result<Self, Refused> {
+        let body = codec::compress(ask.delivery.body().clone()).await;
+        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        let headers = ask.delivery.headers().to_wire();
+        let job = random::job_id(ask.received_at);
+        let (source, caller) = (ask.source.clone(), ask.caller.clone());
+        let (key, request) = (ask.delivery.event_id().clone(), ask.request);
+        let begin = Some(Box::new(NewKey { ask, headers, body, job, put_back: None }));
+        Ok(Question::Key { source, caller, key, request, begin })
+    }
+
+    /// The order of the transaction's locks.
+    fn order(&self) -> Option<(&Name, &EventId, &str)> {
+        match self {
+            Question::Key { source, caller, key, .. } => Some((source, key, caller)),
+            Question::Job(_) => None,
+        }
+    }
+}
+
+impl Request {
+    pub(super) fn new(question: Question, until: Instant) -> (Self, Answer) {
+        let (answer, receiver) = oneshot::channel();
+        (Request { question, until, in_doubt: false, answer }, receiver)
+    }
+
+    fn begin(&self) -> Option<&NewKey> {
+        match &self.question {
+            Question::Key { begin, .. } => begin.as_deref(),
+            Question::Job(_) => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.begin().map_or(0, |new| new.headers.len() + new.body.len()) + REQUEST_BYTES
+    }
+
+    pub(super) fn note_secret(&self, secrets: &mut SecretUses, now: Duration) {
+        if let Some(NewKey { ask, .. }) = self.begin() {
+            secrets.note(&ask.source, &ask.delivery, now);
+        }
+    }
+
+    // For both answers: the caller may be gone, and a commit stands all the same (H1).
+    pub(super) fn refuse(self, why: Refused) {
+        let _ = self.answer.send(Err(why));
+    }
+
+    pub(super) fn committed(self, found: Found) {
+        let _ = self.answer.send(Ok(found));
+    }
+
+    /// Notes that it is not known whether this is committed.
+    pub(super) fn doubt(&mut self, found: &Found) {
+        self.in_doubt = true;
+        if let (Question::Key { begin: Some(new), .. }, Found::Begun { again: true, attempt, .. }) =
+            (&mut self.question, found)
+        {
+            new.put_back = Some(*attempt);
+        }
+    }
+}
+
+/// One transaction for all requests. For each what it has found or begun, if it is committed.
+pub(super) async fn find(
+    connection: Connection,
+    session: &Session,
+    requests: &[&Request],
+) -> (FlightOutcome, Vec<Found>) {
+    let mut flight = Flight::begin(connection, session).await;
+    match find_all(&mut flight, requests).await {
+        Ok(found) => (flight.commit().await, found),
+        Err(stop) => (stop.end(flight).await, Vec::new()),
+    }
+}
+
+async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Found>, Stop> {
+    wait_briefly(flight).await;
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|place| requests[*place].question.order());
+    let mut found: Vec<Option<Found>> = requests.iter().map(|_| None).collect();
+    let mut jobs = Vec::new();
+    for place in order {
+        match &requests[place].question {
+            Question::Key { source, caller, key, request, begin } => {
+                let name: Vec<Param> = vec![
+                    Box::new(source.as_str().to_owned()),
+                    Box::new(caller.clone()),
+                    Box::new(key.as_str().to_owned()),
+                ];
+                let used = ask(flight, KEY, name).await?.first().map(UsedKey::read).transpose()?;
+                let begin = begin.as_deref();
+                found[place] = Some(match (used, begin) {
+                    (Some(used), _) => used.asked(flight, *request, begin).await?,
+                    (None, Some(new)) => new.store(flight).await?,
+                    (None, None) => Found::Nothing,
+                });
+            }
+            Question::Job(job) => jobs.push((*job, place)),
+        }
+    }
+    if !jobs.is_empty() {
+        let ids: Vec<Uuid> = jobs.iter().map(|(job, _)| uuid(job)).collect();
+        for row in ask(flight, JOBS, vec![Box::new(ids)]).await? {
+            let (job, _, fate) = read(row)?;
+            for (_, place) in jobs.iter().filter(|(asked, _)| *asked == job) {
+                found[*place] = Some(Found::Known { job, fate: fate.clone() });
+            }
+        }
+    }
+    Ok(found.into_iter().map(|found| found.unwrap_or(Found::Nothing)).collect())
+}
+
+/// A key that is in use.
+struct UsedKey {
+    job: JobId,
+    attempt: i64,
+    fate: Fate,
+    request: Digest,
+}
+
+impl UsedKey {
+    fn read(row: &Row) -> Result<Self, Stop> {
+        let (job, attempt, fate) = read(row)?;
+        let request: Vec<u8> = row.try_get(8)?;
+        let request = request.try_into().map_err(|_| unreadable_column("request"))?;
+        Ok(UsedKey { job, attempt, fate, request: Digest(request) })
+    }
+
+    async fn asked(
+        self,
+        flight: &mut Flight,
+        request: Digest,
+        begin: Option<&NewKey>,
+    ) -> Result<Found, Stop> {
+        let UsedKey { job, attempt, fate, .. } = self;
+        // An earlier try has begun it, whatever has become of it.
+        if begin.is_some_and(|new| new.job == job) {
+            return Ok(Found::Begun { job, again: false, attempt });
+        }
+        let has_failed = matches!(fate, Fate::Other(KeyState::Failed));
+        match (repeat(request, self.request, has_failed), begin) {
+            (Repeat::Conflict, _) => Ok(Found::Conflict),
+            (Repeat::Again, None) => Ok(Found::Nothing),
+            // An earlier try may have put it back, and it has run and failed since: one request, one attempt (I3).
+            (Repeat::Again, Some(new)) if new.put_back.is_none_or(|before| before == attempt) => {
+                // It was read as dead; of two nodes one puts it back.
+                let put_back = ask(flight, PUT_BACK, vec![Box::new(vec![uuid(&job)])]).await?;
+                if put_back.is_empty() {
+                    return Err(Stop::Changed);
+                }
+                Ok(Found::Begun { job, again: true, attempt })
+            }
+            (Repeat::Again | Repeat::Known, _) => Ok(Found::Known { job, fate }),
+        }
+    }
+}
+
+impl NewKey {
+    async fn store(&self, flight: &mut Flight) -> Result<Found, Stop> {
+        let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
+            &self.ask;
+        let (event_type, millis) = (delivery.event_type(), |time: Duration| time.as_millis());
+        let new: Vec<Param> = vec![
+            Box::new(source.as_str().to_owned()),
+            Box::new(caller.clone()),
+            Box::new(delivery.event_id().as_str().to_owned()),
+            Box::new(event_type.as_str().to_owned()),
+            Box::new(event_type.raw().map(|raw| raw.as_bytes().to_vec())),
+            Box::new(delivery.digest().0.to_vec()),
+            Box::new(received_at.0),
+            Box::new(codec::size(delivery.body().len())),
+            Box::new(self.headers.clone()),
+            Box::new(self.body.clone()),
+            Box::new(uuid(&self.job)),
+            Box::new(handler.as_str().to_owned()),
+            Box::new(request.0.to_vec()),
+            Box::new(codec::size(millis(*keep))),
+            Box::new(codec::size(millis(*keep_errors))),
+        ];
+        match ask(flight, BEGIN, new).await?.is_empty() {
+            true => Err(Stop::Changed),
+            false => Ok(Found::Begun { job: self.job, again: false, attempt: 0 }),
+        }
+    }
+}
+
+/// Reads the first columns of [`KEY`] and [`JOBS`]: the job, its last attempt, and the state of its key.
+fn read(row: &Row) -> Result<(JobId, i64, Fate), Stop> {
+    let job: Uuid = row.try_get(0)?;
+    let fate = match row.try_get::<_, Option<i32>>(4)? {
+        Some(status) => Fate::Answered(StoredAnswer {
+            status: status.try_into().map_err(|_| unreadable_column("status"))?,
+            headers: row.try_get(5)?,
+            body: row.try_get(6)?,
+            body_bytes: row.try_get::<_, i64>(7)?.try_into().unwrap_or(usize::MAX),
+        }),
+        None => {
+            let state: State =
+                row.try_get::<_, &str>(2)?.parse().map_err(|_| unreadable_column("state"))?;
+            let last: Option<&str> = row.try_get(3)?;
+            let last: Option<Outcome> =
+                last.map(str::parse).transpose().map_err(|_| unreadable_column("outcome"))?;
+            Fate::Other(unanswered(state, last))
+        }
+    };
+    Ok((JobId::from_bytes(job.into_bytes()), row.try_get(1)?, fate))
+}
+
+fn unreadable_column(what: &str) -> Stop {
+    Stop::Unreadable(format!("a stored answer's {what}"))
+}

@@ -1,0 +1,282 @@
+//! One delivery of the slow way: reads what is known of its id and body, decides what it is, and makes the writes.
+//!
+//! The events of the batch's ids are locked, and the groups of its jobs.
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::limits::EVIDENCE_COUNT;
+use crate::model::{Digest, EventType, JobId, State, Timestamp};
+use crate::store::border::Accepted;
+use crate::store::codec;
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
+use crate::store::decide::group::newer;
+
+use super::flight::{Flight, Param};
+use super::new_event::{GroupedJobs, Groups, Rows};
+use super::prepared::{Form, NewEvent, Try};
+use super::stop::{Stop, ask};
+
+/// Of the variants of one id the first, the last, and the first one with this body; and, unless the id is signed, of
+/// this type. A sender can make any number of variants, and each is found by an index.
+const KNOWN: &str = "
+    SELECT row, variant, type, raw_type, digest, received_at,
+        CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+    FROM event WHERE row IN (
+        (SELECT row FROM event WHERE source = $1 AND event_id = $2 ORDER BY variant LIMIT 1)
+        UNION ALL
+        (SELECT row FROM event WHERE source = $1 AND event_id = $2 ORDER BY variant DESC LIMIT 1)
+        UNION ALL
+        (SELECT row FROM event WHERE source = $1 AND event_id = $2 AND variant > 0 AND digest = $3 AND $6::boolean
+        ORDER BY variant LIMIT 1)
+        UNION ALL
+        (SELECT row FROM event WHERE source = $1 AND event_id = $2 AND variant > 0 AND digest = $3 AND NOT $6
+            AND type = $4 AND sha256(coalesce(raw_type, '')) = sha256(coalesce($5::bytea, ''))
+        ORDER BY variant LIMIT 1))
+    ORDER BY variant";
+
+/// Whether an event of the source has the body, and whether one of another type has it: one look-up in an index for
+/// each of the five conditions.
+const SAME_BODY: &str = "
+    SELECT f.row IS NOT NULL
+            OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated),
+        coalesce(f.type <> $3, false)
+            OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type < $3)
+            OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type > $3)
+    FROM (VALUES (1)) one (n)
+    LEFT JOIN event f ON f.source = $1 AND f.digest = $2 AND f.guarded AND NOT f.repeated";
+
+/// Whether the event has one of these jobs. Each job id is made for one delivery at one node.
+const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE event = $1 AND id = ANY ($2::uuid[]))";
+
+/// Counts a delivery on the event that it repeats. Returns each job with its state: one row without a job if the
+/// event has none, no row if the event is gone.
+const REPEAT: &str = "
+    WITH counted AS (
+        UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = $2, conflicts = conflicts + $3
+        WHERE row = $1 RETURNING row
+    )
+    SELECT job.id, job.state FROM counted LEFT JOIN job ON job.event = counted.row";
+
+/// Locks the dead jobs of an event that may run again, each with its group and what may make it out of date. A job
+/// that a person resolved as failed stays dead, and so does one without its payload, one that answered its caller, and
+/// one that had ended before the database went back: it may have succeeded since.
+const DEAD: &str = "
+    SELECT job.id, attempt, handler, group_key, event, newest_removed, group_rule IS NOT DISTINCT FROM 'latest',
+        CASE WHEN group_rule = 'latest' THEN (SELECT n.id FROM job n
+            WHERE n.handler = job.handler AND n.group_key = job.group_key AND n.event > job.event
+                AND (n.attempt > 0 OR n.holds)
+            ORDER BY n.event DESC LIMIT 1) END
+    FROM job CROSS JOIN meta
+    WHERE event = $1 AND state = 'dead' AND reason <> 'resolved as failed'
+        AND EXISTS (SELECT FROM payload WHERE payload.event = $1)
+        AND NOT EXISTS (SELECT FROM answer WHERE answer.event = $1 AND answered_at IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM restored WHERE restored_at >= settled_at)
+    ORDER BY job.id FOR UPDATE OF job";
+
+/// Puts dead jobs ($1 ids) back, each behind the job that holds its group, if another one does.
+pub(super) const PUT_BACK: &str = "
+    UPDATE job SET state = 'ready', reason = NULL, detail = NULL, settled_at = NULL, counted = 0, since = now_ms(),
+        replays = replays + 1, wait_since = NULL,
+        behind = group_key IS NOT NULL AND EXISTS (SELECT FROM job h WHERE h.handler = job.handler
+            AND h.group_key = job.group_key AND h.holds AND NOT h.behind AND h.row <> job.row)
+    WHERE id = ANY ($1::uuid[]) AND state = 'dead'
+    RETURNING id";
+
+/// Keeps each differing body once, up to a limit. The event is locked, so no other transaction counts at the same
+/// time.
+const EVIDENCE: &str = "
+    INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+    SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT count(*) FROM evidence WHERE event = $1) < $7
+    ON CONFLICT (event, digest) DO NOTHING";
+
+/// Decides what one delivery is, and makes the writes. `form` is that of an event whose id and body are new.
+pub(super) async fn store(
+    flight: &mut Flight,
+    event: &NewEvent,
+    form: Form,
+    locked: &Groups,
+    grouped: &mut GroupedJobs,
+) -> Result<Try, Stop> {
+    let known = known(flight, event).await?;
+    let arrival = arrival(&event.new, &known);
+    match arrival {
+        Arrival::Event(variant) | Arrival::IdReused(variant) => {
+            let id_reused = matches!(arrival, Arrival::IdReused(_));
+            let body = same_body(flight, event).await?;
+            let (held, flagged) = guarded(event.new.delivery.guard(), body, id_reused);
+            let repeated = body != SameBody::Nowhere;
+            let form = Form { variant, repeated, held, flagged, ..form };
+            let mut rows = Rows::default();
+            rows.add(event, form, grouped);
+            let stored = rows.send(flight).await;
+            if flight.rows(stored).await.ok_or(Stop::Failed)?.is_empty() {
+                return Err(Stop::Changed);
+            }
+            Ok(Try { answer: event.created(form), put_back: Vec::new() })
+        }
+        Arrival::Duplicate(of) => match own(flight, event, of).await? {
+            Some(tried) => Ok(tried),
+            None => repeat(flight, event, of, false, locked).await,
+        },
+        Arrival::Conflict(of) => {
+            keep_evidence(flight, event, of).await;
+            repeat(flight, event, of, true, locked).await
+        }
+    }
+}
+
+async fn known(flight: &mut Flight, event: &NewEvent) -> Result<Vec<KnownEvent>, Stop> {
+    let delivery = &event.new.delivery;
+    let key: Vec<Param> = vec![
+        Box::new(event.source().as_str().to_owned()),
+        Box::new(event.id().as_str().to_owned()),
+        Box::new(event.digest().0.to_vec()),
+        Box::new(delivery.event_type().as_str().to_owned()),
+        Box::new(event.raw_type()),
+        Box::new(delivery.id_signed()),
+    ];
+    let read = |row: &Row| -> Result<KnownEvent, Stop> {
+        let raw: Option<Vec<u8>> = row.try_get(3)?;
+        let raw = raw.map(|raw| String::from_utf8_lossy(&raw).into_owned());
+        let digest: Vec<u8> = row.try_get(4)?;
+        let unreadable = |what: &str| Stop::Unreadable(format!("an event's {what}"));
+        let removed: Option<&str> = row.try_get(6)?;
+        Ok(KnownEvent {
+            row: row.try_get(0)?,
+            variant: row.try_get(1)?,
+            event_type: EventType::from_parts(row.try_get(2)?, raw.as_deref()),
+            digest: Digest(digest.try_into().map_err(|_| unreadable("digest"))?),
+            received_at: Timestamp(row.try_get(5)?),
+            removed: removed.map(str::parse).transpose().map_err(|_| unreadable("end"))?,
+        })
+    };
+    ask(flight, KNOWN, key).await?.iter().map(read).collect()
+}
+
+/// Whether other events have the body of a new one.
+async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, Stop> {
+    if !event.guarded() {
+        return Ok(SameBody::Nowhere);
+    }
+    let body: Vec<Param> = vec![
+        Box::new(event.source().as_str().to_owned()),
+        Box::new(event.digest().0.to_vec()),
+        Box::new(event.new.delivery.event_type().as_str().to_owned()),
+    ];
+    let rows = ask(flight, SAME_BODY, body).await?;
+    let row = rows.first().ok_or_else(|| Stop::Unreadable("no answer".to_owned()))?;
+    Ok(match (row.try_get(0)?, row.try_get(1)?) {
+        (false, _) => SameBody::Nowhere,
+        (true, false) => SameBody::SameType,
+        (true, true) => SameBody::OtherType,
+    })
+}
+
+/// The earlier try of this delivery, if that stored the event. The caller then gets the answer of that try, since
+/// the delivery is not a redelivery. An event without a job is recognised by its time of arrival. If another node
+/// stored the same event in the same millisecond, the answer is "accepted" instead of "duplicate", and one
+/// duplicate is not counted.
+async fn own(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<Option<Try>, Stop> {
+    let Some(tried @ Try { answer: Accepted::Created { .. }, .. }) = &event.doubt else {
+        return Ok(None);
+    };
+    if of.received_at != event.new.received_at || of.digest != event.digest() {
+        return Ok(None);
+    }
+    if event.job_ids.is_empty() {
+        return Ok(Some(tried.clone()));
+    }
+    let jobs: Vec<Param> = vec![Box::new(of.row), Box::new(event.job_ids.clone())];
+    let rows = ask(flight, HAS_JOB, jobs).await?;
+    let has_job = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
+    Ok(has_job.then(|| tried.clone()))
+}
+
+async fn keep_evidence(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) {
+    let evidence: Vec<Param> = vec![
+        Box::new(of.row),
+        Box::new(event.digest().0.to_vec()),
+        Box::new(event.new.received_at.0),
+        Box::new(event.headers.clone()),
+        Box::new(codec::size(event.new.delivery.body().len())),
+        Box::new(event.body.clone()),
+        Box::new(i64::from(EVIDENCE_COUNT)),
+    ];
+    flight.send(EVIDENCE, evidence).await;
+}
+
+async fn repeat(
+    flight: &mut Flight,
+    event: &NewEvent,
+    of: &KnownEvent,
+    conflict: bool,
+    locked: &Groups,
+) -> Result<Try, Stop> {
+    let counted: Vec<Param> =
+        vec![Box::new(of.row), Box::new(event.new.received_at.0), Box::new(i64::from(conflict))];
+    let rows = ask(flight, REPEAT, counted).await?;
+    if rows.is_empty() {
+        return Err(Stop::Changed);
+    }
+    let mut jobs = Vec::new();
+    for row in rows {
+        let Some(id) = row.try_get::<_, Option<Uuid>>(0)? else { continue };
+        let state: Result<State, _> = row.try_get::<_, &str>(1)?.parse();
+        jobs.push((id, state.map_err(|_| Stop::Unreadable("a job's state".to_owned()))?));
+    }
+    let is_dead = jobs.iter().any(|(_, state)| *state == State::Dead);
+    let put_back = match is_dead && replays_dead(event.new.on_redelivery, conflict) {
+        true => replay_dead(flight, event, of, locked).await?,
+        false => Vec::new(),
+    };
+    let is_put_back = |id: &Uuid| put_back.iter().any(|(back, _)| back == id);
+    let state = |(id, state): &(Uuid, State)| if is_put_back(id) { State::Ready } else { *state };
+    let states: Vec<State> = jobs.iter().map(state).collect();
+    let answer = Accepted::Duplicate {
+        state: concern(&states, of.removed),
+        removed: of.removed.is_some(),
+        replayed: put_back.len(),
+        first_received_at: of.received_at,
+        conflict,
+    };
+    Ok(Try { answer, put_back })
+}
+
+/// Puts the event's dead jobs back, and returns them, each with its last attempt.
+async fn replay_dead(
+    flight: &mut Flight,
+    event: &NewEvent,
+    of: &KnownEvent,
+    locked: &Groups,
+) -> Result<Vec<(Uuid, i64)>, Stop> {
+    let mut put_back = Vec::new();
+    for row in ask(flight, DEAD, vec![Box::new(of.row)]).await? {
+        let job: (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+        // The earlier try may have put jobs back. One that has run and died since must not be put back a second time.
+        if let Some(Try { answer: Accepted::Duplicate { .. }, put_back: before }) = &event.doubt
+            && !before.contains(&job)
+        {
+            continue;
+        }
+        if let Some(key) = row.try_get::<_, Option<String>>(3)? {
+            let group = (row.try_get(2)?, key);
+            if !locked.contains(&group) {
+                return Err(Stop::Unlocked(group.0, group.1));
+            }
+        }
+        let newest: Option<Uuid> = row.try_get(7)?;
+        let newest = newest.map(|id| JobId::from_bytes(id.into_bytes()));
+        let is_latest: bool = row.try_get(6)?;
+        if !is_latest || newer(newest, row.try_get(4)?, row.try_get(5)?).is_none() {
+            put_back.push(job);
+        }
+    }
+    if !put_back.is_empty() {
+        let ids: Vec<Uuid> = put_back.iter().map(|(id, _)| *id).collect();
+        flight.send(PUT_BACK, vec![Box::new(ids)]).await;
+    }
+    Ok(put_back)
+}

@@ -1,0 +1,113 @@
+//! The handle of `http` on PostgreSQL.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::model::{Digest, EventId, JobId, Name};
+use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused};
+use crate::store::node::recent::Recent;
+
+use super::answer::{Question, Request};
+use super::writer::Writer;
+
+/// Between two looks of a caller who waits: a job's end at another node is seen after that time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a request is tried: the most that `accept_wait_millis` allows. `http` answers before the provider's
+/// deadline by itself, and what is queued then may still be stored (H3).
+const TRIED_FOR: Duration = Duration::from_secs(60);
+
+/// For `http`: accepts deliveries and asks for stored answers.
+#[derive(Clone)]
+pub struct Intake {
+    writer: Writer,
+    recent: Arc<Recent>,
+}
+
+impl Intake {
+    pub fn new(writer: Writer) -> Self {
+        Intake { writer, recent: Arc::default() }
+    }
+
+    /// Fails with the reason while accepts are refused.
+    pub fn ready(&self) -> Result<(), Refused> {
+        self.writer.ready()
+    }
+
+    /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1).
+    pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
+        self.writer.accept(new, Instant::now() + TRIED_FOR).await
+    }
+
+    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6).
+    pub async fn accept_all(&self, new: Vec<Accept>) -> Result<Vec<Accepted>, Refused> {
+        self.writer.accept_all(new, Instant::now() + TRIED_FOR).await
+    }
+
+    /// ASK: if the key is new, stores the event, its job and the key in one transaction. If the last run of its job is
+    /// known to have failed, puts the job back. Else returns the state of the key. Returns when its commit is known,
+    /// and is not undone by dropping the future, as [`Intake::accept`].
+    pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
+        self.ready()?;
+        self.recent.note(&ask.source, ask.delivery.event_id());
+        let asked = self.question(Question::ask(ask).await?).await?;
+        asked.ok_or_else(|| Refused::Failed("no answer".to_owned()))
+    }
+
+    /// The state of a key that was used at this node a short time ago. None if [`Intake::ask`] has something to do, or
+    /// if the database cannot be used. In the writer's queue: what is told is committed first (N5).
+    pub async fn known_key(
+        &self,
+        source: &Name,
+        caller: &str,
+        key: &EventId,
+        request: Digest,
+    ) -> Option<Asked> {
+        if !self.recent.has(source, key) {
+            return None;
+        }
+        let (source, caller, key) = (source.clone(), caller.to_owned(), key.clone());
+        let question = Question::Key { source, caller, key, request, begin: None };
+        self.question(question).await.ok()?
+    }
+
+    /// Waits until the job of a key does not run any more and is not to run, at most `wait`, and says what has become
+    /// of it. What it says is committed (I1, N5).
+    ///
+    /// # Errors
+    /// No job has this id, or the store could not be read until the end.
+    pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
+        let until = Instant::now() + wait;
+        // Subscribes before it reads: a commit in between notifies it.
+        let mut waiting = self.writer.subscribe(job);
+        loop {
+            let found = self.question(Question::Job(job)).await;
+            let left = until.saturating_duration_since(Instant::now());
+            match found {
+                Ok(Some(Asked::Known { state: KeyState::Pending, .. })) if left.is_zero() => {
+                    return Ok(KeyState::Pending);
+                }
+                Ok(Some(Asked::Known { state: KeyState::Pending, .. })) => {}
+                Ok(Some(Asked::Known { state, .. })) => return Ok(state),
+                Ok(_) => return Err(Refused::Failed(format!("no such job: {job}"))),
+                Err(why @ (Refused::Stopping | Refused::Failed(_))) => return Err(why),
+                Err(why) if left.is_zero() => return Err(why),
+                Err(_) => {}
+            }
+            let _ = timeout(left.min(LOOK_AGAIN), waiting.changed()).await;
+        }
+    }
+
+    async fn question(&self, question: Question) -> Result<Option<Asked>, Refused> {
+        let until = Instant::now() + TRIED_FOR;
+        let (request, answer) = Request::new(question, until);
+        self.writer.ask(request)?;
+        match timeout_at(until, answer).await {
+            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping))?.open().await,
+            Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
+        }
+    }
+}

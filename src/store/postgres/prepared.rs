@@ -1,0 +1,73 @@
+//! A delivery on its way into the store: what is known of it before a transaction, and of its last try.
+
+use uuid::Uuid;
+
+use crate::model::{Digest, EventId, HeldReason, Name, ReplayGuard};
+use crate::store::border::{Accept, Accepted};
+
+/// An event in its stored form.
+pub(super) struct NewEvent {
+    pub(super) new: Accept,
+    /// As HTTP writes them.
+    pub(super) headers: Vec<u8>,
+    /// Under zstd.
+    pub(super) body: Vec<u8>,
+    /// The ids of `new.jobs`. They stay the same in each try.
+    pub(super) job_ids: Vec<Uuid>,
+    /// The last try, if it is not known whether it is committed.
+    pub(super) doubt: Option<Try>,
+}
+
+/// What a transaction does with a delivery.
+#[derive(Clone)]
+pub(super) struct Try {
+    pub(super) answer: Accepted,
+    /// The dead jobs that it put back, each with its last attempt.
+    pub(super) put_back: Vec<(Uuid, i64)>,
+}
+
+/// How an event is stored.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    pub(super) variant: i64,
+    pub(super) repeated: bool,
+    pub(super) held: Option<HeldReason>,
+    pub(super) flagged: bool,
+    /// Its row number, if it has taken one.
+    pub(super) number: Option<i64>,
+    /// The order of insertion.
+    pub(super) place: usize,
+}
+
+impl Form {
+    /// Of an event whose id and body are new.
+    pub(super) fn first(place: usize) -> Self {
+        Form { variant: 0, repeated: false, held: None, flagged: false, number: None, place }
+    }
+}
+
+impl NewEvent {
+    pub(super) fn source(&self) -> &Name {
+        &self.new.source
+    }
+
+    pub(super) fn id(&self) -> &EventId {
+        self.new.delivery.event_id()
+    }
+
+    pub(super) fn raw_type(&self) -> Option<Vec<u8>> {
+        self.new.delivery.event_type().raw().map(|raw| raw.as_bytes().to_vec())
+    }
+
+    pub(super) fn guarded(&self) -> bool {
+        self.new.delivery.guard() != ReplayGuard::Off
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.new.delivery.digest()
+    }
+
+    pub(super) fn created(&self, form: Form) -> Accepted {
+        Accepted::Created { jobs: self.new.jobs.len(), held: form.held, flagged: form.flagged }
+    }
+}
