@@ -128,7 +128,8 @@ fn read_members<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Vec<Member> {
         } else if let Some(attribute) = line.strip_prefix("#[serde(rename = \"") {
             renamed = attribute.split('"').next().map(str::to_owned);
         } else if !line.starts_with("#[") && !line.starts_with("//") {
-            let (name, kind) = match line.strip_prefix("pub ") {
+            let field = line.strip_prefix("pub ").or(line.strip_prefix("pub(in crate::store) "));
+            let (name, kind) = match field {
                 Some(field) => field.trim_end_matches(',').split_once(": ").unwrap_or((field, "")),
                 // Variants are in snake case.
                 None => (line.split([',', ' ', '(']).next().unwrap(), ""),
