@@ -13,6 +13,7 @@ mod cluster;
 mod conflicts;
 mod connecting;
 mod cuts;
+mod dispatching;
 mod losing;
 mod losses;
 mod proxy;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::model::Name;
+use crate::model::{JobId, Name};
 use crate::store::decide::notice::Notice;
 use crate::store::engine::handle::Engine;
 use crate::store::engine::subscriptions::Subscriptions;
@@ -36,5 +36,10 @@ impl Jobs {
     /// is among them needs no claim until [`Jobs::wake`] is notified.
     pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
         self.engine.paused.get()
+    }
+
+    /// Whether a claimed attempt may begin. On SQLite always: no other node can have its job.
+    pub fn may_begin(&self, _job: JobId, _attempt: u32) -> bool {
+        true
     }
 }

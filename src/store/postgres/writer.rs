@@ -10,30 +10,40 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::store::border::{Accept, Accepted, Claimed, Refused};
+use crate::model::{JobId, Outcome};
+use crate::retry::Next as NextState;
+use crate::store::border::{Accept, Accepted, Claim, Claimed, Completion, Record, Refused};
 
 use super::accept::{self, Request, SecretUses, Try};
-use super::claim::{NodeAttempt, NodeClaim};
-use super::complete::AttemptEnd;
+use super::claim::{NodeAttempt, NodeClaims};
+use super::complete::{AttemptEnd, PreparedEnd};
 use super::connection::{Connection, Target, describe};
 use super::exchange::{self, Exchanged, exchange};
-use super::flight::{FlightOutcome, Refusal, Session};
+use super::flight::{Flight, FlightOutcome, Refusal, Session};
+use super::handlers::{PublishedHandler, publish};
+use super::live::LiveAttempts;
 use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
+use super::wake::Wakeups;
 
 /// How often the server is checked.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long an end that met a locked row waits for the lock when it is tried again, and how long it rests between two
+/// tries: all other requests wait for those.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+const LOCK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Each statement of the writer finds its rows by an index. A plan that is made while a table is known to be empty
 /// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
@@ -43,7 +53,9 @@ const PLANS: &str = "SET enable_seqscan = off";
 /// The way into the store. Its clones share one writer.
 #[derive(Clone)]
 pub struct Writer {
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) live: Arc<LiveAttempts>,
+    pub(super) wakeups: Arc<Wakeups>,
     payloads: Arc<Payloads>,
     /// None from the sending of a registration to its answer.
     sessions: watch::Receiver<Option<Arc<Registered>>>,
@@ -60,19 +72,25 @@ impl Writer {
     ) -> (Writer, JoinHandle<()>) {
         let queue = Arc::new(Queue::new(limits));
         let payloads = Arc::new(Payloads::new(target.clone()));
+        let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let task = Task {
             target,
             registrar,
             clock,
             queue: Arc::clone(&queue),
+            live: Arc::clone(&live),
+            wakeups: Arc::clone(&wakeups),
             todo: VecDeque::new(),
             exchanges: VecDeque::new(),
+            blocked: VecDeque::new(),
+            next_blocked: Instant::now(),
+            published: Vec::new(),
             sessions: told,
             secrets: SecretUses::default(),
             look: Instant::now(),
         };
-        (Writer { queue, payloads, sessions }, tokio::spawn(task.run()))
+        (Writer { queue, live, wakeups, payloads, sessions }, tokio::spawn(task.run()))
     }
 
     /// Fails with the reason while accepts are refused.
@@ -103,37 +121,70 @@ impl Writer {
         }
     }
 
-    /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again
-    /// until they are committed, and wait for a session where there is none. A claim is tried once, in its own
-    /// session.
+    /// COMPLETE of each end, and CLAIM behind them, in one transaction where that can be; returns when its commit is
+    /// known. Ends are sent again until they are committed or fail alone, and wait for a session where there is none. A
+    /// claim is sent once.
     ///
-    /// The future must not be dropped where it claims: what it claimed would begin after the next registration only.
-    pub async fn exchange(
-        &self,
-        ends: Vec<AttemptEnd>,
-        claim: Option<NodeClaim>,
-    ) -> Result<Exchanged, Refused> {
-        let (request, answer) = exchange::Request::new(ends, claim);
-        self.queue.push_kept(Item::Exchange(request))?;
-        answer.await.unwrap_or(Err(Refused::Stopping))
+    /// The future must not be dropped where it claims.
+    pub async fn exchange(&self, ends: Vec<AttemptEnd>, claim: Option<Claim>) -> Exchanged {
+        let (mut items, mut answers) = (Vec::new(), Vec::new());
+        for end in ends {
+            let (answer, ended) = oneshot::channel();
+            let end = PreparedEnd::new(end).await;
+            items.push(Item::Exchange(exchange::Request::End(end, answer)));
+            answers.push(ended);
+        }
+        let claimed = claim.map(|claim| {
+            let (answer, claimed) = oneshot::channel();
+            items.push(Item::Exchange(exchange::Request::Claim(claim, answer)));
+            claimed
+        });
+        if let Err(why) = self.queue.push_kept(items) {
+            let ended = answers.iter().map(|_| Err(why.clone())).collect();
+            return Exchanged { ended, claims: Err(why) };
+        }
+        let mut ended = Vec::with_capacity(answers.len());
+        for answer in answers {
+            ended.push(answer.await.unwrap_or(Err(Refused::Stopping)));
+        }
+        let claims = match claimed {
+            Some(claimed) => claimed.await.unwrap_or(Err(Refused::Stopping)),
+            None => Ok(NodeClaims::default()),
+        };
+        Exchanged { ended, claims }
     }
 
-    /// The session of now with the list that its registration read. The list is to be judged before the first claim
-    /// in the session. None while a session is being registered.
+    /// Replaces what the node publishes, now and at each later registration; returns when it is committed. Without a
+    /// session it waits for one.
+    pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Refused> {
+        let (done, published) = oneshot::channel();
+        self.queue.push_kept(vec![Item::Publish(handlers, done)])?;
+        published.await.unwrap_or(Err(Refused::Stopping))
+    }
+
+    /// The session of now with the list that its registration read. None while a session is being registered.
     pub fn sessions(&self) -> watch::Receiver<Option<Arc<Registered>>> {
         self.sessions.clone()
     }
 
-    /// Runs `start` if the attempt may begin (N16), and keeps a registration from being sent meanwhile. None where
-    /// it may not: while a session is being registered, and for an attempt that the session's list lacks.
-    pub fn begin<T>(&self, attempt: &NodeAttempt, start: impl FnOnce() -> T) -> Option<T> {
-        let session = self.sessions.borrow();
-        session.as_ref().is_some_and(|session| session.may_begin(attempt)).then(start)
+    /// Whether an attempt of this process may begin (N16): not while a session is being registered, and not where a
+    /// registration has shown that it is settled.
+    pub fn may_begin(&self, job: JobId, attempt: u32) -> bool {
+        self.live.may_begin((job, attempt))
     }
 
-    /// What the attempt's handler gets. None where the payload is gone: then it must not begin (R19).
-    pub async fn payload(&self, attempt: &NodeAttempt) -> Result<Option<Claimed>, Refused> {
-        self.payloads.read(attempt).await
+    /// What the handlers of these attempts get, in their order. None where the payload is gone: then it must not begin
+    /// (R19).
+    pub async fn payloads(
+        &self,
+        attempts: &[NodeAttempt],
+    ) -> Result<Vec<Option<Claimed>>, Refused> {
+        self.payloads.read(attempts).await
+    }
+
+    /// Changes with each wake-up: something may be ready, or answered.
+    pub fn wakeups(&self) -> watch::Receiver<u64> {
+        self.wakeups.count()
     }
 
     /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
@@ -158,15 +209,35 @@ struct Work {
     requests: Vec<Request>,
 }
 
+/// Ends and claims of one transaction.
+struct ExchangeWork {
+    requests: Vec<exchange::Request>,
+    /// How long it waits for a lock, if not as long as any other does.
+    patience: Option<Duration>,
+}
+
+impl ExchangeWork {
+    fn alone(request: exchange::Request) -> Self {
+        ExchangeWork { requests: vec![request], patience: Some(LOCK_WAIT) }
+    }
+}
+
 struct Task {
     target: Target,
     registrar: Registrar,
     clock: Clock,
     queue: Arc<Queue>,
+    live: Arc<LiveAttempts>,
+    wakeups: Arc<Wakeups>,
     /// The requests that are taken from the queue and not answered yet.
     todo: VecDeque<Work>,
     /// The same of ends and claims, which go first.
-    exchanges: VecDeque<Vec<exchange::Request>>,
+    exchanges: VecDeque<ExchangeWork>,
+    /// Ends that met a locked row. One of them is tried at `next_blocked`.
+    blocked: VecDeque<exchange::Request>,
+    next_blocked: Instant,
+    /// Who waits until the handlers of `registrar` are published.
+    published: Vec<oneshot::Sender<Result<(), Refused>>>,
     sessions: watch::Sender<Option<Arc<Registered>>>,
     secrets: SecretUses,
     /// When the server is checked next.
@@ -194,6 +265,7 @@ impl Task {
     async fn run(mut self) {
         while let Some((connection, session)) = self.session().await {
             if self.serve(connection, session).await == Served::Closed {
+                self.give_up(Refused::Stopping);
                 break;
             }
         }
@@ -232,6 +304,7 @@ impl Task {
         self.inspect(&connection).await.map_err(NoSession::NotNow)?;
         let planned = connection.client.batch_execute(PLANS).await;
         planned.map_err(|error| not_now(describe(&error)))?;
+        self.live.registering();
         self.sessions.send_replace(None);
         let registered = self.registrar.register(connection).await;
         let (connection, registered) = registered.map_err(|error| match error {
@@ -239,9 +312,33 @@ impl Task {
             other => not_now(other.to_string()),
         })?;
         let session = registered.session;
+        for attempt in self.live.registered(&registered.running) {
+            self.settle_unstarted(&attempt);
+        }
+        self.published.drain(..).for_each(|done| drop(done.send(Ok(()))));
         self.sessions.send_replace(Some(Arc::new(registered)));
+        self.wakeups.committed();
         self.queue.open();
         Ok((connection, session))
+    }
+
+    /// Puts the job back of a claim whose answer was lost: no runner was asked to start it.
+    fn settle_unstarted(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
+        let detail = "never started: the answer to its claim was lost".to_owned();
+        let done = Completion {
+            job: running.job,
+            attempt: running.attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: NextState::Ready,
+            finished_at: self.clock.now(),
+            record: Record { detail, ..Record::default() },
+            answer: None,
+        };
+        let (queue, claimant) = (Arc::clone(&self.queue), *claimant);
+        let end = AttemptEnd { done: Arc::new(done), claimant };
+        // If the writer ends first, the next process settles it.
+        tokio::spawn(async move { exchange::settle(&queue, end).await });
     }
 
     /// Fails if the server lacks something that the promises need.
@@ -262,16 +359,29 @@ impl Task {
                 return Served::Lost;
             }
             self.drop_late();
-            if let Some(requests) = self.exchanges.pop_front() {
-                match self.exchange(connection, &session, requests).await {
+            if !self.published.is_empty() {
+                match self.publish(connection, &session).await {
+                    Some(next) => connection = next,
+                    None => return Served::Lost,
+                }
+            }
+            if self.next_blocked <= Instant::now()
+                && let Some(request) = self.blocked.pop_front()
+            {
+                self.exchanges.push_back(ExchangeWork::alone(request));
+            }
+            if let Some(work) = self.exchanges.pop_front() {
+                match self.exchange(connection, &session, work).await {
                     Some(next) => connection = next,
                     None => return Served::Lost,
                 }
                 continue;
             }
+            let until =
+                if self.blocked.is_empty() { self.look } else { self.look.min(self.next_blocked) };
             let work = match self.todo.pop_front() {
                 Some(work) => work,
-                None => match self.queue.take(self.look).await {
+                None => match self.queue.take(until).await {
                     Next::Batch(items) => {
                         self.sort(items);
                         continue;
@@ -294,11 +404,14 @@ impl Task {
             match item {
                 Item::Accept(request) => requests.push(request),
                 Item::Exchange(request) => exchanges.push(request),
+                Item::Publish(handlers, done) => {
+                    self.registrar.handlers = handlers;
+                    self.published.push(done);
+                }
             }
         }
-        if !exchanges.is_empty() {
-            self.exchanges.push_back(exchanges);
-        }
+        let planned = exchange::plan(exchanges).into_iter();
+        self.exchanges.extend(planned.map(|requests| ExchangeWork { requests, patience: None }));
         let requests = requests.into_iter();
         let (fast, slow): (Vec<_>, Vec<_>) = requests.partition(Request::is_single);
         for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow)] {
@@ -322,7 +435,9 @@ impl Task {
     fn give_up(&mut self, why: Refused) {
         self.queue.shut(why.clone());
         self.queue.refuse_all(&why);
-        self.exchanges.drain(..).flatten().for_each(|request| request.refuse(why.clone()));
+        let exchanges = self.exchanges.drain(..).flat_map(|work| work.requests);
+        exchanges.chain(self.blocked.drain(..)).for_each(|request| request.refuse(why.clone()));
+        self.published.drain(..).for_each(|done| drop(done.send(Err(why.clone()))));
         for request in self.todo.drain(..).flat_map(|work| work.requests) {
             request.refuse(Refused::Unconfirmed(why.to_string()));
         }
@@ -333,36 +448,75 @@ impl Task {
         &mut self,
         connection: Connection,
         session: &Session,
-        mut requests: Vec<exchange::Request>,
+        work: ExchangeWork,
     ) -> Option<Connection> {
-        let (outcome, exchanged) = exchange(connection, session, &mut requests).await;
+        let ExchangeWork { requests, patience } = &work;
+        let (outcome, results) =
+            exchange(connection, session, &self.live, requests, *patience).await;
         match outcome {
             FlightOutcome::Committed(connection, _) => {
-                let requests = requests.into_iter().zip(exchanged);
-                requests.for_each(|(request, exchanged)| request.committed(exchanged));
-                Some(connection)
-            }
-            FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
-                // One bad request must not take the others with it: each has its own transaction then (S4).
-                if requests.len() == 1 {
-                    let refused = Refused::Failed(text);
-                    requests.into_iter().for_each(|request| request.refuse(refused.clone()));
-                } else {
-                    self.exchanges.extend(requests.into_iter().map(|request| vec![request]));
+                if patience.is_some() {
+                    // The lock is free: so may be those of the others.
+                    self.next_blocked = Instant::now();
+                }
+                if let Some(results) = results {
+                    if results.concerns_others {
+                        self.wakeups.committed();
+                    }
+                    results.answer(work.requests);
                 }
                 Some(connection)
             }
-            FlightOutcome::NotCommitted(why, connection) => {
-                self.exchanges.push_front(requests);
-                connection.filter(|_| !why.ends_the_session())
+            FlightOutcome::NotCommitted(why, Some(connection)) if !why.ends_the_session() => {
+                self.part(work.requests, &why);
+                Some(connection)
+            }
+            FlightOutcome::NotCommitted(why, _) => {
+                tracing::warn!(%why, "a transaction ended its session");
+                self.exchanges.push_front(work);
+                None
             }
             FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
-                let requests = requests.into_iter().map(exchange::Request::doubt);
-                self.exchanges.push_front(requests.collect());
+                // One of them may have ended the connection.
+                let requests = work.requests.into_iter().filter_map(exchange::Request::doubt);
+                self.exchanges.extend(requests.map(ExchangeWork::alone));
                 None
             }
         }
+    }
+
+    /// One bad request must not take the others with it: each has its own transaction then (S4). An end alone that met
+    /// a locked row waits for another try.
+    fn part(&mut self, mut requests: Vec<exchange::Request>, why: &Refusal) {
+        if requests.len() > 1 {
+            return self.exchanges.extend(requests.into_iter().map(ExchangeWork::alone));
+        }
+        let is_locked = matches!(why, Refusal::LockTimeout(_) | Refusal::Conflict(_));
+        match requests.pop() {
+            Some(end @ exchange::Request::End(..)) if is_locked => {
+                self.blocked.push_back(end);
+                self.next_blocked = Instant::now() + LOCK_PAUSE;
+            }
+            Some(request) => request.refuse(Refused::Failed(why.to_string())),
+            None => {}
+        }
+    }
+
+    /// Publishes the handlers of the registrar. Returns the connection where the session can be used further: otherwise
+    /// the next registration publishes them.
+    async fn publish(&mut self, connection: Connection, session: &Session) -> Option<Connection> {
+        let mut flight = Flight::begin(connection, session).await;
+        publish(&mut flight, session.node, &self.registrar.handlers).await;
+        let (connection, result) = match flight.commit().await {
+            FlightOutcome::Committed(connection, _) => (connection, Ok(())),
+            FlightOutcome::NotCommitted(why, Some(connection)) if !why.ends_the_session() => {
+                (connection, Err(Refused::Failed(why.to_string())))
+            }
+            _ => return None,
+        };
+        self.published.drain(..).for_each(|done| drop(done.send(result.clone())));
+        Some(connection)
     }
 
     /// Runs one transaction. Returns the connection if the session can be used further.
@@ -381,6 +535,7 @@ impl Task {
         match outcome {
             FlightOutcome::Committed(connection, _) => {
                 self.secrets.written(used);
+                self.wakeups.committed();
                 self.committed(requests, tries);
                 Some(connection)
             }

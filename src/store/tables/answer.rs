@@ -20,10 +20,10 @@ use super::codec::change_one;
 /// An answer as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct StoredAnswer {
-    status: u16,
-    headers: Vec<u8>,
-    body: Vec<u8>,
-    body_bytes: usize,
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) body_bytes: usize,
 }
 
 impl StoredAnswer {
