@@ -73,7 +73,10 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
 
     // Fails, waits, is due by the database's clock, and is claimed with the end of the other.
     let next = Next::Wait { due_at: START.after(Duration::from_secs(60)) };
-    assert_eq!(complete(&a, end(first, Outcome::Failed, next)).await, EndResult::Settled(State::Waiting));
+    assert_eq!(
+        complete(&a, end(first, Outcome::Failed, next)).await,
+        EndResult::Settled(State::Waiting)
+    );
     assert_eq!(job(&cluster, first.running.job).await, "waiting 1 1");
     let due = claim_with(&a, claim_of(9)).await.due.unwrap();
     assert!(due > Duration::from_secs(50) && due <= Duration::from_secs(60), "{due:?}");
@@ -205,7 +208,10 @@ async fn a_locked_job_does_not_stop_the_ends_of_others() {
         tokio::spawn(async move { exchange(&a, ends, None).await.ended })
     };
     for own in &claimed[1..] {
-        let is_done = format!("SELECT 1 FROM hooklatch.job WHERE id = '{}' AND state = 'succeeded'", own.running.job);
+        let is_done = format!(
+            "SELECT 1 FROM hooklatch.job WHERE id = '{}' AND state = 'succeeded'",
+            own.running.job
+        );
         let admin = cluster.admin().await;
         let until = Instant::now() + PATIENCE;
         while admin.query_opt(&is_done, &[]).await.unwrap().is_none() {

@@ -14,6 +14,7 @@ mod conflicts;
 mod connecting;
 mod cuts;
 mod dispatching;
+mod ending;
 mod losing;
 mod losses;
 mod proxy;

@@ -18,17 +18,26 @@ use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
 use super::server::PATIENCE;
 use super::site::{node, target};
 
-/// A node whose configuration has the handler `h`, which treats an unknown outcome so.
-pub(crate) async fn worker(cluster: &Cluster, name: &str, port: u16, policy: OnUnknown) -> Writer {
-    let policy = Policy {
-        on_unknown: policy,
+pub(crate) fn policy(on_unknown: OnUnknown) -> Policy {
+    Policy {
+        on_unknown,
         give_up: GiveUp::Attempts(3),
         backoff_base: Duration::ZERO,
         backoff_max: Duration::from_secs(60),
         answers: false,
         pauses: Vec::new(),
         most_delay: Duration::ZERO,
-    };
+    }
+}
+
+/// A node whose configuration has the handler `h`, which treats an unknown outcome so.
+pub(crate) async fn worker(
+    cluster: &Cluster,
+    name: &str,
+    port: u16,
+    on_unknown: OnUnknown,
+) -> Writer {
+    let policy = policy(on_unknown);
     let mut registrar = Registrar::new(node(name));
     let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
     registrar.handlers = vec![PublishedHandler { handler, digest, policy, runs: true }];

@@ -56,7 +56,8 @@ mod tests {
         ] {
             let policies = [(name(handler), policy(on_unknown, attempts))];
             let attempt = (job.job, job.attempt);
-            let done = cut_off(attempt, &job.handler, History { counted, since: START }, &policies, now);
+            let done =
+                cut_off(attempt, &job.handler, History { counted, since: START }, &policies, now);
             assert_eq!(done.next, expected, "{handler} {on_unknown} {counted}");
             assert_eq!((done.job, done.attempt, done.outcome), (job.job, 2, Outcome::Unknown));
             assert_eq!((done.counts, done.finished_at), (true, now));

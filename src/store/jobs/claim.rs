@@ -65,7 +65,13 @@ impl Jobs {
         limit: usize,
         runner: Option<Runner>,
     ) -> Result<Claims, Error> {
-        let claim = Claim { handler: handler.clone(), limit, runner, rate: None, cluster_concurrency: None };
+        let claim = Claim {
+            handler: handler.clone(),
+            limit,
+            runner,
+            rate: None,
+            cluster_concurrency: None,
+        };
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 

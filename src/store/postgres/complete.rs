@@ -22,8 +22,7 @@ use super::flight::{Flight, Param};
 use super::group::{LOCK_OF_JOBS, RELEASE_OF_JOBS};
 
 /// Locks these jobs ($1 ids), in the order of their ids.
-const LOCK_JOBS: &str =
-    "SELECT FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE";
+const LOCK_JOBS: &str = "SELECT FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE";
 
 /// Locks their keys' rows.
 const LOCK_ANSWERS: &str = "
@@ -65,9 +64,9 @@ const SETTLE: &str = "
         FROM live WHERE job.row = live.row AND state = 'running' AND attempt = $2
         RETURNING job.row, job.event
     ), answered AS (
-        UPDATE answer SET answered_at = now_ms(), status = $25, headers = $26, body = $27, body_bytes = $28,
+        UPDATE answer SET answered_at = now_ms(), status = $25::integer, headers = $26, body = $27, body_bytes = $28,
             error_until = CASE WHEN $29 THEN now_ms() + keep_errors END
-        FROM settled WHERE answer.event = settled.event AND answered_at IS NULL AND $25 IS NOT NULL
+        FROM settled WHERE answer.event = settled.event AND answered_at IS NULL AND $25::integer IS NOT NULL
     ), late AS (
         INSERT INTO late_end (job, attempt, claimant, outcome, detail, received_at)
         SELECT $1, $2, $3, $4, $6, now_ms() WHERE NOT EXISTS (SELECT FROM own)
@@ -115,7 +114,8 @@ impl PreparedEnd {
     /// Its size in memory, without what all ends have.
     pub(super) fn bytes(&self) -> usize {
         let record = &self.end.done.record;
-        let excerpts = [&record.stdout, &record.stderr].map(|out| out.head.0.len() + out.tail.0.len());
+        let excerpts =
+            [&record.stdout, &record.stderr].map(|out| out.head.0.len() + out.tail.0.len());
         excerpts.iter().sum::<usize>() + self.answer.as_ref().map_or(0, |answer| answer.body.len())
     }
 }

@@ -112,9 +112,10 @@ pub async fn declare_lost(
 /// Nothing of it is stored.
 async fn give_up(flight: Flight, text: String) -> LostError {
     match flight.roll_back().await {
-        FlightOutcome::NotCommitted(refusal @ (Refusal::Conflict(_) | Refusal::LockTimeout(_)), _) => {
-            LostError::NotCommitted(refusal)
-        }
+        FlightOutcome::NotCommitted(
+            refusal @ (Refusal::Conflict(_) | Refusal::LockTimeout(_)),
+            _,
+        ) => LostError::NotCommitted(refusal),
         _ => LostError::NotCommitted(Refusal::Failed { code: String::new(), text }),
     }
 }

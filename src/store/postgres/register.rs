@@ -211,13 +211,18 @@ impl Registrar {
     }
     /// Refuses a history that is not the database's. Where commits wait for a standby and a failover promotes only one
     /// that has each of them, a later timeline changes nothing (N26).
-    fn check_history(&self, row: &Row, require_standby: bool) -> Result<ServerHistory, RegisterError> {
+    fn check_history(
+        &self,
+        row: &Row,
+        require_standby: bool,
+    ) -> Result<ServerHistory, RegisterError> {
         let text = |column: usize| -> Result<String, RegisterError> {
             row.try_get(column).map_err(|error| RegisterError::NotCommitted(Refusal::of(&error)))
         };
         let known = ServerHistory { system: text(0)?, timeline: text(1)? };
         let found = ServerHistory { system: text(2)?, timeline: text(3)? };
-        let is_earlier = |seen: &&ServerHistory| found.system == seen.system && found.timeline < seen.timeline;
+        let is_earlier =
+            |seen: &&ServerHistory| found.system == seen.system && found.timeline < seen.timeline;
         if let Some(seen) = self.seen.clone().as_ref().filter(is_earlier) {
             return Err(RegisterError::EarlierHistory { seen: seen.clone(), found });
         }

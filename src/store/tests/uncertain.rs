@@ -10,7 +10,13 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
     let claim = |user: u128| {
         let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
         let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
-        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner, rate: None, cluster_concurrency: None })
+        bench.store.jobs.claiming(Claim {
+            handler: name("moved"),
+            limit: 1,
+            runner,
+            rate: None,
+            cluster_concurrency: None,
+        })
     };
     // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
     let ((before, had), (since, has)) = (claim(7), claim(8));
@@ -42,7 +48,13 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
         bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
     }
     let claim = || {
-        bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None, rate: None, cluster_concurrency: None })
+        bench.store.jobs.claiming(Claim {
+            handler: name("h"),
+            limit: 1,
+            runner: None,
+            rate: None,
+            cluster_concurrency: None,
+        })
     };
     let ((first, had), (second, has)) = (claim(), claim());
     let mut items = Some((first.work, second.work));
@@ -78,7 +90,8 @@ async fn a_claim_that_is_tried_again_takes_its_share_once() {
     let bench = bench();
     bench.ready(3).await;
     let rate = rate(60, 60 * SECOND, 2);
-    let claim = Claim { handler: name("h"), limit: 1, runner: None, rate, cluster_concurrency: None };
+    let claim =
+        Claim { handler: name("h"), limit: 1, runner: None, rate, cluster_concurrency: None };
     let (item, answer) = bench.store.jobs.claiming(claim);
     let mut item = Some(item.work);
     // Its commit is uncertain: once it is gone and once it is there.
