@@ -88,7 +88,8 @@ async fn the_jobs_of_a_group_run_one_at_a_time_in_order_while_backends_are_kille
     let killer = async {
         let admin = cluster.admin().await;
         loop {
-            tokio::time::sleep(Duration::from_millis(60)).await;
+            // As long as a connection takes, and some flights.
+            tokio::time::sleep(Duration::from_millis(300)).await;
             let kill =
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'
                 ORDER BY random() LIMIT 1";

@@ -38,15 +38,15 @@ async fn a_job_whose_claim_is_cut_at_any_message_runs_once() {
                 jobs += 1;
                 proxy.arm(side, number, Act::Cut);
                 let claims = exchange(&node, Vec::new(), Some(claim_of(1))).await.claims;
-                let passed = proxy.passed(side);
-                proxy.watch();
-                let at = format!("{side:?} {number} {:?}", passed.get(number.wrapping_sub(1)));
                 let is_answered = claims.is_ok();
                 let attempt = match claims {
                     Ok(claims) => claims.attempts[0].clone(),
                     Err(Refused::Unconfirmed(_)) => claim_one(&node).await,
-                    Err(refused) => panic!("{at}: {refused}"),
+                    Err(refused) => panic!("{side:?} {number}: {refused}"),
                 };
+                let passed = proxy.passed(side);
+                proxy.watch();
+                let at = format!("{side:?} {number} {:?}", passed.get(number.wrapping_sub(1)));
                 println!("{at}: {is_answered} {}", attempt.running.attempt);
                 seen.insert((is_answered, attempt.running.attempt));
                 assert!(may_begin(&node, &attempt), "{at}");
