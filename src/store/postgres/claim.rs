@@ -15,7 +15,6 @@ use crate::store::decide::pace::Pace;
 use crate::store::tables::codec;
 
 use super::flight::{Flight, Param, Session};
-use super::live::AttemptKey;
 
 /// Keeps the handler from being paused until the end of the transaction.
 const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
@@ -74,6 +73,9 @@ pub(super) const RUNNING: &str = "
         j.group_key
     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
     WHERE a.node = $1 AND a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
+
+/// An attempt by its job and number.
+pub(super) type AttemptKey = (JobId, u32);
 
 /// An attempt that runs under this node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::sleep;
 
 use crate::model::Name;
 use crate::store::border::{Claim, Refused};
@@ -12,17 +11,13 @@ use crate::store::border::{Claim, Refused};
 use super::claim::{
     ClaimFlight, NodeClaims, lock_lane, needs_lane_alone, read_paces, send_paces, uuid,
 };
-use super::complete::{AttemptEnd, EndFacts, EndResult, PreparedEnd};
+use super::complete::{EndFacts, EndResult, PreparedEnd};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::live::LiveAttempts;
-use super::queue::{Item, Queue};
 
 /// What a request takes in memory beside its outputs, roughly.
 const REQUEST_BYTES: usize = 1024;
-
-/// Between two tries of an end that alone cannot be committed.
-const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Ends a wait for a lock, until the end of the transaction.
 const LOCK_TIMEOUT: &str = "SELECT set_config('lock_timeout', $1, true)";
@@ -65,23 +60,6 @@ impl Request {
         match self {
             Request::End(..) => None,
             Request::Claim(claim, _) => Some(claim),
-        }
-    }
-}
-
-/// Records an end, tried again after any error until it is committed. Fails only where the writer ends.
-pub(super) async fn settle(queue: &Queue, end: AttemptEnd) -> Result<EndResult, Refused> {
-    let job = end.done.job;
-    loop {
-        let (answer, answered) = oneshot::channel();
-        let request = Request::End(PreparedEnd::new(end.clone()).await, answer);
-        queue.push_kept(vec![Item::Exchange(request)])?;
-        match answered.await.unwrap_or(Err(Refused::Stopping)) {
-            Err(Refused::Failed(error)) => {
-                tracing::error!(%job, error, "failed to record an end; trying again");
-                sleep(FAILED_PAUSE).await;
-            }
-            result => return result,
         }
     }
 }

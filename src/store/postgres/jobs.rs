@@ -19,9 +19,10 @@ use crate::store::decide::recovery;
 use super::claim::{NodeAttempt, NodeClaims};
 use super::complete::{AttemptEnd, EndResult};
 use super::connection::Target;
-use super::exchange::{Exchanged, settle};
+use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::register::Registered;
+use super::settle::settle;
 use super::writer::Writer;
 
 /// Between two tries to read payloads.

@@ -9,13 +9,10 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use crate::model::{JobId, Name};
+use crate::model::Name;
 use crate::store::mutex::lock;
 
-use super::claim::{NodeAttempt, uuid};
-
-/// An attempt by its job and number.
-pub(super) type AttemptKey = (JobId, u32);
+use super::claim::{AttemptKey, NodeAttempt, uuid};
 
 #[derive(Default)]
 pub(super) struct LiveAttempts(Mutex<State>);

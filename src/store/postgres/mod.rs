@@ -21,6 +21,7 @@ mod queue;
 mod register;
 mod schema;
 mod server;
+mod settle;
 mod wake;
 mod writer;
 

@@ -18,8 +18,8 @@ use uuid::Uuid;
 use crate::model::{JobId, Name};
 use crate::store::mutex::lock;
 
+use super::claim::AttemptKey;
 use super::connection::{Connection, Target, describe};
-use super::live::AttemptKey;
 
 /// How often a node looks without a wake-up.
 const TICK: Duration = Duration::from_secs(2);

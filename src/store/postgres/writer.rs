@@ -32,6 +32,7 @@ use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
+use super::settle::settle;
 use super::wake::Wakeups;
 
 /// How often the server is checked.
@@ -338,7 +339,7 @@ impl Task {
         let (queue, claimant) = (Arc::clone(&self.queue), *claimant);
         let end = AttemptEnd { done: Arc::new(done), claimant };
         // If the writer ends first, the next process settles it.
-        tokio::spawn(async move { exchange::settle(&queue, end).await });
+        tokio::spawn(async move { settle(&queue, end).await });
     }
 
     /// Fails if the server lacks something that the promises need.
