@@ -5,12 +5,17 @@ CREATE SCHEMA hooklatch;
 CREATE TABLE meta (
     one smallint PRIMARY KEY CHECK (one = 1),
     store_id uuid NOT NULL,
+    -- The server and its timeline in hexadecimal. A restore or a promotion changes them.
+    system text COLLATE "C" NOT NULL,
+    timeline text COLLATE "C" NOT NULL,
     -- The number of the newest event of which retention removed a job that had run, where the latest of a group wins.
     newest_removed bigint NOT NULL DEFAULT 0
 );
 
 -- Made once. A copy of the database has the same one.
-INSERT INTO meta (one, store_id) VALUES (1, gen_random_uuid());
+INSERT INTO meta (one, store_id, system, timeline)
+SELECT 1, gen_random_uuid(), system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+FROM pg_control_system();
 
 CREATE TABLE node (
     -- Random, made in the node's state folder.
@@ -306,6 +311,8 @@ CREATE TABLE handler (
     backoff_base bigint NOT NULL,
     backoff_max bigint NOT NULL,
     pauses bigint[] NOT NULL,
+    -- The node runs its jobs. It accepts them anyway.
+    runs boolean NOT NULL,
     PRIMARY KEY (node, handler),
     CHECK ((give_up_attempts IS NULL) <> (give_up_after IS NULL))
 );

@@ -331,6 +331,10 @@ impl Flow {
             let detail = "not begun: the receiver stopped first";
             return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
         }
+        if !self.store.may_begin(key.job, key.attempt) {
+            let detail = "not begun: another node may have the job";
+            return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
+        }
         match (&claim.runner, &**handler) {
             (Some(runner), Handler::Command(command)) => {
                 let (client, incarnation) = (self.pool.client(&runner.name), runner.incarnation);

@@ -171,7 +171,10 @@ impl Slots {
             *self.at_runner.entry(runner.name.clone()).or_default() += limit;
         }
         self.last = Some(name.clone());
-        Some(PendingClaim { claim: Claim { handler: name, limit, runner, rate }, handler })
+        Some(PendingClaim {
+            claim: Claim { handler: name, limit, runner, rate, cluster_concurrency: None },
+            handler,
+        })
     }
 
     /// How many jobs the handler may claim now.
@@ -387,7 +390,7 @@ mod tests {
     fn claim(handler: usize, limit: usize, runner: Option<&RunnerName>) -> Claim {
         let runner = runner
             .map(|runner| Runner { name: runner.clone(), incarnation: capacity(0).incarnation });
-        Claim { handler: name(handler), limit, runner, rate: None }
+        Claim { handler: name(handler), limit, runner, rate: None, cluster_concurrency: None }
     }
 
     /// Makes every claim that may be made, each of which gets all that it asks for.
@@ -445,7 +448,13 @@ mod tests {
         let mut slots = slots(64, &[9]);
         assert_eq!(next(&mut slots, NOW), Some((0, 9)));
         slots.finish_claim(&claim(0, 9, None), 2);
-        let claim = Claim { handler: name(0), limit: 1, runner: None, rate: None };
+        let claim = Claim {
+            handler: name(0),
+            limit: 1,
+            runner: None,
+            rate: None,
+            cluster_concurrency: None,
+        };
         slots.pause(&claim, Some(2 * SECOND), NOW);
         // Another commit of the store, and the end of an attempt.
         slots.expect_jobs();

@@ -1,16 +1,20 @@
 //! Claims of several nodes at once, and what limits them.
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use hooklatch::model::{OnUnknown, Outcome, State};
+use hooklatch::model::{Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{EndResult, NodeAttempt, Writer};
+use hooklatch::store::{Claim, Rate};
+use tokio::time::Instant;
 
 use super::cluster::{Cluster, START};
+use super::server::PATIENCE;
 use super::working::{
-    add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange, hold_attempts,
-    holder, job, later_session, session, succeeded, worker,
+    SUCCEEDED, add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange,
+    hold_attempts, holder, job, may_begin, succeeded,
 };
 
 /// Claims 7 jobs at a time until there are none.
@@ -54,26 +58,31 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
     add_jobs(&a, 0, 2).await;
     let claimed = claim(&a, 9).await;
     let [first, second] = &claimed[..] else { panic!("{claimed:?}") };
-    let payload = a.payload(first).await.unwrap().unwrap();
+    let payload = a.payloads(std::slice::from_ref(first)).await.unwrap().remove(0).unwrap();
     assert_eq!(
         &payload.facts.body[..],
         br#"{"id":"e00000","object":"event","type":"a.b","data":{}}"#
     );
     assert_eq!((payload.facts.job, payload.facts.attempt), (first.running.job, 1));
     assert!(payload.facts.headers.iter().any(|(name, _)| name == "Content-Type"));
-    assert_eq!(a.begin(first, || 7), Some(7));
-    cluster.run("DELETE FROM payload").await;
-    assert!(a.payload(second).await.unwrap().is_none());
+    assert!(may_begin(&a, first));
+    let own = "WHERE event = (SELECT event FROM job WHERE id = ";
+    cluster.run(&format!("DELETE FROM payload {own}'{}')", second.running.job)).await;
+    let payloads = a.payloads(&claimed).await.unwrap();
+    assert!(payloads[0].is_some() && payloads[1].is_none());
 
     // Fails, waits, is due by the database's clock, and is claimed with the end of the other.
     let next = Next::Wait { due_at: START.after(Duration::from_secs(60)) };
-    assert_eq!(complete(&a, end(first, Outcome::Failed, next)).await, EndResult::Settled);
+    assert_eq!(
+        complete(&a, end(first, Outcome::Failed, next)).await,
+        EndResult::Settled(State::Waiting)
+    );
     assert_eq!(job(&cluster, first.running.job).await, "waiting 1 1");
-    let due = claim_with(&a, claim_of(&a, 9).await).await.due.unwrap();
+    let due = claim_with(&a, claim_of(9)).await.due.unwrap();
     assert!(due > Duration::from_secs(50) && due <= Duration::from_secs(60), "{due:?}");
     cluster.run("UPDATE job SET due_at = now_ms() WHERE state = 'waiting'").await;
-    let exchanged = exchange(&a, vec![succeeded(second)], Some(claim_of(&a, 9).await)).await;
-    assert_eq!(exchanged.ended, [EndResult::Settled]);
+    let exchanged = exchange(&a, vec![succeeded(second)], Some(claim_of(9))).await;
+    assert_eq!(exchanged.ended, [Ok(SUCCEEDED)]);
     let again = exchanged.claims.unwrap().attempts;
     assert_eq!((again.len(), again[0].running.job), (1, first.running.job));
     assert_eq!((again[0].running.attempt, again[0].running.counted), (2, 1));
@@ -93,7 +102,7 @@ async fn a_pause_waits_for_the_claims_under_way_and_is_seen_by_every_later_one()
     let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
     add_jobs(&a, 0, 3).await;
     let gate = hold_attempts(&cluster).await;
-    let under_way = claiming(&a, claim_of(&a, 1).await);
+    let under_way = claiming(&a, claim_of(1));
     cluster.blocked(1).await;
     let admin = cluster.admin().await;
     let pause = "UPDATE lane SET paused_at = now_ms() WHERE handler = 'h'";
@@ -113,7 +122,7 @@ async fn a_pause_waits_for_the_claims_under_way_and_is_seen_by_every_later_one()
     cluster.run(resume).await;
     let admin = cluster.admin().await;
     admin.batch_execute(&format!("BEGIN; {pause}")).await.unwrap();
-    let waiting = claiming(&b, claim_of(&b, 9).await);
+    let waiting = claiming(&b, claim_of(9));
     cluster.blocked(1).await;
     admin.batch_execute("COMMIT").await.unwrap();
     assert!(waiting.await.unwrap().attempts.is_empty());
@@ -130,9 +139,9 @@ async fn two_nodes_together_do_not_exceed_the_clusters_concurrency() {
     let cluster = Cluster::new(&[]).await;
     let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
     add_jobs(&a, 0, 20).await;
-    let mut of_a = claim_of(&a, 9).await;
+    let mut of_a = claim_of(9);
     of_a.cluster_concurrency = Some(3);
-    let mut of_b = claim_of(&b, 9).await;
+    let mut of_b = claim_of(9);
     of_b.cluster_concurrency = Some(3);
     // Both have sent their claims before either is committed.
     let gate = hold_attempts(&cluster).await;
@@ -154,27 +163,67 @@ async fn two_nodes_together_do_not_exceed_the_clusters_concurrency() {
     }
 }
 
+/// The share that a claim takes is seen by the other node's claim, which has waited for it.
 #[tokio::test]
-async fn a_job_that_the_runner_lists_and_a_claim_of_an_earlier_session_claim_nothing() {
+async fn two_nodes_together_keep_to_a_rate() {
     let cluster = Cluster::new(&[]).await;
-    let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
-    add_jobs(&a, 0, 2).await;
-    let first = claim(&a, 1).await.remove(0);
-    let put_back = end(&first, Outcome::NotStarted, Next::Ready);
-    let mut listing = claim_of(&a, 9).await;
-    listing.listed = vec![first.running.job];
-    let exchanged = exchange(&a, vec![put_back], Some(listing)).await;
-    let claimed = exchanged.claims.unwrap().attempts;
-    assert_eq!(claimed.len(), 1);
-    assert_ne!(claimed[0].running.job, first.running.job);
-    assert_eq!(job(&cluster, first.running.job).await, format!("{} 1 1", State::Ready));
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    add_jobs(&a, 0, 20).await;
+    let [starts, burst] = [1, 3].map(|count| NonZeroU32::new(count).unwrap());
+    let rate = Rate { starts, per: Duration::from_secs(3600), burst };
+    let asked = Claim { rate: Some(rate), ..claim_of(2) };
+    let gate = hold_attempts(&cluster).await;
+    let claims = [claiming(&a, asked.clone()), claiming(&b, asked.clone())];
+    cluster.blocked(2).await;
+    drop(gate);
+    let mut counts = Vec::new();
+    for claims in claims {
+        let claims = claims.await.unwrap();
+        counts.push((claims.attempts.len(), claims.pause.is_some()));
+    }
+    counts.sort_unstable();
+    assert_eq!(counts, [(1, true), (2, false)]);
+    let pause = claim_with(&b, asked.clone()).await.pause.unwrap();
+    assert!(pause > Duration::from_secs(3500) && pause <= Duration::from_secs(3600), "{pause:?}");
+    // Two claims of the handler in one batch.
+    cluster.run("UPDATE lane SET busy_to = NULL").await;
+    let (one, two) = tokio::join!(claim_with(&a, asked.clone()), claim_with(&a, asked));
+    assert_eq!(one.attempts.len() + two.attempts.len(), 3);
+}
 
-    let (old, before) = (claim_of(&a, 9).await, session(&a).await);
-    cluster.run("UPDATE node SET session = gen_random_uuid(), state = 'lost'").await;
-    // The fence of this claim finds out.
-    assert!(exchange(&a, Vec::new(), Some(old.clone())).await.claims.is_err());
-    let now = later_session(&a, &before).await;
-    assert_eq!(now.running, claimed);
-    assert!(exchange(&a, Vec::new(), Some(old)).await.claims.is_err());
-    assert_eq!(claim(&a, 9).await.len(), 1);
+/// A transaction of another program keeps a job's row locked.
+#[tokio::test]
+async fn a_locked_job_does_not_stop_the_ends_of_others() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 3).await;
+    let claimed = claim(&a, 3).await;
+    let gate = cluster.admin().await;
+    let locked = claimed[0].running.job;
+    let lock = format!("BEGIN; SELECT FROM job WHERE id = '{locked}' FOR UPDATE");
+    gate.batch_execute(&lock).await.unwrap();
+    let ends: Vec<_> = claimed.iter().map(succeeded).collect();
+    let waiting = {
+        let (a, ends) = (a.clone(), ends.clone());
+        tokio::spawn(async move { exchange(&a, ends, None).await.ended })
+    };
+    for own in &claimed[1..] {
+        let is_done = format!(
+            "SELECT 1 FROM hooklatch.job WHERE id = '{}' AND state = 'succeeded'",
+            own.running.job
+        );
+        let admin = cluster.admin().await;
+        let until = Instant::now() + PATIENCE;
+        while admin.query_opt(&is_done, &[]).await.unwrap().is_none() {
+            assert!(Instant::now() < until && !waiting.is_finished());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    // Another end does not wait for the locked row either.
+    add_jobs(&a, 3, 1).await;
+    let other = claim(&a, 1).await.remove(0);
+    assert_eq!(complete(&a, succeeded(&other)).await, SUCCEEDED);
+    assert!(!waiting.is_finished());
+    drop(gate);
+    assert_eq!(waiting.await.unwrap(), [Ok(SUCCEEDED), Ok(SUCCEEDED), Ok(SUCCEEDED)]);
 }

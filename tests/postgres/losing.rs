@@ -1,13 +1,14 @@
 //! Nodes that are declared lost: when nothing of them runs any more, and when the declaration is wrong.
 
-use hooklatch::model::{OnUnknown, State};
+use hooklatch::model::{OnUnknown, Outcome, State};
+use hooklatch::retry::Next;
 use hooklatch::store::postgres::{Connection, EndResult, LostError, declare_lost};
 
 use super::cluster::Cluster;
 use super::site::target;
 use super::working::{
-    add_jobs, claim, claim_of, claim_with, claiming, complete, exchange, hold_attempts, holder,
-    job, later_session, lose, session, succeeded, worker,
+    SUCCEEDED, add_jobs, claim, claim_of, claiming, complete, end, exchange, hold_attempts, holder,
+    job, later_session, lose, may_begin, session, succeeded, worker,
 };
 
 #[tokio::test]
@@ -55,7 +56,7 @@ async fn a_declaration_misses_no_claim_that_is_under_way() {
     let a = holder(&cluster, "a").await;
     add_jobs(&a, 0, 1).await;
     let gate = hold_attempts(&cluster).await;
-    let under_way = claiming(&a, claim_of(&a, 1).await);
+    let under_way = claiming(&a, claim_of(1));
     cluster.blocked(1).await;
     let losing = async {
         let (lost, ()) = tokio::join!(lose(&cluster, "a"), async {
@@ -78,7 +79,7 @@ async fn the_end_of_an_attempt_of_a_lost_node_is_kept_and_changes_nothing() {
     add_jobs(&a, 0, 1).await;
     let first = claim(&a, 1).await.remove(0);
     let job_id = first.running.job;
-    assert_eq!(a.begin(&first, || ()), Some(()));
+    assert!(may_begin(&a, &first));
     lose(&cluster, "a").await;
     let second = claim(&b, 1).await.remove(0);
     assert_eq!((second.running.job, second.running.attempt), (job_id, 2));
@@ -91,7 +92,7 @@ async fn the_end_of_an_attempt_of_a_lost_node_is_kept_and_changes_nothing() {
         .await;
     assert_eq!(late, "1 1 succeeded");
     assert_eq!(cluster.count("attempt WHERE outcome = 'unknown'").await, 1);
-    assert_eq!(complete(&b, succeeded(&second)).await, EndResult::Settled);
+    assert_eq!(complete(&b, succeeded(&second)).await, SUCCEEDED);
 }
 
 /// A claims, is declared lost and registers before it begins: the other node's attempt is the only one.
@@ -105,32 +106,33 @@ async fn what_a_lost_node_had_claimed_does_not_begin_after_its_return() {
     let before = session(&a).await;
     lose(&cluster, "a").await;
     // Its next transaction fails, and it registers.
-    assert!(exchange(&a, Vec::new(), Some(claim_of(&a, 1).await)).await.claims.is_err());
+    assert_eq!(claim(&a, 1).await, []);
     let now = later_session(&a, &before).await;
     assert_eq!(now.running, []);
-    assert_eq!(a.begin(&first, || ()), None);
+    assert!(!may_begin(&a, &first));
     let second = claim(&b, 1).await.remove(0);
     assert_eq!(second.running.job, first.running.job);
-    assert_eq!(b.begin(&second, || ()), Some(()));
+    assert!(may_begin(&b, &second));
+    assert_eq!(complete(&a, end(&first, Outcome::NotStarted, Next::Ready)).await, EndResult::Late);
+    assert_eq!(complete(&b, succeeded(&second)).await, SUCCEEDED);
 }
 
-/// Its own runner still lists the first attempt, so the node that is back does not claim the job. Another one may.
+/// Its own attempt still runs, so the node that is back does not claim the job. Another one may.
 #[tokio::test]
-async fn a_lost_node_that_is_back_does_not_claim_the_job_that_its_runner_lists() {
+async fn a_lost_node_that_is_back_does_not_claim_a_job_that_it_still_runs() {
     let cluster = Cluster::new(&[]).await;
     let a = worker(&cluster, "a", 0, OnUnknown::Rerun).await;
     add_jobs(&a, 0, 1).await;
     let first = claim(&a, 1).await.remove(0);
     let before = session(&a).await;
     lose(&cluster, "a").await;
-    assert!(exchange(&a, Vec::new(), Some(claim_of(&a, 1).await)).await.claims.is_err());
+    assert_eq!(claim(&a, 1).await, []);
     later_session(&a, &before).await;
-    let mut listing = claim_of(&a, 9).await;
-    listing.listed = vec![first.running.job];
-    assert!(claim_with(&a, listing).await.attempts.is_empty());
+    assert_eq!(claim(&a, 9).await, []);
     // Its end is late, and then it may.
-    assert_eq!(complete(&a, succeeded(&first)).await, EndResult::Late);
-    assert_eq!(claim(&a, 9).await[0].running.attempt, 2);
+    let exchanged = exchange(&a, vec![succeeded(&first)], Some(claim_of(9))).await;
+    assert_eq!(exchanged.ended, [Ok(EndResult::Late)]);
+    assert_eq!(exchanged.claims.unwrap().attempts[0].running.attempt, 2);
 }
 
 /// The database has gone back behind the claim of A, and the number of its attempt was given again.
@@ -145,6 +147,6 @@ async fn an_end_is_not_recorded_for_another_claimants_attempt_of_the_same_number
     assert_eq!((of_b.running.job, of_b.running.attempt), (of_a.running.job, of_a.running.attempt));
     assert_eq!(complete(&a, succeeded(&of_a)).await, EndResult::Late);
     assert_eq!(job(&cluster, of_b.running.job).await, "running 1 0");
-    assert_eq!(complete(&b, succeeded(&of_b)).await, EndResult::Settled);
+    assert_eq!(complete(&b, succeeded(&of_b)).await, SUCCEEDED);
     assert_eq!(cluster.count("late_end").await, 1);
 }

@@ -14,6 +14,8 @@ mod cluster;
 mod conflicts;
 mod connecting;
 mod cuts;
+mod dispatching;
+mod ending;
 mod grouping;
 mod keeping_house;
 mod losing;

@@ -1,6 +1,8 @@
 //! Sessions: who may register, and what becomes of the session before.
 
-use hooklatch::store::postgres::{Flight, FlightOutcome, Refusal, RegisterError, Registrar};
+use hooklatch::store::postgres::{
+    Flight, FlightOutcome, Refusal, RegisterError, Registrar, ServerHistory,
+};
 
 use super::proxy::{Act, Proxy, Side};
 use super::site::{INSERT, Site, committed, node, said};
@@ -111,4 +113,28 @@ async fn a_registration_cut_at_any_answer_can_be_repeated() {
         committed(site.store(connection, i64::try_from(number).unwrap()).await);
     }
     assert!(unknown > 0, "no cut made the outcome unknown");
+}
+
+/// The database is restored, or another server: what it has lost is not known.
+#[tokio::test]
+async fn a_server_of_another_history_is_not_used() {
+    let mut site = Site::new(&[]).await;
+    let standby = site.server.standby("s1");
+    site.server.crash();
+    standby.promote().await;
+    site.server = standby;
+    let refused = site.registrar.register(site.direct(false).await).await.err().unwrap();
+    assert!(matches!(refused, RegisterError::OtherHistory { .. }), "{refused}");
+    // The statement that a failover loses nothing is the operator's. This commit did not wait, and stands.
+    let unknown = site.registrar.register(site.direct(true).await).await.err().unwrap();
+    assert!(matches!(unknown, RegisterError::Unknown(_)), "{unknown}");
+    let (_, registered) = site.registrar.register(site.direct(false).await).await.unwrap();
+    assert_eq!(registered.session.count, 3);
+
+    // A node that has used a later timeline does not go back.
+    let later = site.registrar.seen.clone().unwrap();
+    assert_eq!(later.timeline, "00000002");
+    site.registrar.seen = Some(ServerHistory { timeline: "0000000A".to_owned(), ..later });
+    let refused = site.registrar.register(site.direct(false).await).await.err().unwrap();
+    assert!(matches!(refused, RegisterError::EarlierHistory { .. }), "{refused}");
 }

@@ -5,33 +5,42 @@ use std::time::Duration;
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, JobId, OnUnknown, Outcome, Runner, RunnerName};
+use hooklatch::model::{Digest, JobId, OnUnknown, Outcome, Runner, RunnerName, State};
 use hooklatch::retry::{GiveUp, Next, Policy};
 use hooklatch::store::postgres::{
-    AttemptEnd, Connection, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaim, NodeClaims,
+    AttemptEnd, Connection, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaims,
     PublishedHandler, Registered, Registrar, Writer, declare_lost,
 };
-use hooklatch::store::{Completion, Record, Refused};
+use hooklatch::store::{Claim, Completion, Record};
 use tokio::task::JoinHandle;
 
 use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
 use super::server::PATIENCE;
 use super::site::{node, target};
 
-/// A node whose configuration has the handler `h`, which treats an unknown outcome so.
-pub(crate) async fn worker(cluster: &Cluster, name: &str, port: u16, policy: OnUnknown) -> Writer {
-    let policy = Policy {
-        on_unknown: policy,
+pub(crate) fn policy(on_unknown: OnUnknown) -> Policy {
+    Policy {
+        on_unknown,
         give_up: GiveUp::Attempts(3),
         backoff_base: Duration::ZERO,
         backoff_max: Duration::from_secs(60),
         answers: false,
         pauses: Vec::new(),
         most_delay: Duration::ZERO,
-    };
+    }
+}
+
+/// A node whose configuration has the handler `h`, which treats an unknown outcome so.
+pub(crate) async fn worker(
+    cluster: &Cluster,
+    name: &str,
+    port: u16,
+    on_unknown: OnUnknown,
+) -> Writer {
+    let policy = policy(on_unknown);
     let mut registrar = Registrar::new(node(name));
     let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers = vec![PublishedHandler { handler, digest, policy }];
+    registrar.handlers = vec![PublishedHandler { handler, digest, policy, runs: true }];
     let port = if port == 0 { cluster.server.port } else { port };
     let limits = Limits::default();
     let (writer, _) = Writer::start(target(port, false), registrar, &limits, Clock::system());
@@ -74,47 +83,62 @@ pub(crate) async fn later_session(writer: &Writer, before: &Registered) -> Arc<R
     registered.clone().unwrap()
 }
 
-pub(crate) async fn claim_of(writer: &Writer, limit: usize) -> NodeClaim {
-    let runner = Runner {
+pub(crate) fn runner() -> Runner {
+    Runner {
         name: RunnerName::default(),
         incarnation: "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/00000000000000000000000000000007"
             .parse()
             .unwrap(),
-    };
-    NodeClaim {
+    }
+}
+
+pub(crate) fn claim_of(limit: usize) -> Claim {
+    Claim {
         handler: "h".parse().unwrap(),
         limit,
-        runner: Some(runner),
+        runner: Some(runner()),
+        rate: None,
         cluster_concurrency: None,
-        listed: Vec::new(),
-        session: session(writer).await.session.id,
     }
 }
 
 pub(crate) async fn exchange(
     writer: &Writer,
     ends: Vec<AttemptEnd>,
-    claim: Option<NodeClaim>,
+    claim: Option<Claim>,
 ) -> Exchanged {
-    tokio::time::timeout(PATIENCE, writer.exchange(ends, claim)).await.unwrap().unwrap()
+    tokio::time::timeout(PATIENCE, writer.exchange(ends, claim)).await.unwrap()
 }
 
-pub(crate) async fn claim_with(writer: &Writer, claim: NodeClaim) -> NodeClaims {
+pub(crate) async fn claim_with(writer: &Writer, claim: Claim) -> NodeClaims {
     exchange(writer, Vec::new(), Some(claim)).await.claims.unwrap()
 }
 
-/// Claims in the next session where that of the first try had ended, which then has claimed nothing.
 pub(crate) async fn claim(writer: &Writer, limit: usize) -> Vec<NodeAttempt> {
-    loop {
-        match exchange(writer, Vec::new(), Some(claim_of(writer, limit).await)).await.claims {
-            Err(Refused::Unreachable(_)) => ready(writer).await,
-            claims => return claims.unwrap().attempts,
+    claim_with(writer, claim_of(limit)).await.attempts
+}
+
+/// Claims one job, which is ready or becomes so.
+pub(crate) async fn claim_one(writer: &Writer) -> NodeAttempt {
+    let mut wakeups = writer.wakeups();
+    let claimed = async {
+        loop {
+            wakeups.mark_unchanged();
+            if let Some(attempt) = claim(writer, 1).await.pop() {
+                return attempt;
+            }
+            wakeups.changed().await.unwrap();
         }
-    }
+    };
+    tokio::time::timeout(PATIENCE, claimed).await.unwrap()
+}
+
+pub(crate) fn may_begin(writer: &Writer, attempt: &NodeAttempt) -> bool {
+    writer.may_begin(attempt.running.job, attempt.running.attempt)
 }
 
 /// The same in a task of its own.
-pub(crate) fn claiming(writer: &Writer, claim: NodeClaim) -> JoinHandle<NodeClaims> {
+pub(crate) fn claiming(writer: &Writer, claim: Claim) -> JoinHandle<NodeClaims> {
     let writer = writer.clone();
     tokio::spawn(async move { claim_with(&writer, claim).await })
 }
@@ -138,10 +162,12 @@ pub(crate) fn succeeded(attempt: &NodeAttempt) -> AttemptEnd {
     end(attempt, Outcome::Succeeded, Next::Succeeded)
 }
 
+pub(crate) const SUCCEEDED: EndResult = EndResult::Settled(State::Succeeded);
+
 pub(crate) async fn complete(writer: &Writer, end: AttemptEnd) -> EndResult {
     let ended = exchange(writer, vec![end], None).await.ended;
     assert_eq!(ended.len(), 1);
-    ended[0]
+    ended.into_iter().next().unwrap().unwrap()
 }
 
 pub(crate) async fn lose(cluster: &Cluster, name: &str) -> LostNode {

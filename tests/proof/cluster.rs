@@ -115,8 +115,8 @@ fn without_n5_commit_before_answer() {
 #[test]
 fn without_n15_and_n16_what_a_node_begins() {
     breaks("N15", Rules { claims_unlisted: false, ..Rules::ALL }, DECLARED, P3, 14);
-    breaks("N16 (own rows)", Rules { own_rows: false, ..Rules::ALL }, NONE, P3, 10);
-    sticks("N16 (begun now)", Rules { begun_now: false, ..Rules::ALL }, LOST_CONNECTION, 7);
+    breaks("N16 (own rows)", Rules { own_rows: false, ..Rules::ALL }, NONE, P3, 14);
+    sticks("N16 (put back)", Rules { put_back: false, ..Rules::ALL }, LOST_CONNECTION, 7);
     let unlisted = Rules { only_if_listed: false, ..Rules::ALL };
     breaks("N16 (only if listed)", unlisted, DECLARED, P3, 16);
     let at_once = Rules { begins_registered: false, ..Rules::ASYNCHRONOUS };
@@ -130,7 +130,7 @@ fn without_n18_completions() {
     let faults = Faults { declarations: 1, replays: 1, ..FAILOVER };
     breaks("N18 (claimant)", claimant, faults, P5, 20);
     let early = Rules { ack_after_commit: false, ..Rules::ALL };
-    breaks("N18 (acknowledgement)", early, LOST_CONNECTION, P4, 13);
+    breaks("N18 (acknowledgement)", early, LOST_CONNECTION, P4, 17);
 }
 
 #[test]

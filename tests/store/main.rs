@@ -232,7 +232,8 @@ async fn an_end_and_a_claim_of_one_failed_flush_are_neither_lost_nor_made_twice(
     let first = bench.claim().await.remove(0);
     bench.accept("e2").await.unwrap();
     vfs::fail_log_flushes(1);
-    let claim = Claim { handler: name("h"), limit: 9, runner: None, rate: None };
+    let claim =
+        Claim { handler: name("h"), limit: 9, runner: None, rate: None, cluster_concurrency: None };
     let (ended, claims) = bench
         .store
         .jobs

@@ -14,6 +14,8 @@ pub struct Claim {
     pub runner: Option<Runner>,
     /// How fast attempts of the handler may start; `None` for no limit.
     pub rate: Option<Rate>,
+    /// Most attempts of the handler at any time on all nodes of a cluster together; `None` for no limit.
+    pub cluster_concurrency: Option<usize>,
 }
 
 /// A limit on the starts of a handler's attempts, retries included.

@@ -49,6 +49,11 @@ impl Pace {
         (micros > 0).then(|| Duration::from_millis(micros.div_ceil(MILLI.unsigned_abs())))
     }
 
+    /// The pace once so many attempts have started.
+    pub(crate) fn taken(self, starts: usize) -> Pace {
+        Pace { busy_to: self.after(starts).unwrap_or(self.busy_to), ..self }
+    }
+
     /// What is to be stored when so many attempts start. Nothing where none starts, unless what is stored has to be put
     /// right: it would stay too late until the clock has caught up.
     pub(crate) fn after(&self, starts: usize) -> Option<i64> {

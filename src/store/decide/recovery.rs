@@ -1,28 +1,27 @@
 //! What a recovery makes of an attempt that a crash cut off.
 
-use crate::model::{HeldReason, Name, Outcome, Timestamp};
+use crate::model::{HeldReason, JobId, Name, Outcome, Timestamp};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{Completion, Record};
 
-use super::job_move::FoundJob;
-
-/// The end of the job's running attempt, which the receiver ran itself: unknown, by its handler's policy. Held where the
+/// The end of this running attempt of a job of `handler`, which the receiver ran itself: unknown, by its handler's policy. Held where the
 /// handler is gone. `before` has the counted attempts before this one.
 pub(crate) fn cut_off(
-    job: &FoundJob,
+    (job, attempt): (JobId, u32),
+    handler: &Name,
     before: History,
     policies: &[(Name, Policy)],
     now: Timestamp,
 ) -> Completion {
     let history = History { counted: before.counted.saturating_add(1), ..before };
-    let next = match policies.iter().find(|(name, _)| *name == job.handler) {
+    let next = match policies.iter().find(|(name, _)| name == handler) {
         Some((_, policy)) => policy.next(Outcome::Unknown, history, None, now),
         None => Next::Held(HeldReason::UnknownOutcome),
     };
     let detail = "the receiver ended while the attempt ran".to_owned();
     Completion {
-        job: job.job,
-        attempt: job.attempt,
+        job,
+        attempt,
         outcome: Outcome::Unknown,
         counts: true,
         next,
@@ -56,7 +55,9 @@ mod tests {
             ("other", OnUnknown::Rerun, 3, 0, held),
         ] {
             let policies = [(name(handler), policy(on_unknown, attempts))];
-            let done = cut_off(&job, History { counted, since: START }, &policies, now);
+            let attempt = (job.job, job.attempt);
+            let done =
+                cut_off(attempt, &job.handler, History { counted, since: START }, &policies, now);
             assert_eq!(done.next, expected, "{handler} {on_unknown} {counted}");
             assert_eq!((done.job, done.attempt, done.outcome), (job.job, 2, Outcome::Unknown));
             assert_eq!((done.counts, done.finished_at), (true, now));

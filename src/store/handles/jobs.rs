@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::model::{Name, Runner, Timestamp};
+use crate::model::{JobId, Name, Runner, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{
     Claim, Claims, ClockWatch, Completion, Cutoffs, Error, RecoveryResult, RetentionResult,
@@ -64,6 +64,9 @@ impl Jobs {
             ends: &[Arc<Completion>],
             claim: Option<Claim>,
         ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>);
+
+        /// Whether a claimed attempt may begin (N16). On SQLite always: no other node can have its job.
+        pub fn may_begin(job: JobId, attempt: u32) -> bool;
 
         /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
         pub async fn running() -> Result<Vec<RunningAttempt>, Error>;

@@ -3,14 +3,16 @@
 //! What must stay true: no attempt is in the answers of two claims, on any node. An attempt whose claim was not
 //! answered is in the list of the node's next registration.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use crate::model::{JobId, Name, Runner, RunnerName, Timestamp};
-use crate::store::border::RunningAttempt;
+use crate::store::border::{Claim, RunningAttempt};
 use crate::store::codec;
+use crate::store::decide::pace::Pace;
 
 use super::flight::{Flight, Param, Session};
 
@@ -20,9 +22,18 @@ const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
 /// The same, and keeps every other claim of the handler waiting, so that it counts this one's attempts.
 const LANE_ALONE: &str = "SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE";
 
-/// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster,
-/// and none of $4. Jobs that another node is claiming are passed over. The CTEs are materialized, or a LIMIT might
-/// be evaluated twice. Without a lane, or with a paused one, the limit is 0.
+/// To when the rate of these handlers ($1) is used up, in microseconds, and the time in milliseconds. A statement begins
+/// behind the lock of the lane, and its clock is not that of the transaction's begin (N41).
+const PACE: &str = "
+    SELECT handler, busy_to, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM lane WHERE handler = ANY ($1)";
+
+/// Takes the shares of the attempts that this transaction starts.
+const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";
+
+/// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster:
+/// none of the jobs $4, and none of the groups $9. Jobs that another node is claiming are passed over, and with them
+/// their groups: no other job of a group is ready and not behind. The CTEs are materialized, or a LIMIT might be
+/// evaluated twice. Without a lane, or with a paused one, the limit is 0.
 const CLAIM: &str = "
     WITH room AS MATERIALIZED (
         SELECT CASE WHEN $3::bigint IS NULL THEN $2::bigint ELSE greatest(0, least($2::bigint,
@@ -30,10 +41,11 @@ const CLAIM: &str = "
         FROM lane WHERE handler = $1 AND paused_at IS NULL
     ), ready AS MATERIALIZED (
         SELECT row FROM job WHERE handler = $1 AND state = 'ready' AND NOT behind AND id <> ALL ($4::uuid[])
+            AND (group_key IS NULL OR group_key <> ALL ($9::text[]))
         ORDER BY row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), due AS MATERIALIZED (
         SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
-            AND id <> ALL ($4::uuid[])
+            AND id <> ALL ($4::uuid[]) AND (group_key IS NULL OR group_key <> ALL ($9::text[]))
         ORDER BY due_at LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), chosen AS MATERIALIZED (
         SELECT row FROM (SELECT row FROM ready UNION ALL SELECT row FROM due) found
@@ -41,12 +53,12 @@ const CLAIM: &str = "
     ), taken AS (
         UPDATE job SET state = 'running', attempt = attempt + 1, due_at = NULL
         FROM chosen WHERE job.row = chosen.row AND state IN ('ready', 'waiting')
-        RETURNING job.row, id, attempt, event, counted, since
+        RETURNING job.row, id, attempt, event, counted, since, group_key
     ), begun AS (
         INSERT INTO attempt (job, number, started_at, node, claimant, incarnation, runner)
         SELECT row, attempt, now_ms(), $5, $6, $7, $8 FROM taken
     )
-    SELECT id, attempt, $1, source, event_id, counted, since, $7::text, $8::text, $6::uuid
+    SELECT id, attempt, $1, source, event_id, counted, since, $7::text, $8::text, $6::uuid, group_key
     FROM taken JOIN event ON event.row = taken.event ORDER BY taken.row";
 
 /// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
@@ -57,26 +69,13 @@ const NEXT_DUE: &str = "
 
 /// The attempts that run under a node, by the index of live attempts. Read behind the lock on the node's row.
 pub(super) const RUNNING: &str = "
-    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner, a.claimant
+    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner, a.claimant,
+        j.group_key
     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
     WHERE a.node = $1 AND a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
 
-/// A claim of a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeClaim {
-    pub handler: Name,
-    /// Most jobs.
-    pub limit: usize,
-    /// The runner that will be asked to start them; `None` if the receiver runs them itself.
-    pub runner: Option<Runner>,
-    /// Most attempts of the handler at any time on all nodes together; `None` for no limit.
-    pub cluster_concurrency: Option<usize>,
-    /// The jobs of which the runner still lists an attempt. They are not claimed: after a wrong declaration the job
-    /// may be ready while its attempt runs.
-    pub listed: Vec<JobId>,
-    /// The session whose list of running attempts has been judged. In a later session nothing is claimed.
-    pub session: Uuid,
-}
+/// An attempt by its job and number.
+pub(super) type AttemptKey = (JobId, u32);
 
 /// An attempt that runs under this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,57 +83,132 @@ pub struct NodeAttempt {
     pub running: RunningAttempt,
     /// The session that claimed it.
     pub claimant: Uuid,
+    /// The group of its job.
+    pub group: Option<String>,
+}
+
+impl NodeAttempt {
+    pub(super) fn key(&self) -> AttemptKey {
+        (self.running.job, self.running.attempt)
+    }
+
+    /// Whether both are one attempt: after the database has gone back, another one may have its number.
+    pub(super) fn is(&self, other: &NodeAttempt) -> bool {
+        self.key() == other.key() && self.claimant == other.claimant
+    }
 }
 
 /// The result of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeClaims {
+    /// Grows with each committed claim of this process.
+    pub number: u64,
     /// The attempts that run now, oldest job first.
     pub attempts: Vec<NodeAttempt>,
     /// In how long the next waiting job of the handler is due. `None` if no job waits, if the handler is paused,
     /// and if as many were claimed as were asked for: more may be ready.
     pub due: Option<Duration>,
+    /// For how long the rate lets no other attempt start; `None` if it lets one start now.
+    pub pause: Option<Duration>,
 }
 
-/// The statements of a claim in its flight.
-pub(super) struct Sent {
-    claim: usize,
+/// Locks the handler's lane; `alone` where the claim counts or takes shares. Lanes come before jobs, sorted.
+pub(super) async fn lock_lane(flight: &mut Flight, handler: &Name, alone: bool) {
+    let sql = if alone { LANE_ALONE } else { LANE };
+    flight.send(sql, vec![Box::new(handler.as_str().to_owned())]).await;
+}
+
+pub(super) fn needs_lane_alone(claim: &Claim) -> bool {
+    claim.cluster_concurrency.is_some() || claim.rate.is_some()
+}
+
+/// Asks for the rates of these claims, whose lanes are locked.
+pub(super) async fn send_paces(flight: &mut Flight, claims: &[&Claim]) -> Option<usize> {
+    let limited = claims.iter().filter(|claim| claim.rate.is_some());
+    let handlers: Vec<String> = limited.map(|claim| claim.handler.as_str().to_owned()).collect();
+    if handlers.is_empty() {
+        return None;
+    }
+    Some(flight.send(PACE, vec![Box::new(handlers)]).await)
+}
+
+/// Reads the rows of [`send_paces`].
+pub(super) fn read_paces(rows: &[Row], claims: &[&Claim]) -> BTreeMap<Name, Pace> {
+    let read = |row: &Row| {
+        let name: &str = row.try_get(0).ok()?;
+        let claim = claims.iter().find(|claim| claim.handler.as_str() == name)?;
+        let now = Timestamp(row.try_get(2).ok()?);
+        Some((claim.handler.clone(), Pace::of(row.try_get(1).ok()?, claim.rate?, now)))
+    };
+    rows.iter().filter_map(read).collect()
+}
+
+/// A claim whose lane is locked, in its flight.
+pub(super) struct ClaimFlight<'a> {
+    claim: &'a Claim,
+    pace: Option<Pace>,
+    /// Its statements.
+    claimed: usize,
     due: usize,
 }
 
-impl NodeClaim {
-    /// Locks the lane. Lanes come before jobs, sorted.
-    pub(super) async fn lock_lane(flight: &mut Flight, handler: &Name, alone: bool) {
-        let sql = if alone { LANE_ALONE } else { LANE };
-        flight.send(sql, vec![Box::new(handler.as_str().to_owned())]).await;
-    }
-
-    pub(super) async fn send(&self, flight: &mut Flight, session: &Session) -> Sent {
-        let handler = || Box::new(self.handler.as_str().to_owned());
-        let listed: Vec<Uuid> = self.listed.iter().map(uuid).collect();
-        let incarnation = self.runner.as_ref().map(|runner| runner.incarnation.to_string());
-        let runner = self.runner.as_ref().map(|runner| runner.name.as_str().to_owned());
+impl<'a> ClaimFlight<'a> {
+    /// `pace`: of its handler's rate. The last: jobs and groups of which it claims nothing.
+    pub(super) async fn send(
+        claim: &'a Claim,
+        pace: Option<Pace>,
+        (jobs, groups): (Vec<Uuid>, Vec<String>),
+        flight: &mut Flight,
+        session: &Session,
+    ) -> Self {
+        let limit = match pace {
+            Some(pace) => pace.starts().min(claim.limit),
+            // Without its lane.
+            None if claim.rate.is_some() => 0,
+            None => claim.limit,
+        };
+        let handler = || Box::new(claim.handler.as_str().to_owned());
+        let incarnation = claim.runner.as_ref().map(|runner| runner.incarnation.to_string());
+        let runner = claim.runner.as_ref().map(|runner| runner.name.as_str().to_owned());
         let params: Vec<Param> = vec![
             handler(),
-            Box::new(codec::size(self.limit)),
-            Box::new(self.cluster_concurrency.map(codec::size)),
-            Box::new(listed),
+            Box::new(codec::size(limit)),
+            Box::new(claim.cluster_concurrency.map(codec::size)),
+            Box::new(jobs),
             Box::new(session.node),
             Box::new(session.id),
             Box::new(incarnation),
             Box::new(runner),
+            Box::new(groups),
         ];
-        let claim = flight.send(CLAIM, params).await;
-        Sent { claim, due: flight.send(NEXT_DUE, vec![handler()]).await }
+        let claimed = flight.send(CLAIM, params).await;
+        let due = flight.send(NEXT_DUE, vec![handler()]).await;
+        ClaimFlight { claim, pace, claimed, due }
+    }
+
+    /// Takes the shares of what was claimed, where the handler has a rate.
+    pub(super) async fn take_shares(&mut self, flight: &mut Flight) {
+        let Some(pace) = self.pace else { return };
+        let Some(starts) = flight.rows(self.claimed).await.map(<[Row]>::len) else { return };
+        if let Some(busy_to) = pace.after(starts) {
+            let handler = self.claim.handler.as_str().to_owned();
+            flight.send(TAKE_SHARES, vec![Box::new(handler), Box::new(busy_to)]).await;
+            self.pace = Some(pace.taken(starts));
+        }
     }
 
     /// What the committed statements say.
-    pub(super) fn read(&self, sent: &Sent, rows: &[Vec<Row>]) -> NodeClaims {
-        let attempts = read(rows.get(sent.claim).map_or(&[], Vec::as_slice));
-        let millis = rows.get(sent.due).and_then(|rows| rows.first()?.try_get(0).ok()?);
-        let more = attempts.len() == self.limit;
+    pub(super) fn read(&self, rows: &[Vec<Row>]) -> NodeClaims {
+        let attempts = read(rows.get(self.claimed).map_or(&[], Vec::as_slice));
+        let millis = rows.get(self.due).and_then(|rows| rows.first()?.try_get(0).ok()?);
+        let more = attempts.len() == self.claim.limit;
         let millis = millis.and_then(|millis: i64| u64::try_from(millis).ok());
-        NodeClaims { attempts, due: millis.filter(|_| !more).map(Duration::from_millis) }
+        NodeClaims {
+            number: 0,
+            attempts,
+            due: millis.filter(|_| !more).map(Duration::from_millis),
+            pause: self.pace.and_then(|pace| pace.pause()),
+        }
     }
 }
 
@@ -180,5 +254,6 @@ fn attempt(row: &Row) -> Result<NodeAttempt, String> {
         since: Timestamp(row.try_get(6).map_err(unreadable)?),
         runner,
     };
-    Ok(NodeAttempt { running, claimant: row.try_get(9).map_err(unreadable)? })
+    let claimant = row.try_get(9).map_err(unreadable)?;
+    Ok(NodeAttempt { running, claimant, group: row.try_get(10).map_err(unreadable)? })
 }

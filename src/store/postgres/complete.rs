@@ -1,32 +1,55 @@
 //! COMPLETE: settles the running attempt of a claimant.
 //!
 //! What must stay true: a report that is not of the running attempt changes nothing. It is a repeat of an end that
-//! its claimant has settled, or a late end, which is kept.
+//! its claimant has settled, or a late end, which is kept. What becomes of a job is decided behind the locks of its
+//! group, its row and its answer (N36).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio_postgres::Row;
+use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
+use crate::model::{JobId, State};
+use crate::store::answer::StoredAnswer;
 use crate::store::border::Completion;
 use crate::store::codec;
-use crate::store::decide::end::{End, JobAfter};
+use crate::store::decide::end::{End, EndAnswer, JobAfter, may_be_superseded};
 use crate::store::decide::key::KeyOf;
 
 use super::claim::uuid;
 use super::flight::{Flight, Param};
+use super::group::{LOCK_OF_JOBS, RELEASE_OF_JOBS};
 
-/// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Keeps the
-/// report of any other as a late end, unless the claimant has settled the attempt: then this is a repeat. Returns
-/// whether it was settled, and whether the attempt was the claimant's. $23: the node is declared lost, so that its
-/// own report comes late.
+/// Locks these jobs ($1 ids), in the order of their ids.
+const LOCK_JOBS: &str = "SELECT FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE";
+
+/// Locks their keys' rows.
+const LOCK_ANSWERS: &str = "
+    SELECT FROM job JOIN answer a ON a.event = job.event WHERE job.id = ANY ($1::uuid[])
+    ORDER BY a.event FOR NO KEY UPDATE OF a";
+
+/// What the ends of these jobs depend on: the state of the event's key, whether the job has a group, and the newest
+/// job that waits behind it and will run in its place, where the latest wins.
+const FACTS: &str = "
+    SELECT j.id, e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL, j.group_key IS NOT NULL, (
+        SELECT n.id FROM job n WHERE n.handler = j.handler AND n.group_key = j.group_key AND n.behind
+            AND n.event > j.event AND j.group_rule = 'latest' AND n.group_rule = 'latest'
+            AND n.state IN ('ready', 'waiting')
+        ORDER BY n.event DESC LIMIT 1)
+    FROM job j JOIN event e ON e.row = j.event LEFT JOIN answer a ON a.event = j.event WHERE j.id = ANY ($1::uuid[])";
+
+/// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
+/// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
+/// attempt: then this is a repeat. Returns whether it was settled, and whether the attempt was the claimant's. $23:
+/// the node is declared lost, so that its own report comes late.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
 const SETTLE: &str = "
     WITH live AS MATERIALIZED (
         SELECT job.row FROM job JOIN attempt ON attempt.job = job.row AND number = $2
         WHERE id = $1 AND state = 'running' AND attempt = $2 AND claimant = $3 AND outcome IS NULL
-        FOR UPDATE
+        FOR NO KEY UPDATE
     ), own AS MATERIALIZED (
         SELECT FROM job JOIN attempt ON attempt.job = job.row WHERE id = $1 AND number = $2 AND claimant = $3
     ), ended AS (
@@ -37,9 +60,13 @@ const SETTLE: &str = "
         FROM live WHERE job = live.row AND number = $2 AND outcome IS NULL
     ), settled AS (
         UPDATE job SET state = $18, reason = $19, due_at = now_ms() + $20,
-            settled_at = CASE WHEN $21 THEN now_ms() END, counted = counted + $22
+            settled_at = CASE WHEN $21 THEN now_ms() END, counted = counted + $22, superseded_by = $24
         FROM live WHERE job.row = live.row AND state = 'running' AND attempt = $2
-        RETURNING job.row
+        RETURNING job.row, job.event
+    ), answered AS (
+        UPDATE answer SET answered_at = now_ms(), status = $25::integer, headers = $26, body = $27, body_bytes = $28,
+            error_until = CASE WHEN $29 THEN now_ms() + keep_errors END
+        FROM settled WHERE answer.event = settled.event AND answered_at IS NULL AND $25::integer IS NOT NULL
     ), late AS (
         INSERT INTO late_end (job, attempt, claimant, outcome, detail, received_at)
         SELECT $1, $2, $3, $4, $6, now_ms() WHERE NOT EXISTS (SELECT FROM own)
@@ -58,20 +85,109 @@ pub struct AttemptEnd {
 /// What became of an end. Each is committed, so the runner may forget the attempt (R9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndResult {
-    Settled,
+    /// With the state of the job after it.
+    Settled(State),
     /// The claimant has settled the attempt before. No row has changed.
     Repeated,
     /// The attempt was settled without its claimant, or is not in the database any more. The report is kept.
     Late,
 }
 
-/// Sends one end. `lost`: its node is declared lost.
-pub(super) async fn send(flight: &mut Flight, end: &AttemptEnd, lost: bool) -> usize {
-    let AttemptEnd { done, claimant } = end;
+/// An end with its answer in stored form.
+pub(super) struct PreparedEnd {
+    pub(super) end: AttemptEnd,
+    answer: Option<StoredAnswer>,
+}
+
+impl PreparedEnd {
+    pub(super) async fn new(end: AttemptEnd) -> Self {
+        let AttemptEnd { done, .. } = &end;
+        let answer = match done.answer.clone() {
+            Some(answer) => StoredAnswer::of(answer).await.map_err(|error| {
+                tracing::error!(job = %done.job, attempt = done.attempt, %error, "an answer cannot be stored");
+            }),
+            None => Err(()),
+        };
+        PreparedEnd { end, answer: answer.ok() }
+    }
+
+    /// Its size in memory, without what all ends have.
+    pub(super) fn bytes(&self) -> usize {
+        let record = &self.end.done.record;
+        let excerpts =
+            [&record.stdout, &record.stderr].map(|out| out.head.0.len() + out.tail.0.len());
+        excerpts.iter().sum::<usize>() + self.answer.as_ref().map_or(0, |answer| answer.body.len())
+    }
+}
+
+/// What an end depends on.
+struct JobFacts {
+    key: KeyOf,
+    grouped: bool,
+    successor: Option<JobId>,
+}
+
+/// The facts of the jobs of one flight's ends.
+pub(super) struct EndFacts(HashMap<Uuid, JobFacts>);
+
+impl EndFacts {
+    /// Locks the groups, jobs and answers of these jobs, and reads. None where a statement has failed.
+    pub(super) async fn lock(flight: &mut Flight, jobs: Vec<Uuid>) -> Option<Self> {
+        let mut facts = 0;
+        for sql in [LOCK_OF_JOBS, LOCK_JOBS, LOCK_ANSWERS, FACTS] {
+            facts = flight.send(sql, vec![Box::new(jobs.clone())]).await;
+        }
+        let read = |row: &Row| -> Result<(Uuid, JobFacts), Error> {
+            let key = KeyOf::of(row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+            let successor: Option<Uuid> = row.try_get(5)?;
+            let successor = successor.map(|id| JobId::from_bytes(*id.as_bytes()));
+            Ok((row.try_get(0)?, JobFacts { key, grouped: row.try_get(4)?, successor }))
+        };
+        flight.rows(facts).await?.iter().map(read).collect::<Result<_, _>>().map(EndFacts).ok()
+    }
+
+    /// Sends the ends, and lets the next jobs of their groups go on. `lost`: their node is declared lost.
+    pub(super) async fn settle(
+        &self,
+        flight: &mut Flight,
+        ends: &[&PreparedEnd],
+        lost: bool,
+    ) -> Vec<SentEnd> {
+        let mut sent = Vec::with_capacity(ends.len());
+        for end in ends {
+            let facts = self.0.get(&uuid(&end.end.done.job));
+            sent.push(send(flight, end, facts, lost).await);
+        }
+        let grouped = self.0.iter().filter(|(_, facts)| facts.grouped).map(|(job, _)| *job);
+        let grouped: Vec<Uuid> = grouped.collect();
+        if !grouped.is_empty() {
+            flight.send(RELEASE_OF_JOBS, vec![Box::new(grouped)]).await;
+        }
+        sent
+    }
+}
+
+/// An end in its flight.
+pub(super) struct SentEnd {
+    pub(super) statement: usize,
+    state: State,
+    /// Other nodes may have something to do: a job that is ready, or a caller who waits.
+    pub(super) concerns_others: bool,
+}
+
+async fn send(
+    flight: &mut Flight,
+    PreparedEnd { end: AttemptEnd { done, claimant }, answer }: &PreparedEnd,
+    facts: Option<&JobFacts>,
+    lost: bool,
+) -> SentEnd {
     let record = &done.record;
-    // Accept stores no event with a key and no job of a group.
-    let decided = End::of(done.outcome, done.next, KeyOf::Nobody, false);
-    let after = JobAfter::of(decided.next, None);
+    // Without its job, the end is late.
+    let key = facts.map_or(KeyOf::Nobody, |facts| facts.key);
+    let decided = End::of(done.outcome, done.next, key, answer.is_some());
+    let after = JobAfter::of(decided.next, facts.and_then(|facts| facts.successor));
+    let is_kept = matches!(decided.answer, EndAnswer::Stored | EndAnswer::StoredAsError);
+    let answer = answer.as_ref().filter(|_| is_kept);
     let since_end = |millis: i64| millis.saturating_sub(done.finished_at.0);
     let ended = record.ended_at.map_or(0, |ended| since_end(ended.0).min(0));
     // The type text has no NUL, and the detail may quote one.
@@ -101,16 +217,28 @@ pub(super) async fn send(flight: &mut Flight, end: &AttemptEnd, lost: bool) -> u
         Box::new(after.is_settled()),
         Box::new(i64::from(done.counts)),
         Box::new(lost),
+        Box::new(after.superseded_by.as_ref().map(uuid)),
+        Box::new(answer.map(|answer| i32::from(answer.status))),
+        Box::new(answer.map(|answer| answer.headers.clone())),
+        Box::new(answer.map(|answer| answer.body.clone())),
+        Box::new(answer.map(|answer| codec::size(answer.body_bytes))),
+        Box::new(decided.answer == EndAnswer::StoredAsError),
     ];
-    flight.send(SETTLE, params).await
+    let concerns_others = key != KeyOf::Nobody
+        || facts.is_some_and(|facts| facts.grouped)
+        || may_be_superseded(decided.next);
+    let statement = flight.send(SETTLE, params).await;
+    SentEnd { statement, state: after.state, concerns_others }
 }
 
-/// What the statement says. None where it cannot be read.
-pub(super) fn read(rows: &[Row]) -> Option<EndResult> {
-    let row = rows.first()?;
-    Some(match (row.try_get(0).ok()?, row.try_get(1).ok()?) {
-        (true, _) => EndResult::Settled,
-        (false, true) => EndResult::Repeated,
-        (false, false) => EndResult::Late,
-    })
+impl SentEnd {
+    /// What the statement says. It is committed, or the transaction is rolled back unless it has settled the attempt.
+    pub(super) fn read(&self, rows: &[Row]) -> EndResult {
+        let value = |column: usize| rows.first().and_then(|row| row.try_get(column).ok());
+        match (value(0), value(1)) {
+            (Some(true), _) => EndResult::Settled(self.state),
+            (_, Some(false)) => EndResult::Late,
+            _ => EndResult::Repeated,
+        }
+    }
 }

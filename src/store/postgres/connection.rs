@@ -1,6 +1,6 @@
 //! The one place that opens a connection to PostgreSQL and sets what it depends on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error as _;
 use std::fmt::Write;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -150,6 +151,8 @@ struct Heard {
     warning: Option<String>,
     /// Why the connection ended.
     end: Option<String>,
+    /// The backends that have sent a wake-up.
+    woken_by: HashSet<i32>,
 }
 
 /// One connection with its driver. Dropping it closes the socket at once.
@@ -157,6 +160,7 @@ pub struct Connection {
     pub(super) client: Arc<Client>,
     pub(super) require_standby: bool,
     heard: Arc<Mutex<Heard>>,
+    woken: Arc<Notify>,
     statements: HashMap<&'static str, Statement>,
     driver: JoinHandle<()>,
 }
@@ -172,12 +176,13 @@ impl Connection {
     pub async fn open(target: &Target) -> Result<Self, ConnectError> {
         let made = async {
             let (client, connection) = target.config.connect(target.tls.clone()).await?;
-            let heard = Arc::default();
+            let (heard, woken) = (Arc::default(), Arc::default());
             let connection = Connection {
                 client: Arc::new(client),
                 require_standby: target.require_standby,
-                driver: tokio::spawn(drive(connection, Arc::clone(&heard))),
+                driver: tokio::spawn(drive(connection, Arc::clone(&heard), Arc::clone(&woken))),
                 heard,
+                woken,
                 statements: HashMap::new(),
             };
             connection.client.batch_execute(SETTINGS).await?;
@@ -209,6 +214,12 @@ impl Connection {
         lock(&self.heard).warning.clone()
     }
 
+    /// Waits for wake-ups. Returns the process ids of the backends that sent them: none once the connection has ended.
+    pub(super) async fn woken(&self) -> HashSet<i32> {
+        self.woken.notified().await;
+        std::mem::take(&mut lock(&self.heard).woken_by)
+    }
+
     /// Why the connection ended, as far as the server or the system has said it.
     pub(super) fn end(&self) -> Option<String> {
         lock(&self.heard).end.clone()
@@ -216,8 +227,11 @@ impl Connection {
 }
 
 /// Moves bytes until the connection ends. The driver's own loop only logs the warnings.
-async fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, heard: Arc<Mutex<Heard>>)
-where
+async fn drive<S, T>(
+    mut connection: tokio_postgres::Connection<S, T>,
+    heard: Arc<Mutex<Heard>>,
+    woken: Arc<Notify>,
+) where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -233,13 +247,18 @@ where
                     lock(&heard).warning.get_or_insert(warning);
                 }
             }
+            Ok(AsyncMessage::Notification(notification)) => {
+                lock(&heard).woken_by.insert(notification.process_id());
+                woken.notify_one();
+            }
             Ok(_) => {}
             Err(error) => {
                 lock(&heard).end = Some(describe(&error));
-                return;
+                break;
             }
         }
     }
+    woken.notify_one();
 }
 
 /// What an error says, with its causes: the driver's own text may be "db error" alone.

@@ -1,4 +1,4 @@
-//! The handlers of a node's configuration, which it publishes with each registration: their policies decide when the
+//! The handlers of a node's configuration, which it publishes with each registration and reload: their policies decide when the
 //! node cannot be asked any more.
 
 use std::time::Duration;
@@ -19,8 +19,8 @@ const FORGET: &str = "DELETE FROM handler WHERE node = $1";
 const PUBLISH: &str = "
     WITH made AS (INSERT INTO lane (handler) VALUES ($2) ON CONFLICT DO NOTHING)
     INSERT INTO handler (node, handler, digest, on_unknown, give_up_attempts, give_up_after, backoff_base,
-        backoff_max, pauses)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        backoff_max, pauses, runs)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 /// A handler of a node's configuration.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct PublishedHandler {
     pub digest: Digest,
     /// What follows an attempt of unknown outcome.
     pub policy: Policy,
+    /// Whether this node runs its jobs. It accepts them anyway.
+    pub runs: bool,
 }
 
 /// Replaces what the node has published. Handlers are locked in the order of their names.
@@ -38,7 +40,7 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
     let mut handlers: Vec<&PublishedHandler> = handlers.iter().collect();
     handlers.sort_by_key(|published| &published.handler);
     let millis = |time: Duration| codec::size(time.as_millis());
-    for PublishedHandler { handler, digest, policy } in handlers {
+    for PublishedHandler { handler, digest, policy, runs } in handlers {
         let (attempts, after) = match policy.give_up {
             GiveUp::Attempts(most) => (Some(i64::from(most)), None),
             GiveUp::After(age) => (None, Some(millis(age))),
@@ -54,6 +56,7 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
             Box::new(millis(policy.backoff_base)),
             Box::new(millis(policy.backoff_max)),
             Box::new(pauses),
+            Box::new(*runs),
         ];
         flight.send(PUBLISH, params).await;
     }

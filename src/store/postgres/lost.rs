@@ -4,14 +4,14 @@
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::model::{JobId, State, Timestamp};
+use crate::model::{JobId, Name, State, Timestamp};
 use crate::random;
 use crate::retry::{History, Policy};
 use crate::store::border::{Completion, Record};
-use crate::store::decide::job_move::FoundJob;
 use crate::store::decide::recovery;
 
-use super::complete::{self, AttemptEnd, EndResult};
+use super::claim::uuid;
+use super::complete::{AttemptEnd, EndFacts, EndResult, PreparedEnd};
 use super::connection::Connection;
 use super::flight::{Doubt, Flight, FlightOutcome, Refusal};
 use super::handlers;
@@ -22,18 +22,18 @@ const LOCK: &str = "SELECT id FROM node WHERE name = $1 AND state = 'active' FOR
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
 
-/// What runs under the node, each with the policy that the node has published. Jobs are locked in the order of
-/// their ids.
+/// What runs under the node, each with the policy that the node has published. Behind the lock of the node's row, only
+/// this transaction settles it.
 const CUT_OFF: &str = "
-    SELECT j.id, j.row, j.event, j.handler, j.attempt, j.counted, j.since, a.claimant, now_ms(),
+    SELECT j.id, j.attempt, j.handler, j.counted, j.since, a.claimant, now_ms(),
         h.on_unknown, h.give_up_attempts, h.give_up_after, h.backoff_base, h.backoff_max, h.pauses
     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
     LEFT JOIN handler h ON h.node = a.node AND h.handler = j.handler
     WHERE a.node = $1 AND a.outcome IS NULL AND j.state = 'running'
-    ORDER BY j.id FOR UPDATE OF j";
+    ORDER BY j.id";
 
 /// The column where the policy begins.
-const POLICY: usize = 9;
+const POLICY: usize = 7;
 
 /// A node that has been declared lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,14 +55,9 @@ pub enum LostError {
     Unknown(Doubt),
 }
 
-/// An attempt that the declaration settles, with what follows.
-struct CutOff {
-    end: AttemptEnd,
-    state: State,
-}
-
 /// Declares the active node of this name lost, and settles what runs there: each attempt is unknown, and its job
-/// follows the policy of its handler as that node has published it, and is held where it has not.
+/// follows the policy of its handler as that node has published it, and is held where it has not. The groups of its jobs
+/// go on.
 pub async fn declare_lost(
     connection: Connection,
     name: &str,
@@ -84,26 +79,28 @@ pub async fn declare_lost(
     let list = flight.send(CUT_OFF, vec![Box::new(id)]).await;
     let cut_off = flight.rows(list).await.unwrap_or_default().iter().map(cut_off);
     // What cannot be read cannot be settled, and nothing may be left out.
-    let cut_off: Vec<CutOff> = match cut_off.collect::<Result<_, _>>() {
+    let cut_off: Vec<AttemptEnd> = match cut_off.collect::<Result<_, _>>() {
         Ok(cut_off) => cut_off,
-        Err(text) => {
-            flight.roll_back().await;
-            let code = String::new();
-            return Err(LostError::NotCommitted(Refusal::Failed { code, text }));
-        }
+        Err(text) => return Err(give_up(flight, text).await),
     };
-    let mut unknown = Vec::with_capacity(cut_off.len());
-    for CutOff { end, state } in cut_off {
-        let number = complete::send(&mut flight, &end, true).await;
-        let settled = flight.rows(number).await.map(complete::read);
-        if let Some(settled) = settled
-            && settled != Some(EndResult::Settled)
-        {
-            flight.roll_back().await;
-            let (code, text) = (String::new(), format!("job {} cannot be settled", end.done.job));
-            return Err(LostError::NotCommitted(Refusal::Failed { code, text }));
-        }
-        unknown.push((end.done.job, end.done.attempt, state));
+    let mut ends = Vec::with_capacity(cut_off.len());
+    for end in cut_off {
+        ends.push(PreparedEnd::new(end).await);
+    }
+    let ends: Vec<&PreparedEnd> = ends.iter().collect();
+    let jobs = ends.iter().map(|end| uuid(&end.end.done.job)).collect();
+    let Some(facts) = EndFacts::lock(&mut flight, jobs).await else {
+        return Err(give_up(flight, "what runs there cannot be read".to_owned()).await);
+    };
+    let sent = facts.settle(&mut flight, &ends, true).await;
+    let mut unknown = Vec::with_capacity(ends.len());
+    for (PreparedEnd { end: AttemptEnd { done, .. }, .. }, sent) in ends.iter().zip(&sent) {
+        // Without an answer, the commit fails too.
+        let Some(rows) = flight.rows(sent.statement).await else { break };
+        let EndResult::Settled(state) = sent.read(rows) else {
+            return Err(give_up(flight, format!("job {} cannot be settled", done.job)).await);
+        };
+        unknown.push((done.job, done.attempt, state));
     }
     match flight.commit().await {
         FlightOutcome::Committed(connection, _) => Ok((connection, LostNode { id, unknown })),
@@ -112,34 +109,36 @@ pub async fn declare_lost(
     }
 }
 
+/// Nothing of it is stored.
+async fn give_up(flight: Flight, text: String) -> LostError {
+    match flight.roll_back().await {
+        FlightOutcome::NotCommitted(
+            refusal @ (Refusal::Conflict(_) | Refusal::LockTimeout(_)),
+            _,
+        ) => LostError::NotCommitted(refusal),
+        _ => LostError::NotCommitted(Refusal::Failed { code: String::new(), text }),
+    }
+}
+
 /// Reads a row of [`CUT_OFF`], and decides.
-fn cut_off(row: &Row) -> Result<CutOff, String> {
+fn cut_off(row: &Row) -> Result<AttemptEnd, String> {
     let unreadable = |error: tokio_postgres::Error| error.to_string();
     let number = |column: usize| -> Result<u32, String> {
         let number: i64 = row.try_get(column).map_err(unreadable)?;
         u32::try_from(number).map_err(|error| error.to_string())
     };
-    let handler: &str = row.try_get(3).map_err(unreadable)?;
     let job: Uuid = row.try_get(0).map_err(unreadable)?;
-    let job = FoundJob {
-        row: row.try_get(1).map_err(unreadable)?,
-        job: JobId::from_bytes(*job.as_bytes()),
-        event: row.try_get(2).map_err(unreadable)?,
-        handler: handler.parse().map_err(|error| format!("a handler's name: {error}"))?,
-        state: State::Running,
-        attempt: number(4)?,
-        grouped: false,
-        undecided: false,
-    };
-    let before =
-        History { counted: number(5)?, since: Timestamp(row.try_get(6).map_err(unreadable)?) };
-    let claimant = row.try_get(7).map_err(unreadable)?;
-    let now = Timestamp(row.try_get(8).map_err(unreadable)?);
+    let job = JobId::from_bytes(*job.as_bytes());
+    let handler: &str = row.try_get(2).map_err(unreadable)?;
+    let handler: Name = handler.parse().map_err(|error| format!("a handler's name: {error}"))?;
+    let since = Timestamp(row.try_get(4).map_err(unreadable)?);
+    let before = History { counted: number(3)?, since };
+    let claimant = row.try_get(5).map_err(unreadable)?;
+    let now = Timestamp(row.try_get(6).map_err(unreadable)?);
     let policy: Option<Policy> = handlers::policy(row, POLICY).map_err(unreadable)?;
-    let policies: Vec<_> = policy.map(|policy| (job.handler.clone(), policy)).into_iter().collect();
-    let done = recovery::cut_off(&job, before, &policies, now);
+    let policies: Vec<_> = policy.map(|policy| (handler.clone(), policy)).into_iter().collect();
+    let done = recovery::cut_off((job, number(1)?), &handler, before, &policies, now);
     let detail = "its node was declared lost while the attempt ran".to_owned();
     let done = Completion { record: Record { detail, ..Record::default() }, ..done };
-    let state = done.next.state();
-    Ok(CutOff { end: AttemptEnd { done: done.into(), claimant }, state })
+    Ok(AttemptEnd { done: done.into(), claimant })
 }

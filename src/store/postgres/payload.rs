@@ -1,6 +1,7 @@
-//! What a handler gets for an attempt, read after the claim is committed, on a connection that writes nothing.
+//! What handlers get for their attempts, read after the claim is committed, on a connection that writes nothing.
 
 use tokio_postgres::{Error, Row};
+use uuid::Uuid;
 
 use crate::model::{EventType, Facts, Headers, Timestamp};
 use crate::store::border::{self, Claimed, Refused};
@@ -10,11 +11,14 @@ use super::claim::{NodeAttempt, uuid};
 use super::connection::{Target, describe};
 use super::reader::Reader;
 
-/// A job's event with its payload, each by its key. No payload where retention has deleted it.
+/// The events of these jobs ($1 ids) with their payloads, and who has asked, each by its key. A job whose payload
+/// retention has deleted is missing.
 const READ: &str = "
-    SELECT job.replays, event.type, event.raw_type, event.received_at, event.body_bytes, payload.headers, payload.body
-    FROM job JOIN event ON event.row = job.event LEFT JOIN payload ON payload.event = job.event
-    WHERE job.id = $1";
+    SELECT job.replays, event.type, event.raw_type, event.received_at, event.body_bytes, payload.headers, payload.body,
+        nullif(answer.caller, ''), job.id
+    FROM job JOIN event ON event.row = job.event JOIN payload ON payload.event = job.event
+    LEFT JOIN answer ON answer.event = job.event
+    WHERE job.id = ANY ($1::uuid[])";
 
 pub(super) struct Payloads(Reader);
 
@@ -23,33 +27,48 @@ impl Payloads {
         Payloads(Reader::new(target))
     }
 
-    /// None where the payload is gone or cannot be unpacked: such a job must not run (R19).
-    pub(super) async fn read(&self, attempt: &NodeAttempt) -> Result<Option<Claimed>, Refused> {
-        let row = self.ask(attempt).await.map_err(|error| match error {
-            border::Error::Unavailable(why) => Refused::Unreachable(why),
-            other => Refused::Unreachable(other.to_string()),
-        })?;
-        let unreadable = |error: Error| Refused::Failed(describe(&error));
-        let Some(row) = row else { return Ok(None) };
-        let Some(body) = row.try_get::<_, Option<Vec<u8>>>(6).map_err(unreadable)? else {
-            return Ok(None);
-        };
-        let bytes: i64 = row.try_get(4).map_err(unreadable)?;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let body = match codec::decompress(body, bytes).await {
-            Ok(body) => body,
-            Err(error) => {
-                let job = attempt.running.job;
-                tracing::error!(%job, %error, "the stored body cannot be read");
-                return Ok(None);
-            }
-        };
-        claimed(attempt, &row, body).map(Some).map_err(unreadable)
+    /// Of each attempt, in their order. None where the payload is gone or cannot be read: such a job must not run
+    /// (R19).
+    pub(super) async fn read(
+        &self,
+        attempts: &[NodeAttempt],
+    ) -> Result<Vec<Option<Claimed>>, Refused> {
+        let rows = self.ask(attempts).await.map_err(Refused::Unreachable)?;
+        let mut found = Vec::with_capacity(attempts.len());
+        for attempt in attempts {
+            let job = attempt.running.job;
+            let row = rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job)));
+            found.push(match row {
+                Some(row) => read(attempt, row).await.map_or_else(
+                    |error| {
+                        tracing::error!(%job, error, "the stored payload cannot be read");
+                        None
+                    },
+                    Some,
+                ),
+                None => None,
+            });
+        }
+        Ok(found)
     }
 
-    async fn ask(&self, attempt: &NodeAttempt) -> Result<Option<Row>, border::Error> {
-        self.0.read().await?.row(READ, &[&uuid(&attempt.running.job)]).await
+    async fn ask(&self, attempts: &[NodeAttempt]) -> Result<Vec<Row>, String> {
+        let failed = |error: border::Error| match error {
+            border::Error::Unavailable(why) => why,
+            other => other.to_string(),
+        };
+        let jobs: Vec<Uuid> = attempts.iter().map(|attempt| uuid(&attempt.running.job)).collect();
+        let mut reading = self.0.read().await.map_err(failed)?;
+        reading.rows(READ, &[&jobs]).await.map_err(failed)
     }
+}
+
+async fn read(attempt: &NodeAttempt, row: &Row) -> Result<Claimed, String> {
+    let unreadable = |error: Error| describe(&error);
+    let bytes: i64 = row.try_get(4).map_err(unreadable)?;
+    let body: Vec<u8> = row.try_get(6).map_err(unreadable)?;
+    let body = codec::decompress(body, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
+    claimed(attempt, row, body.map_err(|error| error.to_string())?).map_err(unreadable)
 }
 
 fn claimed(attempt: &NodeAttempt, row: &Row, body: Vec<u8>) -> Result<Claimed, Error> {
@@ -64,7 +83,7 @@ fn claimed(attempt: &NodeAttempt, row: &Row, body: Vec<u8>) -> Result<Claimed, E
         attempt: running.attempt,
         replays: u32::try_from(replays).unwrap_or(u32::MAX),
         source: running.source.clone(),
-        caller: None,
+        caller: row.try_get(7)?,
         event_id: running.event_id.clone(),
         event_type: EventType::from_parts(row.try_get(1)?, raw.as_deref()),
         received_at: Timestamp(row.try_get(3)?),

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::limits::Limits;
@@ -16,11 +16,14 @@ use crate::store::mutex::lock;
 
 use super::batches::Request;
 use super::exchange;
+use super::handlers::PublishedHandler;
 
 /// A request to the writer.
 pub(super) enum Item {
     Request(Request),
     Exchange(exchange::Request),
+    /// Replaces the published handlers.
+    Publish(Vec<PublishedHandler>, oneshot::Sender<Result<(), Refused>>),
 }
 
 impl Item {
@@ -29,6 +32,7 @@ impl Item {
         match self {
             Item::Request(request) => request.bytes(),
             Item::Exchange(request) => request.bytes(),
+            Item::Publish(..) => 0,
         }
     }
 
@@ -36,6 +40,7 @@ impl Item {
         match self {
             Item::Request(request) => request.refuse(why),
             Item::Exchange(request) => request.refuse(why),
+            Item::Publish(_, done) => drop(done.send(Err(why))),
         }
     }
 }
@@ -63,6 +68,8 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
+    /// Ends and claims, which go first.
+    kept: VecDeque<Item>,
     bytes: usize,
     /// Why new items are refused.
     door: Option<Refused>,
@@ -109,9 +116,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands over an item that waits for the next session where there is none. Refused only where the writer ends
-    /// (S7).
-    pub(super) fn push_kept(&self, item: Item) -> Result<(), Refused> {
+    /// Hands over items that wait for the next session where there is none. Refused only where the writer ends (S7).
+    pub(super) fn push_kept(&self, items: Vec<Item>) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Stopping);
@@ -119,8 +125,7 @@ impl Queue {
         if let Some(why) = &state.ended {
             return Err(why.clone());
         }
-        state.bytes += item.bytes();
-        state.items.push_front(item);
+        state.kept.extend(items);
         drop(state);
         self.filled.notify_one();
         Ok(())
@@ -150,8 +155,9 @@ impl Queue {
         state.ended.get_or_insert_with(|| why.clone());
         state.bytes = 0;
         let items = std::mem::take(&mut state.items);
+        let kept = std::mem::take(&mut state.kept);
         drop(state);
-        items.into_iter().for_each(|item| item.refuse(why.clone()));
+        kept.into_iter().chain(items).for_each(|item| item.refuse(why.clone()));
     }
 
     /// Waits for items until `look`. One task at a time may wait.
@@ -182,6 +188,12 @@ impl Queue {
     fn batch(&self, state: &mut State) -> Vec<Item> {
         let mut batch = Vec::new();
         let mut bytes = 0;
+        while batch.len() < self.batch_count
+            && let Some(item) = state.kept.pop_front()
+        {
+            bytes += item.bytes();
+            batch.push(item);
+        }
         while batch.len() < self.batch_count
             && let Some(next) = state.items.front().map(Item::bytes)
             && (batch.is_empty() || bytes + next <= self.batch_bytes)

@@ -3,6 +3,8 @@
 //! A registration locks the node's row, so it waits for what an earlier session has in flight. What it reads behind
 //! the lock is therefore complete, and a later transaction of that session fails in its fence.
 
+use std::fmt;
+
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -18,6 +20,16 @@ const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version,
 
 /// Locks the row until the end of the transaction.
 const LOCK: &str = "SELECT machine, session, state FROM node WHERE id = $1 FOR NO KEY UPDATE";
+
+/// The history that the database says it has, and the one that the server has. `pg_control_checkpoint()` would name the
+/// timeline of before a promotion.
+const HISTORY: &str = "
+    SELECT meta.system, meta.timeline, control.system_identifier::text,
+        substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+    FROM meta, pg_control_system() control";
+
+/// After a failover to a server that has each commit.
+const NEW_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 
 /// Replaces the session. Every later transaction of the earlier one fails.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
@@ -38,6 +50,21 @@ pub struct Node {
     pub count: i64,
 }
 
+/// What one line of commits has stored (N25).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerHistory {
+    /// The server's identifier, which its standbys have too.
+    pub system: String,
+    /// Eight hexadecimal digits, which grow with each promotion and restore.
+    pub timeline: String,
+}
+
+impl fmt::Display for ServerHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "system {} at timeline {}", self.system, self.timeline)
+    }
+}
+
 /// Why a node has no session.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
@@ -54,6 +81,15 @@ pub enum RegisterError {
         "another process has registered as node '{name}' (session {session}); stop one of the two"
     )]
     Replaced { name: String, session: Uuid },
+    /// Claims and ends may be lost, so jobs might run twice.
+    #[error(
+        "the database is not what it was: its rows are of {known}, and the server is {found}; it was restored, promoted or copied, and is not used"
+    )]
+    OtherHistory { known: ServerHistory, found: ServerHistory },
+    #[error(
+        "the server is {found}, and this node has used {seen}: another server has taken its place; connect to that one"
+    )]
+    EarlierHistory { seen: ServerHistory, found: ServerHistory },
     #[error(transparent)]
     NotCommitted(Refusal),
     /// The session may have been written. The next registration finds out.
@@ -68,20 +104,14 @@ pub struct Registered {
     pub running: Vec<NodeAttempt>,
 }
 
-impl Registered {
-    /// Whether an attempt may begin in this session (N16). One that was claimed before it and is not in its list
-    /// has been settled, and its job may run elsewhere.
-    pub fn may_begin(&self, attempt: &NodeAttempt) -> bool {
-        attempt.claimant == self.session.id || self.running.contains(attempt)
-    }
-}
-
 /// Registers the sessions of one process.
 #[derive(Debug)]
 pub struct Registrar {
     pub node: Node,
     /// What the next registration publishes.
     pub handlers: Vec<PublishedHandler>,
+    /// The last history in which it has registered.
+    pub seen: Option<ServerHistory>,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
 }
@@ -90,7 +120,7 @@ impl Registrar {
     /// The first registration replaces any session in the row: the process holds the state folder's lock, so
     /// no other one of this node runs.
     pub fn new(node: Node) -> Self {
-        Registrar { node, handlers: Vec::new(), written: Vec::new() }
+        Registrar { node, handlers: Vec::new(), seen: None, written: Vec::new() }
     }
 
     /// Writes a new session to the node's row, and reads what runs under it. A node that was declared lost is
@@ -101,6 +131,7 @@ impl Registrar {
     ) -> Result<(Connection, Registered), RegisterError> {
         let node = self.node.clone();
         let id = Uuid::from_bytes(random::id());
+        let require_standby = connection.require_standby;
         let mut flight = Flight::unfenced(connection);
         let values = (node.name.clone(), node.machine.clone());
         flight
@@ -110,13 +141,21 @@ impl Registrar {
             )
             .await;
         let lock = flight.send(LOCK, vec![Box::new(node.id)]).await;
+        let history = flight.send(HISTORY, Vec::new()).await;
         let row = flight.rows(lock).await.and_then(|rows| rows.first());
         // Without a row something has failed, which `commit` reports.
-        if let Some(row) = row
-            && let Err(refused) = self.check(row, id)
-        {
+        let mut checked = row.map_or(Ok(()), |row| self.check(row, id));
+        let mut found = self.seen.clone();
+        if let (Ok(()), Some([row])) = (&checked, flight.rows(history).await) {
+            let read = self.check_history(row, require_standby);
+            checked = read.map(|history| found = Some(history));
+        }
+        if let Err(refused) = checked {
             flight.roll_back().await;
             return Err(refused);
+        }
+        if let Some(ServerHistory { timeline, .. }) = found.clone().filter(|_| require_standby) {
+            flight.send(NEW_TIMELINE, vec![Box::new(timeline)]).await;
         }
         let renew = flight
             .send(
@@ -138,6 +177,7 @@ impl Registrar {
                 let count = rows.get(renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
                 self.written = vec![id];
+                self.seen = found;
                 self.node.count = count;
                 let session = Session { node: node.id, id, count };
                 let running = claim::read(rows.get(list).map_or(&[], Vec::as_slice));
@@ -167,6 +207,29 @@ impl Registrar {
         match is_active && !is_own {
             true => Err(RegisterError::Replaced { name, session }),
             false => Ok(()),
+        }
+    }
+    /// Refuses a history that is not the database's. Where commits wait for a standby and a failover promotes only one
+    /// that has each of them, a later timeline changes nothing (N26).
+    fn check_history(
+        &self,
+        row: &Row,
+        require_standby: bool,
+    ) -> Result<ServerHistory, RegisterError> {
+        let text = |column: usize| -> Result<String, RegisterError> {
+            row.try_get(column).map_err(|error| RegisterError::NotCommitted(Refusal::of(&error)))
+        };
+        let known = ServerHistory { system: text(0)?, timeline: text(1)? };
+        let found = ServerHistory { system: text(2)?, timeline: text(3)? };
+        let is_earlier =
+            |seen: &&ServerHistory| found.system == seen.system && found.timeline < seen.timeline;
+        if let Some(seen) = self.seen.clone().as_ref().filter(is_earlier) {
+            return Err(RegisterError::EarlierHistory { seen: seen.clone(), found });
+        }
+        let is_later = found.system == known.system && found.timeline > known.timeline;
+        match found == known || (is_later && require_standby) {
+            true => Ok(found),
+            false => Err(RegisterError::OtherHistory { known, found }),
         }
     }
 }

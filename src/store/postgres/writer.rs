@@ -10,34 +10,44 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::model::JobId;
-use crate::store::border::{Accept, Accepted, Claimed, Refused};
+use crate::model::{JobId, Outcome};
+use crate::retry::Next as NextState;
+use crate::store::border::{Accept, Accepted, Claim, Claimed, Completion, Record, Refused};
 use crate::store::node::subscriptions::{Subscription, Subscriptions};
 
 use super::accept;
 use super::answer;
 use super::batches::{Batches, Request};
-use super::claim::{NodeAttempt, NodeClaim};
-use super::complete::AttemptEnd;
+use super::claim::{NodeAttempt, NodeClaims};
+use super::complete::{AttemptEnd, PreparedEnd};
 use super::connection::{Connection, Target, describe};
 use super::exchange::{self, Exchanged, exchange};
-use super::flight::{FlightOutcome, Refusal, Session};
+use super::flight::{Flight, FlightOutcome, Refusal, Session};
+use super::handlers::{PublishedHandler, publish};
+use super::live::LiveAttempts;
 use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
+use super::settle::settle;
+use super::wake::Wakeups;
 
 /// How often the server is checked.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long an end that met a locked row waits for the lock when it is tried again, and how long it rests between two
+/// tries: all other requests wait for those.
+const LOCK_WAIT: Duration = Duration::from_millis(200);
+const LOCK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
 /// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
@@ -47,7 +57,9 @@ pub(super) const PLANS: &str = "SET enable_seqscan = off";
 /// The way into the store. Its clones share one writer.
 #[derive(Clone)]
 pub struct Writer {
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) live: Arc<LiveAttempts>,
+    pub(super) wakeups: Arc<Wakeups>,
     payloads: Arc<Payloads>,
     subscriptions: Arc<Subscriptions>,
     /// None from the sending of a registration to its answer.
@@ -66,19 +78,26 @@ impl Writer {
         let queue = Arc::new(Queue::new(limits));
         let payloads = Arc::new(Payloads::new(target.clone()));
         let subscriptions = Arc::<Subscriptions>::default();
+        let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let task = Task {
             target,
             registrar,
             clock,
             queue: Arc::clone(&queue),
+            live: Arc::clone(&live),
+            wakeups: Arc::clone(&wakeups),
             batches: Batches::default(),
             exchanges: VecDeque::new(),
+            blocked: VecDeque::new(),
+            next_blocked: Instant::now(),
+            published: Vec::new(),
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),
         };
-        (Writer { queue, payloads, subscriptions, sessions }, tokio::spawn(task.run()))
+        let writer = Writer { queue, live, wakeups, payloads, subscriptions, sessions };
+        (writer, tokio::spawn(task.run()))
     }
 
     /// Fails with the reason while accepts are refused.
@@ -119,37 +138,70 @@ impl Writer {
         self.subscriptions.subscribe(job)
     }
 
-    /// COMPLETE of each end and CLAIM, in one transaction; returns when its commit is known. Ends are sent again
-    /// until they are committed, and wait for a session where there is none. A claim is tried once, in its own
-    /// session.
+    /// COMPLETE of each end, and CLAIM behind them, in one transaction where that can be; returns when its commit is
+    /// known. Ends are sent again until they are committed or fail alone, and wait for a session where there is none. A
+    /// claim is sent once.
     ///
-    /// The future must not be dropped where it claims: what it claimed would begin after the next registration only.
-    pub async fn exchange(
-        &self,
-        ends: Vec<AttemptEnd>,
-        claim: Option<NodeClaim>,
-    ) -> Result<Exchanged, Refused> {
-        let (request, answer) = exchange::Request::new(ends, claim);
-        self.queue.push_kept(Item::Exchange(request))?;
-        answer.await.unwrap_or(Err(Refused::Stopping))
+    /// The future must not be dropped where it claims.
+    pub async fn exchange(&self, ends: Vec<AttemptEnd>, claim: Option<Claim>) -> Exchanged {
+        let (mut items, mut answers) = (Vec::new(), Vec::new());
+        for end in ends {
+            let (answer, ended) = oneshot::channel();
+            let end = PreparedEnd::new(end).await;
+            items.push(Item::Exchange(exchange::Request::End(end, answer)));
+            answers.push(ended);
+        }
+        let claimed = claim.map(|claim| {
+            let (answer, claimed) = oneshot::channel();
+            items.push(Item::Exchange(exchange::Request::Claim(claim, answer)));
+            claimed
+        });
+        if let Err(why) = self.queue.push_kept(items) {
+            let ended = answers.iter().map(|_| Err(why.clone())).collect();
+            return Exchanged { ended, claims: Err(why) };
+        }
+        let mut ended = Vec::with_capacity(answers.len());
+        for answer in answers {
+            ended.push(answer.await.unwrap_or(Err(Refused::Stopping)));
+        }
+        let claims = match claimed {
+            Some(claimed) => claimed.await.unwrap_or(Err(Refused::Stopping)),
+            None => Ok(NodeClaims::default()),
+        };
+        Exchanged { ended, claims }
     }
 
-    /// The session of now with the list that its registration read. The list is to be judged before the first claim
-    /// in the session. None while a session is being registered.
+    /// Replaces what the node publishes, now and at each later registration; returns when it is committed. Without a
+    /// session it waits for one.
+    pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Refused> {
+        let (done, published) = oneshot::channel();
+        self.queue.push_kept(vec![Item::Publish(handlers, done)])?;
+        published.await.unwrap_or(Err(Refused::Stopping))
+    }
+
+    /// The session of now with the list that its registration read. None while a session is being registered.
     pub fn sessions(&self) -> watch::Receiver<Option<Arc<Registered>>> {
         self.sessions.clone()
     }
 
-    /// Runs `start` if the attempt may begin (N16), and keeps a registration from being sent meanwhile. None where
-    /// it may not: while a session is being registered, and for an attempt that the session's list lacks.
-    pub fn begin<T>(&self, attempt: &NodeAttempt, start: impl FnOnce() -> T) -> Option<T> {
-        let session = self.sessions.borrow();
-        session.as_ref().is_some_and(|session| session.may_begin(attempt)).then(start)
+    /// Whether an attempt of this process may begin (N16): not while a session is being registered, and not where a
+    /// registration has shown that it is settled.
+    pub fn may_begin(&self, job: JobId, attempt: u32) -> bool {
+        self.live.may_begin((job, attempt))
     }
 
-    /// What the attempt's handler gets. None where the payload is gone: then it must not begin (R19).
-    pub async fn payload(&self, attempt: &NodeAttempt) -> Result<Option<Claimed>, Refused> {
-        self.payloads.read(attempt).await
+    /// What the handlers of these attempts get, in their order. None where the payload is gone: then it must not begin
+    /// (R19).
+    pub async fn payloads(
+        &self,
+        attempts: &[NodeAttempt],
+    ) -> Result<Vec<Option<Claimed>>, Refused> {
+        self.payloads.read(attempts).await
+    }
+
+    /// Changes with each wake-up: something may be ready, or answered.
+    pub fn wakeups(&self) -> watch::Receiver<u64> {
+        self.wakeups.count()
     }
 
     /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
@@ -159,15 +211,35 @@ impl Writer {
     }
 }
 
+/// Ends and claims of one transaction.
+struct ExchangeWork {
+    requests: Vec<exchange::Request>,
+    /// How long it waits for a lock, if not as long as any other does.
+    patience: Option<Duration>,
+}
+
+impl ExchangeWork {
+    fn alone(request: exchange::Request) -> Self {
+        ExchangeWork { requests: vec![request], patience: Some(LOCK_WAIT) }
+    }
+}
+
 struct Task {
     target: Target,
     registrar: Registrar,
     clock: Clock,
     queue: Arc<Queue>,
+    live: Arc<LiveAttempts>,
+    wakeups: Arc<Wakeups>,
     /// The requests with a deadline that are taken from the queue and not answered yet.
     batches: Batches,
     /// The same of ends and claims, which go first.
-    exchanges: VecDeque<Vec<exchange::Request>>,
+    exchanges: VecDeque<ExchangeWork>,
+    /// Ends that met a locked row. One of them is tried at `next_blocked`.
+    blocked: VecDeque<exchange::Request>,
+    next_blocked: Instant,
+    /// Who waits until the handlers of `registrar` are published.
+    published: Vec<oneshot::Sender<Result<(), Refused>>>,
     subscriptions: Arc<Subscriptions>,
     sessions: watch::Sender<Option<Arc<Registered>>>,
     /// When the server is checked next.
@@ -195,6 +267,7 @@ impl Task {
     async fn run(mut self) {
         while let Some((connection, session)) = self.session().await {
             if self.serve(connection, session).await == Served::Closed {
+                self.give_up(Refused::Stopping);
                 break;
             }
         }
@@ -233,6 +306,7 @@ impl Task {
         self.inspect(&connection).await.map_err(NoSession::NotNow)?;
         let planned = connection.client.batch_execute(PLANS).await;
         planned.map_err(|error| not_now(describe(&error)))?;
+        self.live.registering();
         self.sessions.send_replace(None);
         let registered = self.registrar.register(connection).await;
         let (connection, registered) = registered.map_err(|error| match error {
@@ -240,9 +314,33 @@ impl Task {
             other => not_now(other.to_string()),
         })?;
         let session = registered.session;
+        for attempt in self.live.registered(&registered.running) {
+            self.settle_unstarted(&attempt);
+        }
+        self.published.drain(..).for_each(|done| drop(done.send(Ok(()))));
         self.sessions.send_replace(Some(Arc::new(registered)));
+        self.wakeups.committed();
         self.queue.open();
         Ok((connection, session))
+    }
+
+    /// Puts the job back of a claim whose answer was lost: no runner was asked to start it.
+    fn settle_unstarted(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
+        let detail = "never started: the answer to its claim was lost".to_owned();
+        let done = Completion {
+            job: running.job,
+            attempt: running.attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: NextState::Ready,
+            finished_at: self.clock.now(),
+            record: Record { detail, ..Record::default() },
+            answer: None,
+        };
+        let (queue, claimant) = (Arc::clone(&self.queue), *claimant);
+        let end = AttemptEnd { done: Arc::new(done), claimant };
+        // If the writer ends first, the next process settles it.
+        tokio::spawn(async move { settle(&queue, end).await });
     }
 
     /// Fails if the server lacks something that the promises need.
@@ -263,8 +361,19 @@ impl Task {
                 return Served::Lost;
             }
             self.batches.drop_late();
-            if let Some(requests) = self.exchanges.pop_front() {
-                match self.exchange(connection, &session, requests).await {
+            if !self.published.is_empty() {
+                match self.publish(connection, &session).await {
+                    Some(next) => connection = next,
+                    None => return Served::Lost,
+                }
+            }
+            if self.next_blocked <= Instant::now()
+                && let Some(request) = self.blocked.pop_front()
+            {
+                self.exchanges.push_back(ExchangeWork::alone(request));
+            }
+            if let Some(work) = self.exchanges.pop_front() {
+                match self.exchange(connection, &session, work).await {
                     Some(next) => connection = next,
                     None => return Served::Lost,
                 }
@@ -272,18 +381,21 @@ impl Task {
             }
             let Some(work) = self.batches.next() else {
                 let retry_at = self.batches.retry_at();
-                let items =
-                    match self.queue.take(retry_at.unwrap_or(self.look).min(self.look)).await {
-                        Next::Batch(items) => items,
-                        Next::Look => Vec::new(),
-                        Next::End => match retry_at {
-                            Some(retry_at) => {
-                                sleep_until(retry_at).await;
-                                Vec::new()
-                            }
-                            None => return Served::Closed,
-                        },
-                    };
+                let mut until = retry_at.unwrap_or(self.look).min(self.look);
+                if !self.blocked.is_empty() {
+                    until = until.min(self.next_blocked);
+                }
+                let items = match self.queue.take(until).await {
+                    Next::Batch(items) => items,
+                    Next::Look => Vec::new(),
+                    Next::End => match retry_at {
+                        Some(retry_at) => {
+                            sleep_until(retry_at).await;
+                            Vec::new()
+                        }
+                        None => return Served::Closed,
+                    },
+                };
                 self.sort(items);
                 continue;
             };
@@ -291,6 +403,7 @@ impl Task {
                 Some(next) => connection = next,
                 None => return Served::Lost,
             }
+            self.wakeups.committed();
         }
     }
 
@@ -301,18 +414,23 @@ impl Task {
             match item {
                 Item::Request(request) => requests.push(request),
                 Item::Exchange(request) => exchanges.push(request),
+                Item::Publish(handlers, done) => {
+                    self.registrar.handlers = handlers;
+                    self.published.push(done);
+                }
             }
         }
-        if !exchanges.is_empty() {
-            self.exchanges.push_back(exchanges);
-        }
+        let planned = exchange::plan(exchanges).into_iter();
+        self.exchanges.extend(planned.map(|requests| ExchangeWork { requests, patience: None }));
         self.batches.plan(requests, self.clock.monotonic());
     }
 
     fn give_up(&mut self, why: Refused) {
         self.queue.shut(why.clone());
         self.queue.refuse_all(&why);
-        self.exchanges.drain(..).flatten().for_each(|request| request.refuse(why.clone()));
+        let exchanges = self.exchanges.drain(..).flat_map(|work| work.requests);
+        exchanges.chain(self.blocked.drain(..)).for_each(|request| request.refuse(why.clone()));
+        self.published.drain(..).for_each(|done| drop(done.send(Err(why.clone()))));
         self.batches.refuse_all(&why);
     }
 
@@ -321,37 +439,76 @@ impl Task {
         &mut self,
         connection: Connection,
         session: &Session,
-        mut requests: Vec<exchange::Request>,
+        work: ExchangeWork,
     ) -> Option<Connection> {
-        let (outcome, exchanged) = exchange(connection, session, &mut requests).await;
+        let ExchangeWork { requests, patience } = &work;
+        let (outcome, results) =
+            exchange(connection, session, &self.live, requests, *patience).await;
         match outcome {
             FlightOutcome::Committed(connection, _) => {
-                for (request, exchanged) in requests.into_iter().zip(exchanged) {
-                    request.jobs().for_each(|job| self.subscriptions.notify(job));
-                    request.committed(exchanged);
+                if patience.is_some() {
+                    // The lock is free: so may be those of the others.
+                    self.next_blocked = Instant::now();
+                }
+                if let Some(results) = results {
+                    if results.concerns_others {
+                        self.wakeups.committed();
+                    }
+                    let ended = work.requests.iter().filter_map(exchange::Request::ended_job);
+                    ended.for_each(|job| self.subscriptions.notify(job));
+                    results.answer(work.requests);
                 }
                 Some(connection)
             }
-            FlightOutcome::NotCommitted(Refusal::Failed { text, .. }, Some(connection)) => {
-                // One bad request must not take the others with it: each has its own transaction then (S4).
-                if requests.len() == 1 {
-                    let refused = Refused::Failed(text);
-                    requests.into_iter().for_each(|request| request.refuse(refused.clone()));
-                } else {
-                    self.exchanges.extend(requests.into_iter().map(|request| vec![request]));
-                }
+            FlightOutcome::NotCommitted(why, Some(connection)) if !why.ends_the_session() => {
+                self.part(work.requests, &why);
                 Some(connection)
             }
-            FlightOutcome::NotCommitted(why, connection) => {
-                self.exchanges.push_front(requests);
-                connection.filter(|_| !why.ends_the_session())
+            FlightOutcome::NotCommitted(why, _) => {
+                tracing::warn!(%why, "a transaction ended its session");
+                self.exchanges.push_front(work);
+                None
             }
             FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
-                let requests = requests.into_iter().map(exchange::Request::doubt);
-                self.exchanges.push_front(requests.collect());
+                // One of them may have ended the connection.
+                let requests = work.requests.into_iter().filter_map(exchange::Request::doubt);
+                self.exchanges.extend(requests.map(ExchangeWork::alone));
                 None
             }
         }
+    }
+
+    /// One bad request must not take the others with it: each has its own transaction then (S4). An end alone that met
+    /// a locked row waits for another try.
+    fn part(&mut self, mut requests: Vec<exchange::Request>, why: &Refusal) {
+        if requests.len() > 1 {
+            return self.exchanges.extend(requests.into_iter().map(ExchangeWork::alone));
+        }
+        let is_locked = matches!(why, Refusal::LockTimeout(_) | Refusal::Conflict(_));
+        match requests.pop() {
+            Some(end @ exchange::Request::End(..)) if is_locked => {
+                self.blocked.push_back(end);
+                self.next_blocked = Instant::now() + LOCK_PAUSE;
+            }
+            Some(request) => request.refuse(Refused::Failed(why.to_string())),
+            None => {}
+        }
+    }
+
+    /// Publishes the handlers of the registrar. Returns the connection where the session can be used further: otherwise
+    /// the next registration publishes them.
+    async fn publish(&mut self, connection: Connection, session: &Session) -> Option<Connection> {
+        let mut flight = Flight::begin(connection, session).await;
+        publish(&mut flight, session.node, &self.registrar.handlers).await;
+        let (connection, result) = match flight.commit().await {
+            FlightOutcome::Committed(connection, _) => (connection, Ok(())),
+            FlightOutcome::NotCommitted(why, Some(connection)) if !why.ends_the_session() => {
+                (connection, Err(Refused::Failed(why.to_string())))
+            }
+            _ => return None,
+        };
+        self.published.drain(..).for_each(|done| drop(done.send(result.clone())));
+        Some(connection)
     }
 }

@@ -327,7 +327,8 @@ impl Bench {
         limit: usize,
         rate: Option<Rate>,
     ) -> (usize, Option<Duration>) {
-        let claim = Claim { handler: name("h"), limit, runner: None, rate };
+        let claim =
+            Claim { handler: name("h"), limit, runner: None, rate, cluster_concurrency: None };
         let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
         (claims.jobs.len(), claims.pause)
     }

@@ -15,6 +15,7 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
             limit: 1,
             runner,
             rate: None,
+            cluster_concurrency: None,
         })
     };
     // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
@@ -52,6 +53,7 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
             limit: 1,
             runner: None,
             rate: None,
+            cluster_concurrency: None,
         })
     };
     let ((first, had), (second, has)) = (claim(), claim());
@@ -88,7 +90,8 @@ async fn a_claim_that_is_tried_again_takes_its_share_once() {
     let bench = bench();
     bench.ready(3).await;
     let rate = rate(60, 60 * SECOND, 2);
-    let claim = Claim { handler: name("h"), limit: 1, runner: None, rate };
+    let claim =
+        Claim { handler: name("h"), limit: 1, runner: None, rate, cluster_concurrency: None };
     let (item, answer) = bench.store.sqlite().jobs.claiming(claim);
     let mut item = Some(item.work);
     // Its commit is uncertain: once it is gone and once it is there.

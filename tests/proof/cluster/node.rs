@@ -58,9 +58,9 @@ fn register(cluster: &Cluster, state: &State, node: usize, out: &mut Steps<'_>) 
 
 fn serve(cluster: &Cluster, state: &State, node: usize, out: &mut Steps<'_>) {
     deliver(cluster, state, node, out);
-    let Receiver { claimed, unknown, .. } = state.receivers[node];
-    if let Some(claim) = unknown {
-        send(state, node, Verb::Complete(claim, Outcome::Unknown), out);
+    let Receiver { claimed, ending, .. } = state.receivers[node];
+    if let Some((claim, outcome)) = ending {
+        send(state, node, Verb::Complete(claim, outcome), out);
         return;
     }
     for run in state.listed(node) {

@@ -35,7 +35,12 @@ pub(crate) fn begin(state: &mut State, node: usize, claim: Claim) -> u8 {
 pub(crate) fn record(state: &mut State, of: Claim, row: Claim, outcome: Outcome) -> u8 {
     let mut broken = if of == row { 0 } else { P5 };
     for run in state.runs.iter_mut().flatten().filter(|run| run.claim == row) {
-        if outcome == Outcome::Unknown && run.life == Life::Runs {
+        let is_wrong = match outcome {
+            Outcome::Unknown => run.life == Life::Runs,
+            Outcome::NotStarted => true,
+            Outcome::Succeeded | Outcome::Failed => false,
+        };
+        if is_wrong {
             broken |= P5;
         }
         run.released |= outcome == Outcome::Failed;

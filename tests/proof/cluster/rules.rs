@@ -28,8 +28,8 @@ pub(crate) struct Rules {
     pub(crate) claims_unlisted: bool,
     /// N16: a node judges its own rows. Off: all rows.
     pub(crate) own_rows: bool,
-    /// N16: an attempt that never started is begun after registering. Off: nothing is done.
-    pub(crate) begun_now: bool,
+    /// N16: an attempt that never started is settled as such after registering. Off: nothing is done.
+    pub(crate) put_back: bool,
     /// N16: what a receiver has claimed and not begun is begun after registering only if the list has it. Off: always.
     pub(crate) only_if_listed: bool,
     /// N16: from the sending of a registration to its answer, a node begins nothing. Off: it begins its claims.
@@ -64,7 +64,7 @@ impl Rules {
         commit_before_answer: true,
         claims_unlisted: true,
         own_rows: true,
-        begun_now: true,
+        put_back: true,
         only_if_listed: true,
         begins_registered: true,
         claimant: true,

@@ -120,7 +120,7 @@ fn complete(cluster: &Cluster, t: &mut State, claim: Claim, outcome: Outcome) ->
     }
     let broken = promises::record(t, claim, row, outcome);
     t.primary.settle(cluster.policy, outcome);
-    if t.primary.job == Job::Ready {
+    if t.primary.job == Job::Ready && outcome != Outcome::NotStarted {
         promises::release(t, |run| run.claim == row);
     }
     broken
@@ -171,8 +171,8 @@ fn hear(cluster: &Cluster, t: &mut State, flight: Flight, answer: Answer) {
 
 /// The end is committed: the runner may forget it.
 fn settled(t: &mut State, node: usize, claim: Claim, outcome: Outcome) {
-    if outcome == Outcome::Unknown {
-        t.receivers[node].unknown = None;
+    if matches!(outcome, Outcome::Unknown | Outcome::NotStarted) {
+        t.receivers[node].ending = None;
         return;
     }
     let mut runs = t.runs.iter_mut().flatten();
@@ -192,8 +192,8 @@ pub(crate) fn judge(rules: Rules, t: &mut State, node: usize, list: Option<Attem
         return;
     }
     if attempt.boot != t.boots[node] {
-        t.receivers[node].unknown = Some(attempt.claim);
-    } else if rules.begun_now && kept.is_none() {
-        t.receivers[node].claimed = Some(attempt.claim);
+        t.receivers[node].ending = Some((attempt.claim, Outcome::Unknown));
+    } else if rules.put_back {
+        t.receivers[node].ending = Some((attempt.claim, Outcome::NotStarted));
     }
 }

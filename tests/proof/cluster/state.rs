@@ -12,6 +12,8 @@ pub(crate) enum Outcome {
     Succeeded,
     Failed,
     Unknown,
+    /// It is proven that the attempt never began.
+    NotStarted,
 }
 
 /// The event's only job.
@@ -97,6 +99,7 @@ impl Rows {
         self.attempts[usize::from(self.attempt) - 1].outcome = Some(outcome);
         self.job = match outcome {
             Outcome::Succeeded => Job::Succeeded,
+            Outcome::NotStarted => Job::Ready,
             Outcome::Failed if left => Job::Ready,
             Outcome::Failed => Job::Dead,
             Outcome::Unknown if left && policy == Policy::Rerun => Job::Ready,
@@ -126,8 +129,8 @@ pub(crate) struct Receiver {
     pub(crate) registering: bool,
     /// Claimed and not begun.
     pub(crate) claimed: Option<Claim>,
-    /// To be settled as unknown.
-    pub(crate) unknown: Option<Claim>,
+    /// Neither in memory nor in the runner's list: to be settled so.
+    pub(crate) ending: Option<(Claim, Outcome)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,9 +232,8 @@ impl State {
         }
         for receiver in &mut self.receivers {
             each(&mut receiver.session);
-            for claim in [&mut receiver.claimed, &mut receiver.unknown].into_iter().flatten() {
-                each(&mut claim.session);
-            }
+            receiver.claimed.iter_mut().for_each(|claim| each(&mut claim.session));
+            receiver.ending.iter_mut().for_each(|(claim, _)| each(&mut claim.session));
         }
         self.runs.iter_mut().flatten().for_each(|run| each(&mut run.claim.session));
         for flight in self.flights.iter_mut().flatten() {

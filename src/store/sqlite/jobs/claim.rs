@@ -57,7 +57,13 @@ impl Jobs {
         limit: usize,
         runner: Option<Runner>,
     ) -> Result<Claims, Error> {
-        let claim = Claim { handler: handler.clone(), limit, runner, rate: None };
+        let claim = Claim {
+            handler: handler.clone(),
+            limit,
+            runner,
+            rate: None,
+            cluster_concurrency: None,
+        };
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 
@@ -147,7 +153,7 @@ fn claim(
     now: Timestamp,
     notices: &Notices,
 ) -> rusqlite::Result<Vec<Job>> {
-    let Claim { handler, limit, runner, rate } = asked;
+    let Claim { handler, limit, runner, rate, .. } = asked;
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::model::Name;
+use crate::model::{JobId, Name};
 use crate::store::decide::notice::Notice;
 use crate::store::node::subscriptions::Subscriptions;
 use crate::store::sqlite::engine::handle::Engine;
@@ -31,5 +31,9 @@ impl Jobs {
 
     pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
         self.engine.paused.get()
+    }
+
+    pub fn may_begin(&self, _job: JobId, _attempt: u32) -> bool {
+        true
     }
 }

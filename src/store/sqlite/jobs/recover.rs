@@ -73,7 +73,8 @@ fn cut_off(
             let job = FoundJob::read(row)?;
             let since = row.get("since").map(Timestamp)?;
             let before = History { counted: row.get("counted")?, since };
-            let done = recovery::cut_off(&job, before, policies, now);
+            let done =
+                recovery::cut_off((job.job, job.attempt), &job.handler, before, policies, now);
             Ok((job, done))
         })?
         .collect()

@@ -266,7 +266,15 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let ids = |jobs: &[Claimed]| {
         jobs.iter().map(|job| job.facts.event_id.to_string()).collect::<Vec<_>>()
     };
-    let claim = |limit| Some(Claim { handler: name("h"), limit, runner: None, rate: None });
+    let claim = |limit| {
+        Some(Claim {
+            handler: name("h"),
+            limit,
+            runner: None,
+            rate: None,
+            cluster_concurrency: None,
+        })
+    };
 
     // What an end puts back is claimed with it, in the order of arrival.
     let before = commits();

@@ -50,7 +50,8 @@ async fn a_burst_starts_at_once_and_a_retry_takes_its_share() {
     assert_eq!(bench.start(1, rate).await.0, 1);
     assert_eq!(bench.store.admin.job(job.job).await.unwrap().attempt, 2, "the oldest first");
     // Another handler has its own.
-    let other = Claim { handler: name("other"), limit: 1, runner: None, rate };
+    let other =
+        Claim { handler: name("other"), limit: 1, runner: None, rate, cluster_concurrency: None };
     assert_eq!(bench.store.jobs.complete_and_claim(&[], Some(other)).await.1.unwrap().pause, None);
 }
 

@@ -1,0 +1,227 @@
+//! The handle of `dispatcher`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::model::{DeadReason, JobId, Name, Outcome, Runner};
+use crate::retry::{History, Next, Policy};
+use crate::store::RecoveryResult;
+use crate::store::border::{Claim, Claims, Completion, Error, Record, Refused, RunningAttempt};
+use crate::store::decide::recovery;
+
+use super::claim::{NodeAttempt, NodeClaims};
+use super::complete::{AttemptEnd, EndResult};
+use super::connection::Target;
+use super::exchange::Exchanged;
+use super::handlers::PublishedHandler;
+use super::register::Registered;
+use super::settle::settle;
+use super::writer::Writer;
+
+/// Between two tries to read payloads.
+const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
+
+/// For `dispatcher`: claims and completes jobs, and recovers them at a start.
+#[derive(Clone)]
+pub struct Jobs {
+    writer: Writer,
+    clock: Clock,
+}
+
+impl Jobs {
+    /// Hears wake-ups of other nodes, and sends them, until the writer ends.
+    pub fn start(writer: Writer, target: Target, clock: Clock) -> Jobs {
+        let (wakeups, mut sessions) = (Arc::clone(&writer.wakeups), writer.sessions());
+        tokio::spawn(async move {
+            // None where the writer has ended.
+            let Some(session) = first_session(&mut sessions).await else { return };
+            select! {
+                () = wakeups.run(&target, session.session.node) => {}
+                _ended = sessions.wait_for(|_| false) => {}
+            }
+        });
+        Jobs { writer, clock }
+    }
+
+    /// Replaces the handlers that this node publishes: at the start, and at each reload.
+    pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Error> {
+        Ok(self.writer.publish(handlers).await?)
+    }
+
+    /// RECOVER: before the first claim. The forwards of an earlier receiver of this node become `unknown` and follow
+    /// their handlers' policies: hold where the handler is gone (N17). Waits for a session.
+    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error> {
+        self.session().await?;
+        let now = self.clock.now();
+        let mut ends = Vec::new();
+        for NodeAttempt { running, claimant, .. } in self.writer.live.all() {
+            if running.runner.is_none() {
+                let before = History { counted: running.counted, since: running.since };
+                let key = (running.job, running.attempt);
+                let done = recovery::cut_off(key, &running.handler, before, &policies, now);
+                ends.push(AttemptEnd { done: Arc::new(done), claimant });
+            }
+        }
+        let mut recovered = RecoveryResult::default();
+        let Exchanged { ended, .. } = self.writer.exchange(ends.clone(), None).await;
+        for (end, ended) in ends.iter().zip(ended) {
+            if let EndResult::Settled(state) = ended? {
+                recovered.unknown.push((end.done.job, end.done.attempt, state));
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// Before the first claim: the attempts that a runner may have.
+    pub async fn running(&self) -> Result<Vec<RunningAttempt>, Error> {
+        self.session().await?;
+        let mut running: Vec<_> =
+            self.writer.live.all().into_iter().map(|own| own.running).collect();
+        running.sort_by_key(|own| own.job);
+        Ok(running)
+    }
+
+    /// A number that no earlier receiver of this node had.
+    pub async fn raise_epoch(&self) -> Result<u64, Error> {
+        Ok(self.session().await?.session.count.unsigned_abs())
+    }
+
+    /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: the report is kept as a
+    /// late end (N24). Tried again after any error, until it is committed.
+    pub async fn complete(&self, done: impl Into<Arc<Completion>>) -> Result<bool, Error> {
+        let end = self.end(&done.into());
+        Ok(is_settled(settle(&self.writer.queue, end).await?))
+    }
+
+    /// COMPLETE each of `ends`, then CLAIM. Each has its answer, as [`Jobs::complete`] and [`Jobs::claim`] give it, and
+    /// none fails because another does. An end that alone cannot be committed is given up: its caller goes on.
+    ///
+    /// The future must not be dropped where it claims.
+    pub async fn complete_and_claim(
+        &self,
+        ends: &[Arc<Completion>],
+        claim: Option<Claim>,
+    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+        let ends = ends.iter().map(|done| self.end(done)).collect();
+        let claim = claim.filter(|claim| claim.limit > 0);
+        let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
+        let ended = ended.into_iter().map(|ended| Ok(is_settled(ended?))).collect();
+        let claims = match claims {
+            Ok(claims) => self.claimed(claims).await,
+            Err(why) => Err(why.into()),
+        };
+        (ended, claims)
+    }
+
+    /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new attempt,
+    /// committed before this returns. Jobs whose payload is gone become dead instead (R19). Nothing while the handler
+    /// is paused.
+    pub async fn claim(
+        &self,
+        handler: &Name,
+        limit: usize,
+        runner: Option<Runner>,
+    ) -> Result<Claims, Error> {
+        let handler = handler.clone();
+        let claim = Claim { handler, limit, runner, rate: None, cluster_concurrency: None };
+        self.complete_and_claim(&[], Some(claim)).await.1
+    }
+
+    /// Whether a claimed attempt may begin (N16). Where not, it is settled as not started.
+    pub fn may_begin(&self, job: JobId, attempt: u32) -> bool {
+        self.writer.may_begin(job, attempt)
+    }
+
+    /// Notified when something may be ready. One task may wait for it.
+    pub fn wake(&self) -> Arc<Notify> {
+        self.writer.wakeups.dispatcher()
+    }
+
+    /// The paused handlers, as they were at the last look. A claim may still find one that is not among them paused;
+    /// one that is among them needs no claim until [`Jobs::wake`] is notified.
+    pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
+        self.writer.wakeups.paused()
+    }
+
+    /// The attempts of this process that an operator wants to end (N21), as they were at the last look. A new one is
+    /// announced by [`Jobs::wake`].
+    pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
+        let asked = self.writer.wakeups.cancel_asked().into_iter();
+        asked.filter(|key| self.writer.live.claimant(*key).is_some()).collect()
+    }
+
+    async fn session(&self) -> Result<Arc<Registered>, Error> {
+        let session = first_session(&mut self.writer.sessions()).await;
+        session.ok_or_else(|| Refused::Stopping.into())
+    }
+
+    /// An end with its claimant. Of an attempt that this process does not know nobody is: it is a late end.
+    fn end(&self, done: &Arc<Completion>) -> AttemptEnd {
+        let claimant = self.writer.live.claimant((done.job, done.attempt));
+        AttemptEnd { done: Arc::clone(done), claimant: claimant.unwrap_or(Uuid::nil()) }
+    }
+
+    /// Reads what the handlers get. While the server is away, it tries again: the attempts are live, and nothing else
+    /// would start them.
+    async fn claimed(&self, claims: NodeClaims) -> Result<Claims, Error> {
+        let NodeClaims { number, attempts, due, pause } = claims;
+        let due = due.map(|due| self.clock.now().after(due));
+        let payloads = loop {
+            if attempts.is_empty() {
+                break Vec::new();
+            }
+            match self.writer.payloads(&attempts).await {
+                Ok(payloads) => break payloads,
+                // Nothing has begun them, and the next process recovers them.
+                Err(why) if self.writer.queue.is_closed() => return Err(why.into()),
+                Err(why) => tracing::warn!(%why, "the payloads of claimed jobs cannot be read"),
+            }
+            sleep(PAYLOAD_PAUSE).await;
+        };
+        let mut jobs = Vec::with_capacity(attempts.len());
+        for (attempt, payload) in attempts.iter().zip(payloads) {
+            match payload {
+                Some(claimed) => jobs.push(claimed),
+                None => self.settle_without_payload(attempt),
+            }
+        }
+        Ok(Claims { number, jobs, due, pause })
+    }
+
+    fn settle_without_payload(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
+        let RunningAttempt { job, attempt, .. } = *running;
+        tracing::error!(%job, attempt, "a claimed job cannot run: its payload is gone");
+        let done = Completion {
+            job,
+            attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: Next::Dead(DeadReason::PayloadGone),
+            finished_at: self.clock.now(),
+            record: Record { detail: "the payload is gone".to_owned(), ..Record::default() },
+            answer: None,
+        };
+        let (queue, claimant) = (Arc::clone(&self.writer.queue), *claimant);
+        let end = AttemptEnd { done: Arc::new(done), claimant };
+        // If the writer ends first, the next process claims it again, and finds no payload either.
+        tokio::spawn(async move { settle(&queue, end).await });
+    }
+}
+
+/// A repeat is of this process: it sends an end again where it does not know whether it is committed.
+fn is_settled(ended: EndResult) -> bool {
+    ended != EndResult::Late
+}
+
+async fn first_session(
+    sessions: &mut watch::Receiver<Option<Arc<Registered>>>,
+) -> Option<Arc<Registered>> {
+    sessions.wait_for(Option::is_some).await.ok()?.clone()
+}

@@ -1,0 +1,114 @@
+//! The attempts that this process has claimed or taken over and that are not known to be settled.
+//!
+//! The writer notes a claim when its commit is known, before it answers it. Only this process asks its runners to start
+//! something. So what a later registration lists and this process does not know was claimed by a transaction whose
+//! answer was lost, and has never started (N16).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
+use uuid::Uuid;
+
+use crate::model::Name;
+use crate::store::mutex::lock;
+
+use super::claim::{AttemptKey, NodeAttempt, uuid};
+
+#[derive(Default)]
+pub(super) struct LiveAttempts(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    attempts: HashMap<AttemptKey, Live>,
+    /// How many claims are committed.
+    claims: u64,
+    is_registered: bool,
+    /// A registration was sent, and none was answered since.
+    is_registering: bool,
+}
+
+struct Live {
+    attempt: NodeAttempt,
+    may_begin: bool,
+}
+
+impl LiveAttempts {
+    /// A registration is about to be sent: until one is answered, nothing begins.
+    pub(super) fn registering(&self) {
+        lock(&self.0).is_registering = true;
+    }
+
+    /// A registration has read this list. At the first one, this process takes over all of it. Later, a known attempt
+    /// that the list lacks is settled, and may not begin; an unknown one has never started, and is returned: it is to
+    /// be settled as such.
+    pub(super) fn registered(&self, running: &[NodeAttempt]) -> Vec<NodeAttempt> {
+        let state = &mut *lock(&self.0);
+        let is_first = !std::mem::replace(&mut state.is_registered, true);
+        state.is_registering = false;
+        for live in state.attempts.values_mut() {
+            live.may_begin &= running.iter().any(|listed| listed.is(&live.attempt));
+        }
+        let mut unknown = Vec::new();
+        for listed in running {
+            if state.attempts.get(&listed.key()).is_some_and(|live| live.attempt.is(listed)) {
+                continue;
+            }
+            // An older claimant's attempt of the same number may still run: it stays.
+            let live = Live { attempt: listed.clone(), may_begin: is_first };
+            state.attempts.entry(listed.key()).or_insert(live);
+            unknown.extend((!is_first).then(|| listed.clone()));
+        }
+        unknown
+    }
+
+    /// A claim is committed. Returns its number, from 1.
+    pub(super) fn claimed(&self, attempts: &[NodeAttempt]) -> u64 {
+        let mut state = lock(&self.0);
+        for attempt in attempts {
+            let live = Live { attempt: attempt.clone(), may_begin: true };
+            state.attempts.insert(attempt.key(), live);
+        }
+        state.claims += 1;
+        state.claims
+    }
+
+    /// An end is committed.
+    pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) {
+        let mut state = lock(&self.0);
+        if state.attempts.get(&key).is_some_and(|live| live.attempt.claimant == claimant) {
+            state.attempts.remove(&key);
+        }
+    }
+
+    /// Whether the attempt may begin: it is known, and no registration has shown or may show that it is settled.
+    pub(super) fn may_begin(&self, key: AttemptKey) -> bool {
+        let state = lock(&self.0);
+        !state.is_registering && state.attempts.get(&key).is_some_and(|live| live.may_begin)
+    }
+
+    pub(super) fn claimant(&self, key: AttemptKey) -> Option<Uuid> {
+        lock(&self.0).attempts.get(&key).map(|live| live.attempt.claimant)
+    }
+
+    pub(super) fn all(&self) -> Vec<NodeAttempt> {
+        lock(&self.0).attempts.values().map(|live| live.attempt.clone()).collect()
+    }
+
+    /// The jobs of the handler's attempts, and their groups, without the attempts in `ending`: a claim takes none of
+    /// them (N15, N39).
+    pub(super) fn taken(
+        &self,
+        handler: &Name,
+        ending: &HashSet<AttemptKey>,
+    ) -> (Vec<Uuid>, Vec<String>) {
+        let state = lock(&self.0);
+        let (mut jobs, mut groups) = (Vec::new(), Vec::new());
+        for (key, Live { attempt, .. }) in &state.attempts {
+            if attempt.running.handler == *handler && !ending.contains(key) {
+                jobs.push(uuid(&attempt.running.job));
+                groups.extend(attempt.group.clone());
+            }
+        }
+        (jobs, groups)
+    }
+}

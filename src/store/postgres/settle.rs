@@ -1,0 +1,32 @@
+//! An end that is tried until it is committed.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::store::border::Refused;
+
+use super::complete::{AttemptEnd, EndResult, PreparedEnd};
+use super::exchange::Request;
+use super::queue::{Item, Queue};
+
+/// Between two tries of an end that alone cannot be committed.
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Records an end, tried again after any error until it is committed. Fails only where the writer ends.
+pub(super) async fn settle(queue: &Queue, end: AttemptEnd) -> Result<EndResult, Refused> {
+    let job = end.done.job;
+    loop {
+        let (answer, answered) = oneshot::channel();
+        let request = Request::End(PreparedEnd::new(end.clone()).await, answer);
+        queue.push_kept(vec![Item::Exchange(request)])?;
+        match answered.await.unwrap_or(Err(Refused::Stopping)) {
+            Err(Refused::Failed(error)) => {
+                tracing::error!(%job, error, "failed to record an end; trying again");
+                sleep(FAILED_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Wake-ups between nodes (N20), on a connection of their own.
+//!
+//! A wake-up carries nothing: the node that gets one looks at what concerns it, and asks for work. A lost one costs
+//! latency: a node also looks every 2 s. NOTIFY is alone in its transaction, since at its commit it takes a lock of the
+//! whole server.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::select;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio_postgres::{Error, Row};
+use uuid::Uuid;
+
+use crate::model::{JobId, Name};
+use crate::store::mutex::lock;
+
+use super::claim::AttemptKey;
+use super::connection::{Connection, Target, describe};
+
+/// How often a node looks without a wake-up.
+const TICK: Duration = Duration::from_secs(2);
+
+/// Least time between two wake-ups that a node sends.
+const SPACING: Duration = Duration::from_millis(20);
+
+/// Between two tries to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const LISTEN: &str = "LISTEN hooklatch";
+const NOTIFY: &str = "NOTIFY hooklatch";
+const OWN: &str = "SELECT pg_backend_pid()";
+
+/// The paused handlers, the attempts of node $1 that an operator wants to end, and whether other nodes live.
+const LOOK: &str = "
+    SELECT ARRAY(SELECT handler FROM lane WHERE paused_at IS NOT NULL),
+        ARRAY(SELECT j.id FROM attempt a JOIN job j ON j.row = a.job
+            WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),
+        ARRAY(SELECT a.number FROM attempt a
+            WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),
+        EXISTS (SELECT FROM node WHERE id <> $1 AND state = 'active')";
+
+/// Who is told when something may be ready, and what the last look found.
+#[derive(Default)]
+pub(super) struct Wakeups {
+    /// For the one task that claims.
+    dispatcher: Arc<Notify>,
+    count: watch::Sender<u64>,
+    /// Other nodes are to be told.
+    tell: Notify,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Found {
+    paused: Arc<BTreeSet<Name>>,
+    cancel_asked: Vec<AttemptKey>,
+    has_others: bool,
+}
+
+impl Wakeups {
+    /// A commit of this node may have made something ready.
+    pub(super) fn committed(&self) {
+        self.ring();
+        self.tell.notify_one();
+    }
+
+    pub(super) fn ring(&self) {
+        self.dispatcher.notify_one();
+        self.count.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(super) fn dispatcher(&self) -> Arc<Notify> {
+        Arc::clone(&self.dispatcher)
+    }
+
+    /// Changes with each wake-up.
+    pub(super) fn count(&self) -> watch::Receiver<u64> {
+        self.count.subscribe()
+    }
+
+    pub(super) fn paused(&self) -> Arc<BTreeSet<Name>> {
+        Arc::clone(&lock(&self.found).paused)
+    }
+
+    pub(super) fn cancel_asked(&self) -> Vec<AttemptKey> {
+        lock(&self.found).cancel_asked.clone()
+    }
+
+    /// Tells and hears for the node, and connects again after each loss. Never ends.
+    pub(super) async fn run(&self, target: &Target, node: Uuid) {
+        loop {
+            let Err(why) = self.hear(target, node).await;
+            tracing::warn!(why, "wake-ups of other nodes are not heard");
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn hear(&self, target: &Target, node: Uuid) -> Result<Infallible, String> {
+        let failed = |error: Error| describe(&error);
+        let mut connection = Connection::open(target).await.map_err(|error| error.to_string())?;
+        connection.client.batch_execute(LISTEN).await.map_err(failed)?;
+        let own = connection.statement(OWN).await.map_err(failed)?;
+        let own = connection.client.query_one(&own, &[]).await.map_err(failed)?;
+        let own: i32 = own.try_get(0).map_err(failed)?;
+        // The first tick comes at once: it finds what came while nothing was heard.
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next = Instant::now();
+        let mut is_first = true;
+        loop {
+            let is_woken = select! {
+                by = connection.woken() => by.iter().any(|process| *process != own),
+                () = self.tell.notified() => {
+                    sleep_until(next).await;
+                    next = Instant::now() + SPACING;
+                    connection.client.batch_execute(NOTIFY).await.map_err(failed)?;
+                    continue;
+                }
+                _ = tick.tick() => lock(&self.found).has_others,
+            };
+            let look = connection.statement(LOOK).await.map_err(failed)?;
+            let row = connection.client.query_one(&look, &[&node]).await.map_err(failed)?;
+            let found = read(&row).map_err(failed)?;
+            let is_new = std::mem::replace(&mut *lock(&self.found), found.clone()) != found;
+            if is_woken || is_new || std::mem::take(&mut is_first) {
+                self.ring();
+            }
+        }
+    }
+}
+
+fn read(row: &Row) -> Result<Found, Error> {
+    let (paused, jobs, numbers): (Vec<&str>, Vec<Uuid>, Vec<i64>) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let attempts = jobs.iter().zip(numbers).filter_map(|(job, number)| {
+        Some((JobId::from_bytes(*job.as_bytes()), u32::try_from(number).ok()?))
+    });
+    Ok(Found {
+        paused: Arc::new(paused.into_iter().filter_map(|name| name.parse().ok()).collect()),
+        cancel_asked: attempts.collect(),
+        has_others: row.try_get(3)?,
+    })
+}

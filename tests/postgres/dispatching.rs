@@ -1,0 +1,202 @@
+//! The handle of the dispatcher on several nodes: wake-ups, recovery, and what a node publishes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Digest, OnUnknown, Outcome, State};
+use hooklatch::retry::{Next, Policy};
+use hooklatch::store::postgres::{Jobs, Node, PublishedHandler, Registrar, Writer};
+use hooklatch::store::{Claim, Completion, Error, Record};
+use tokio::time::timeout;
+
+use super::cluster::{Cluster, START, ready};
+use super::server::PATIENCE;
+use super::site::{node, target};
+use super::working::{add_jobs, claim_of, lose, policy, runner};
+
+/// A process of the node.
+async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
+    let mut registrar = Registrar::new(node.clone());
+    registrar.handlers = vec![published("h", policy)];
+    let target = target(cluster.server.port, false);
+    let (writer, _) = Writer::start(target.clone(), registrar, &Limits::default(), Clock::system());
+    ready(&writer).await;
+    let jobs = Jobs::start(writer.clone(), target, Clock::system());
+    (writer, jobs)
+}
+
+fn published(handler: &str, policy: &Policy) -> PublishedHandler {
+    let handler = handler.parse().unwrap();
+    PublishedHandler { handler, digest: Digest([1; 32]), policy: policy.clone(), runs: true }
+}
+
+fn completion(
+    job: hooklatch::model::JobId,
+    attempt: u32,
+    outcome: Outcome,
+    next: Next,
+) -> Completion {
+    let record = Record::default();
+    let (counts, finished_at, answer) = (true, START, None);
+    Completion { job, attempt, outcome, counts, next, finished_at, record, answer }
+}
+
+/// Waits until the query returns true.
+async fn becomes(cluster: &Cluster, query: &str) {
+    let until = Instant::now() + PATIENCE;
+    while !cluster.get::<bool>(query).await {
+        assert!(Instant::now() < until, "in vain: {query}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Without the wake-up it would come with the tick, up to 2 s later.
+#[tokio::test]
+async fn an_accept_at_one_node_wakes_the_other_at_once() {
+    let cluster = Cluster::new(&[]).await;
+    let hold = policy(OnUnknown::Hold);
+    let (a, _a) = process(&cluster, &node("a"), &hold).await;
+    let (_b, b) = process(&cluster, &node("b"), &hold).await;
+    let (mut took, wake) = (Vec::new(), b.wake());
+    for number in 0..5 {
+        // Not in step with the ticks; and without what is left of earlier wake-ups.
+        tokio::time::sleep(Duration::from_millis(130)).await;
+        let _ = timeout(Duration::ZERO, wake.notified()).await;
+        add_jobs(&a, number, 1).await;
+        let since = Instant::now();
+        timeout(PATIENCE, wake.notified()).await.unwrap();
+        took.push(since.elapsed());
+        let claims = b.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap();
+        assert_eq!(claims.jobs.len(), 1);
+    }
+    took.sort();
+    assert!(took[2] < Duration::from_millis(200), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_woken_knows_what_is_paused_and_what_is_to_be_cancelled() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&a, 0, 1).await;
+    let claimed =
+        jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.remove(0);
+    let key = (claimed.facts.job, 1);
+    assert!(jobs.paused_now().is_empty() && jobs.cancel_asked().is_empty());
+    let wake = jobs.wake();
+    cluster
+        .run(
+            "UPDATE lane SET paused_at = now_ms(); UPDATE attempt SET cancel_asked = true;
+             NOTIFY hooklatch",
+        )
+        .await;
+    let seen = async {
+        while jobs.cancel_asked().is_empty() {
+            wake.notified().await;
+        }
+    };
+    timeout(PATIENCE, seen).await.unwrap();
+    assert_eq!(jobs.cancel_asked(), [key]);
+    assert_eq!(jobs.paused_now().iter().next().unwrap().as_str(), "h");
+    let end = completion(key.0, 1, Outcome::Cancelled, Next::Succeeded);
+    assert_eq!(jobs.complete(end).await, Ok(true));
+    assert_eq!(jobs.cancel_asked(), []);
+}
+
+/// A receiver dies with a forward and a command under way, and another process of the node takes over.
+#[tokio::test]
+async fn a_new_process_settles_the_forwards_of_the_last_one_and_awaits_its_commands() {
+    let cluster = Cluster::new(&[]).await;
+    let (own, rerun) = (node("a"), policy(OnUnknown::Rerun));
+    let (writer, jobs) = process(&cluster, &own, &rerun).await;
+    add_jobs(&writer, 0, 2).await;
+    let handler = "h".parse().unwrap();
+    let forward = jobs.claim(&handler, 1, None).await.unwrap().jobs.remove(0).facts;
+    let command = jobs.claim(&handler, 1, Some(runner())).await.unwrap().jobs.remove(0).facts;
+    let epoch = jobs.raise_epoch().await.unwrap();
+    // Another node's attempts are not its own.
+    let (other, of_other) = process(&cluster, &node("b"), &rerun).await;
+    add_jobs(&other, 2, 1).await;
+    assert_eq!(of_other.claim(&handler, 1, None).await.unwrap().jobs.len(), 1);
+    writer.close();
+
+    let (_writer, jobs) = process(&cluster, &own, &rerun).await;
+    let recovered = jobs.recover(vec![(handler.clone(), rerun)]).await.unwrap();
+    assert_eq!(recovered.unknown, [(forward.job, 1, State::Waiting)]);
+    let running = jobs.running().await.unwrap();
+    assert_eq!(running.len(), 1);
+    assert_eq!((running[0].job, running[0].runner.clone()), (command.job, Some(runner())));
+    assert!(jobs.raise_epoch().await.unwrap() > epoch);
+    assert!(jobs.may_begin(command.job, 1));
+    let end = completion(command.job, 1, Outcome::Succeeded, Next::Succeeded);
+    assert_eq!(jobs.complete(end).await, Ok(true));
+    assert_eq!(cluster.count("late_end").await, 0);
+    assert_eq!(cluster.count("job WHERE state = 'running'").await, 1);
+}
+
+#[tokio::test]
+async fn a_job_without_its_payload_is_dead_and_its_companion_runs() {
+    let cluster = Cluster::new(&[]).await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&writer, 0, 1).await;
+    cluster.run("DELETE FROM payload").await;
+    add_jobs(&writer, 1, 1).await;
+    let claims = jobs.claim(&"h".parse().unwrap(), 9, Some(runner())).await.unwrap();
+    assert_eq!((claims.jobs.len(), claims.number), (1, 1));
+    assert_eq!(claims.jobs[0].facts.event_id.as_str(), "e00001");
+    becomes(
+        &cluster,
+        "SELECT count(*) = 1 FROM job JOIN attempt a ON a.job = job.row
+         WHERE state = 'dead' AND reason = 'payload gone' AND outcome = 'not_started' AND counted = 0",
+    )
+    .await;
+    // The number grows with each claim.
+    let more = jobs.claim(&"h".parse().unwrap(), 9, Some(runner())).await.unwrap();
+    assert_eq!((more.jobs.len(), more.number), (0, 2));
+}
+
+/// Its node was declared lost while it ran on.
+#[tokio::test]
+async fn an_end_that_comes_late_changes_nothing_and_is_kept() {
+    let cluster = Cluster::new(&[]).await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&writer, 0, 1).await;
+    let claimed =
+        jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.remove(0);
+    let job = claimed.facts.job;
+    assert!(jobs.may_begin(job, 1));
+    lose(&cluster, "a").await;
+    let end = Arc::new(completion(job, 1, Outcome::Succeeded, Next::Succeeded));
+    let (ended, _) = jobs.complete_and_claim(&[Arc::clone(&end)], None).await;
+    assert_eq!(ended, [Ok(false)]);
+    assert!(!jobs.may_begin(job, 1));
+    // This process does not know it any more.
+    assert_eq!(jobs.complete(end).await, Ok(false));
+    let late: String =
+        cluster.get("SELECT string_agg(attempt || ' ' || outcome, ', ') FROM late_end").await;
+    assert_eq!(late, "1 succeeded, 1 succeeded");
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'unknown outcome'").await, 1);
+}
+
+#[tokio::test]
+async fn what_a_reload_publishes_is_claimed_at_once_and_published_by_later_registrations() {
+    let cluster = Cluster::new(&[]).await;
+    let hold = policy(OnUnknown::Hold);
+    let (writer, jobs) = process(&cluster, &node("a"), &hold).await;
+    add_jobs(&writer, 0, 1).await;
+    cluster.run("UPDATE job SET handler = 'new'").await;
+    let claim = Claim { handler: "new".parse().unwrap(), ..claim_of(1) };
+    let claims = async || jobs.complete_and_claim(&[], Some(claim.clone())).await.1.unwrap();
+    assert!(claims().await.jobs.is_empty());
+    let forward = PublishedHandler { runs: false, ..published("other", &hold) };
+    jobs.publish(vec![published("new", &hold), forward]).await.unwrap();
+    assert_eq!(claims().await.jobs.len(), 1);
+    let names = "SELECT string_agg(handler || ' ' || runs, ', ' ORDER BY handler) FROM handler";
+    assert_eq!(cluster.get::<String>(names).await, "new true, other false");
+    cluster.run("DELETE FROM handler; UPDATE node SET state = 'lost'").await;
+    assert!(claims().await.jobs.is_empty());
+    assert_eq!(cluster.get::<String>(names).await, "new true, other false");
+    writer.close();
+    assert!(matches!(jobs.publish(Vec::new()).await, Err(Error::Unavailable(_))));
+}

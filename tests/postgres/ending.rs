@@ -1,0 +1,231 @@
+//! What the end of an attempt makes of its job: in groups, across nodes, and for a caller who waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hooklatch::model::{Answer, Headers, OnUnknown, Outcome, State};
+use hooklatch::retry::Next;
+use hooklatch::store::Completion;
+use hooklatch::store::postgres::{AttemptEnd, EndResult, NodeAttempt, Writer};
+use tokio::time::timeout;
+
+use super::cluster::{Cluster, START};
+use super::server::PATIENCE;
+use super::working::{
+    SUCCEEDED, add_jobs, claim, claim_of, complete, end, exchange, holder, job, later_session,
+    lose, may_begin, session, succeeded, worker,
+};
+
+/// Puts all jobs into so many groups, by turns, each behind the first of its group.
+async fn group(cluster: &Cluster, groups: i64, rule: &str) {
+    cluster
+        .run(&format!(
+            "UPDATE job SET group_key = 'g' || event % {groups}, group_rule = '{rule}', behind = EXISTS (
+                SELECT FROM job o WHERE o.event < job.event AND o.event % {groups} = job.event % {groups})"
+        ))
+        .await;
+}
+
+/// Which job of a group runs, and which have run, by their events' ids.
+#[derive(Default)]
+struct Course {
+    running: BTreeMap<String, String>,
+    begun: BTreeMap<String, Vec<String>>,
+}
+
+/// Claims and ends jobs until all have succeeded.
+async fn work(writer: Writer, course: Arc<Mutex<Course>>, jobs: usize) {
+    let mut wakeups = writer.wakeups();
+    let is_done = || course.lock().unwrap().begun.values().map(Vec::len).sum::<usize>() == jobs;
+    while !is_done() {
+        wakeups.mark_unchanged();
+        let claims = exchange(&writer, Vec::new(), Some(claim_of(2))).await.claims;
+        let claimed = claims.map(|claims| claims.attempts).unwrap_or_default();
+        if claimed.is_empty() {
+            // The other node's ends are not heard here.
+            let _ = timeout(Duration::from_millis(20), wakeups.changed()).await;
+        }
+        for attempt in claimed {
+            run(&writer, &course, attempt).await;
+        }
+    }
+}
+
+async fn run(writer: &Writer, course: &Mutex<Course>, attempt: NodeAttempt) {
+    if !may_begin(writer, &attempt) {
+        complete(writer, end(&attempt, Outcome::NotStarted, Next::Ready)).await;
+        return;
+    }
+    let (group, event) =
+        (attempt.group.clone().unwrap(), attempt.running.event_id.as_str().to_owned());
+    {
+        let mut course = course.lock().unwrap();
+        let other = course.running.insert(group.clone(), event.clone());
+        assert_eq!(other, None, "{event} begins");
+        course.begun.entry(group.clone()).or_default().push(event);
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    // From here on the end may be committed.
+    course.lock().unwrap().running.remove(&group);
+    assert_ne!(complete(writer, succeeded(&attempt)).await, EndResult::Late);
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_group_run_one_at_a_time_in_order_while_backends_are_killed() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    const JOBS: usize = 120;
+    for number in 0..JOBS {
+        add_jobs(&a, number, 1).await;
+    }
+    group(&cluster, 3, "step-over").await;
+    let course = Arc::<Mutex<Course>>::default();
+    let workers = async {
+        tokio::join!(work(a, course.clone(), JOBS), work(b, course.clone(), JOBS));
+    };
+    let killer = async {
+        let admin = cluster.admin().await;
+        loop {
+            // As long as a connection takes, and some flights.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let kill =
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'
+                ORDER BY random() LIMIT 1";
+            admin.batch_execute(kill).await.unwrap();
+        }
+    };
+    tokio::select! {
+        done = timeout(4 * PATIENCE, workers) => done.unwrap(),
+        () = killer => {}
+    }
+    let begun = std::mem::take(&mut course.lock().unwrap().begun);
+    assert_eq!(begun.len(), 3);
+    for (group, events) in begun {
+        assert!(events.is_sorted_by(|a, b| a < b), "{group}: {events:?}");
+    }
+    assert_eq!(cluster.count("job WHERE state = 'succeeded' AND NOT behind").await, 120);
+    assert_eq!(cluster.count("attempt WHERE outcome = 'succeeded'").await, 120);
+    println!("{} never started", cluster.count("attempt WHERE outcome = 'not_started'").await);
+}
+
+/// What an end frees is claimed in its transaction; and a job that goes back to ready keeps its group.
+#[tokio::test]
+async fn the_next_job_of_a_group_is_claimed_with_the_end_before_it() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 1).await;
+    add_jobs(&a, 1, 1).await;
+    group(&cluster, 1, "block").await;
+    let first = claim(&a, 9).await;
+    assert_eq!(first.len(), 1);
+    let put_back = end(&first[0], Outcome::NotStarted, Next::Ready);
+    let again = exchange(&a, vec![put_back], Some(claim_of(9))).await.claims.unwrap().attempts;
+    assert_eq!((again.len(), again[0].running.job), (1, first[0].running.job));
+    let next = exchange(&a, vec![succeeded(&again[0])], Some(claim_of(9))).await;
+    let next = next.claims.unwrap().attempts;
+    assert_eq!((next.len(), next[0].running.event_id.as_str()), (1, "e00001"));
+}
+
+#[tokio::test]
+async fn a_failed_job_gives_way_to_a_newer_one_of_its_group() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    for number in 0..2 {
+        add_jobs(&a, number, 1).await;
+    }
+    group(&cluster, 1, "latest").await;
+    let first = claim(&a, 9).await.remove(0);
+    let next = Next::Wait { due_at: START.after(Duration::from_secs(60)) };
+    let ended = complete(&a, end(&first, Outcome::Failed, next)).await;
+    assert_eq!(ended, EndResult::Settled(State::Dropped));
+    let by = "SELECT reason || ' ' || (superseded_by = (SELECT id FROM job WHERE state = 'ready'))
+        FROM job WHERE state = 'dropped'";
+    assert_eq!(cluster.get::<String>(by).await, "superseded true");
+    assert_eq!(claim(&a, 9).await[0].running.event_id.as_str(), "e00001");
+}
+
+/// The declaration frees its group, of which its runner still lists an attempt.
+#[tokio::test]
+async fn a_lost_node_that_is_back_claims_nothing_of_a_group_that_it_still_runs() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker(&cluster, "a", 0, OnUnknown::Hold).await;
+    let b = holder(&cluster, "b").await;
+    for number in 0..3 {
+        add_jobs(&b, number, 1).await;
+    }
+    group(&cluster, 1, "latest").await;
+    let first = claim(&a, 1).await.remove(0);
+    let before = session(&a).await;
+    // Held: where the latest wins, it does not hold the group.
+    assert_eq!(lose(&cluster, "a").await.unknown, [(first.running.job, 1, State::Held)]);
+    assert_eq!(claim(&a, 9).await, []);
+    later_session(&a, &before).await;
+    assert_eq!(claim(&a, 9).await, []);
+    let second = claim(&b, 9).await.remove(0);
+    assert_eq!(second.running.event_id.as_str(), "e00001");
+    let third = exchange(&b, vec![succeeded(&second)], None).await;
+    assert_eq!(third.ended, [Ok(SUCCEEDED)]);
+    assert_eq!(claim(&a, 9).await, []);
+    assert_eq!(complete(&a, succeeded(&first)).await, EndResult::Late);
+    assert_eq!(claim(&a, 9).await[0].running.event_id.as_str(), "e00002");
+}
+
+fn with_answer(own: &NodeAttempt, outcome: Outcome, next: Next) -> AttemptEnd {
+    let body = Bytes::from_static(b"the answer");
+    let answer = Some(Answer { status: 202, headers: Headers::new(), body });
+    let AttemptEnd { done, claimant } = end(own, outcome, next);
+    AttemptEnd { done: Arc::new(Completion { answer, ..(*done).clone() }), claimant }
+}
+
+#[tokio::test]
+async fn the_end_of_a_request_brings_its_answer() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    let wait = Next::Wait { due_at: START };
+    for (number, (outcome, next, has_answer, expected)) in [
+        (Outcome::Succeeded, Next::Succeeded, true, "succeeded - 202 10 kept"),
+        (Outcome::Failed, wait, true, "dead attempts exhausted 202 10 an hour"),
+        (Outcome::Succeeded, Next::Succeeded, false, "held unknown outcome - - kept"),
+        (Outcome::NotStarted, Next::Ready, true, "ready - - - kept"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        add_jobs(&a, number, 1).await;
+        let id = format!("e{number:05}");
+        cluster
+            .run(&format!(
+                "UPDATE event SET has_key = true WHERE event_id = '{id}';
+                 INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors)
+                 SELECT row, source, '', event_id, digest, 0, 0, 3600000 FROM event WHERE event_id = '{id}'"
+            ))
+            .await;
+        let own = claim(&a, 1).await.remove(0);
+        let ending = match has_answer {
+            true => with_answer(&own, outcome, next),
+            false => end(&own, outcome, next),
+        };
+        assert!(matches!(complete(&a, ending.clone()).await, EndResult::Settled(_)));
+        let said: String = cluster
+            .get(&format!(
+                "SELECT concat_ws(' ', state, coalesce(reason, '-'), coalesce(status::text, '-'),
+                    coalesce(body_bytes::text, '-'),
+                    CASE WHEN error_until - answered_at = 3600000 THEN 'an hour' ELSE 'kept' END)
+                 FROM job JOIN answer USING (event) WHERE id = '{}'",
+                own.running.job
+            ))
+            .await;
+        assert_eq!(said, expected);
+        // A repeat writes nothing.
+        assert_eq!(complete(&a, ending).await, EndResult::Repeated);
+        cluster.run("UPDATE job SET state = 'dropped', reason = 'by the operator', settled_at = 0 WHERE state = 'ready'").await;
+    }
+    assert_eq!(job(&cluster, claim_dead(&cluster).await).await, "dead 1 1");
+}
+
+async fn claim_dead(cluster: &Cluster) -> hooklatch::model::JobId {
+    let id: uuid::Uuid = cluster.get("SELECT id FROM job WHERE state = 'dead'").await;
+    hooklatch::model::JobId::from_bytes(*id.as_bytes())
+}
