@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
-use crate::store::Cutoffs;
-use crate::store::border::Error;
+use crate::store::border::{Cutoffs, Error};
 use crate::store::codec;
 
 use super::super::flight::{Flight, Param};
