@@ -9,8 +9,8 @@
 /// locked, and not written.
 pub(super) const LOCK: &str = r#"
     INSERT INTO job_group (handler, key)
-    SELECT DISTINCT handler COLLATE "C", key COLLATE "C" FROM unnest($1::text[], $2::text[]) AS asked (handler, key)
-    ORDER BY 1, 2
+    SELECT DISTINCT handler COLLATE "C" AS handler, key COLLATE "C" AS key
+    FROM unnest($1::text[], $2::text[]) AS asked (handler, key) ORDER BY handler, key
     ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false"#;
 
 /// The same of the groups of these jobs ($1 ids).

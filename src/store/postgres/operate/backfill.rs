@@ -7,11 +7,12 @@ use tokio_postgres::Row;
 use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
 use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
 use crate::routing::Router;
-use crate::store::border::{AuditSubject, Error};
+use crate::store::border::{
+    AuditSubject, Backfill, BackfillCursor, BackfillResult, Error, EventMatcher,
+};
 use crate::store::codec;
 use crate::store::decide::conditions::Decided;
 use crate::store::decide::delivery::held_at_arrival;
-use crate::store::{Backfill, BackfillCursor, BackfillResult};
 
 use super::super::admin::handle::Admin;
 use super::super::connection::describe;
@@ -180,9 +181,7 @@ impl MissingJobs {
         let more = events.last().filter(|_| events.len() == BATCH_JOBS);
         let next = more.map(|event| BackfillCursor { after: event.row, ..self.place });
         events.retain(|event| {
-            let wants = |wanted: &crate::store::EventMatcher| {
-                wanted.matches(&event.source, &event.event_type)
-            };
+            let wants = |wanted: &EventMatcher| wanted.matches(&event.source, &event.event_type);
             event.new_enough && self.ask.wanted.iter().any(wants)
         });
         Ok((events, next))

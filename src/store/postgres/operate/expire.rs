@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
-use crate::store::Cutoffs;
-use crate::store::border::Error;
+use crate::store::border::{Cutoffs, Error};
 use crate::store::codec;
 
 use super::super::flight::{Flight, Param};
@@ -281,7 +280,7 @@ impl Change for EmptyGroups {
             vec![Box::new(handler), Box::new(key), Box::new(codec::size(BATCH_JOBS))];
         let rows = ask(flight, FORGET_GROUPS, params).await?;
         let last = rows.last().filter(|_| rows.len() == BATCH_JOBS);
-        Ok(last.map(|row| Ok::<_, Stop>((row.try_get(0)?, row.try_get(1)?))).transpose()?)
+        last.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
     }
 }
 

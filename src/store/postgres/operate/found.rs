@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::model::{EventId, GroupRule, JobId, Name};
-use crate::store::border::{Error, NewJob, Newer};
+use crate::store::border::{NewJob, Newer};
 use crate::store::decide::group;
 use crate::store::decide::job_move::{FoundEvent, FoundJob};
 use crate::store::decide::key::KeyOf;
@@ -203,5 +203,5 @@ pub(super) async fn find_event(
     let rows =
         ask(flight, EVENTS_BY_ID, vec![Box::new(source), Box::new(event.as_str().to_owned())]);
     let found = rows.await?.iter().map(read_event).collect::<Result<_, Stop>>()?;
-    Ok(FoundEvent::only(found, event).map_err(|error: Error| Stop::Refused(error))?)
+    FoundEvent::only(found, event).map_err(Stop::Refused)
 }

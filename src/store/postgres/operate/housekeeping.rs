@@ -10,10 +10,9 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::model::{INTERNAL_SOURCE, Name, Timestamp};
-use crate::store::border::Error;
+use crate::store::border::{ClockWatch, Cutoffs, Error, RetentionResult};
 use crate::store::codec;
 use crate::store::decide::notice::Notice;
-use crate::store::{ClockWatch, Cutoffs, RetentionResult};
 
 use super::super::connection::{Target, describe};
 use super::super::flight::{Flight, Param};

@@ -10,10 +10,9 @@ use uuid::Uuid;
 use crate::limits::BATCH_JOBS;
 use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::routing::{NewJob, Router};
-use crate::store::border::{AuditSubject, Error};
+use crate::store::border::{AuditSubject, BatchResult, Error, JobBatch, Replay, Replayed, Verb};
 use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{FoundEvent, make};
-use crate::store::{BatchResult, JobBatch, Replay, Replayed, Verb};
 
 use super::super::admin::handle::Admin;
 use super::super::claim::uuid;

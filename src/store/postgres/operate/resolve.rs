@@ -2,11 +2,10 @@
 //! job's answer, the operator gives it, or frees its key (I5).
 
 use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
-use crate::store::Resolution;
 use crate::store::answer::StoredAnswer;
 use crate::store::border::{AuditSubject, Error};
 use crate::store::codec;
-use crate::store::decide::resolve::{self, KeyChange, Resolved};
+use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 
 use super::super::admin::handle::Admin;
 use super::super::flight::{Flight, Param};

@@ -296,6 +296,7 @@ fn reason(error: &Error) -> Option<No> {
         | Error::Undecided { .. }
         | Error::UndecidedEvent { .. }
         | Error::Unwanted { .. }
-        | Error::Unavailable(_) => None,
+        | Error::Unavailable(_)
+        | Error::Unconfirmed(_) => None,
     }
 }
