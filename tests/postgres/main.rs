@@ -15,6 +15,7 @@ mod connecting;
 mod cuts;
 mod losing;
 mod losses;
+mod naming;
 mod proxy;
 mod registering;
 mod server;
