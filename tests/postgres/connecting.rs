@@ -101,8 +101,7 @@ async fn each_way_not_to_reach_a_database_says_what_to_do() {
     server.write("data/pg_hba.conf", &hba);
     server.reload().await;
     let admin = server.admin().await;
-    let closed = format!("CREATE DATABASE closed; REVOKE CONNECT ON DATABASE closed FROM PUBLIC");
-    for sql in closed.split("; ") {
+    for sql in ["CREATE DATABASE closed", "REVOKE CONNECT ON DATABASE closed FROM PUBLIC"] {
         admin.batch_execute(sql).await.unwrap();
     }
     let at = |port: u16, rest: &str| format!("postgresql://{ROLE}@127.0.0.1:{port}/{rest}");
