@@ -20,6 +20,7 @@ mod grouping;
 mod keeping_house;
 mod losing;
 mod losses;
+mod naming;
 mod operating;
 mod proxy;
 mod reading;

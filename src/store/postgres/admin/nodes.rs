@@ -1,4 +1,4 @@
-//! The nodes of the database: for `node list`, `status` and the metrics.
+//! The nodes of the database, and what runs under one: for `node list`, `node lost`, `status` and the metrics.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::model::{Name, Timestamp};
+use crate::model::{JobId, Name, Timestamp};
 use crate::store::border::Error;
 
 use super::super::columns::Columns;
@@ -25,6 +25,17 @@ const HANDLERS: &str = "
     SELECT h.node, h.handler, min(h.digest::text) OVER same <> max(h.digest::text) OVER same AS differs
     FROM handler h JOIN node n ON n.id = h.node WHERE n.state = 'active'
     WINDOW same AS (PARTITION BY h.handler) ORDER BY h.node, h.handler";
+
+/// What runs under the active node of a name, and what its handlers do after an attempt of unknown outcome.
+const WORK: &str = "
+    SELECT row_to_json(t)::text AS work FROM (
+        SELECT j.id AS job, j.handler, a.number AS attempt, e.source, e.event_id AS event,
+            now_ms() - a.started_at AS running_millis, coalesce(h.on_unknown, 'hold') AS on_unknown
+        FROM node n JOIN attempt a ON a.node = n.id AND a.outcome IS NULL
+        JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event
+        LEFT JOIN handler h ON h.node = n.id AND h.handler = j.handler
+        WHERE n.name = $1 AND n.state = 'active') t
+    ORDER BY t.handler, t.job";
 
 /// A node. Times are by the database's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +68,20 @@ pub struct NodeHandler {
     pub differs: bool,
 }
 
+/// A running attempt of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeWork {
+    pub job: JobId,
+    pub handler: String,
+    pub attempt: u32,
+    pub source: String,
+    pub event: String,
+    /// The time since it was claimed.
+    pub running_millis: i64,
+    /// `hold` or `rerun`.
+    pub on_unknown: String,
+}
+
 impl Admin {
     /// All nodes, by name; those that were declared lost too.
     pub async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
@@ -83,5 +108,15 @@ impl Admin {
             })
         };
         reading.all(NODES, &[], read).await
+    }
+
+    /// What runs under the active node of this name.
+    pub async fn node_work(&self, name: &str) -> Result<Vec<NodeWork>, Error> {
+        let mut reading = self.look().read().await?;
+        let read = |row: &Row| {
+            let work: String = row.value("work")?;
+            serde_json::from_str(&work).map_err(|error| Error::Unavailable(error.to_string()))
+        };
+        reading.all(WORK, &[&name], read).await
     }
 }
