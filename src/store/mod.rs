@@ -11,6 +11,8 @@
 //! ```text
 //! admin ──▶ intake, jobs ──▶ quarantine ──▶ engine ──▶ tables ──▶ decide ──▶ border
 //! ```
+//!
+//! [`transfer`] moves a store from SQLite to PostgreSQL.
 
 mod admin;
 mod border;
@@ -24,6 +26,7 @@ mod quarantine;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
@@ -70,6 +73,7 @@ pub use intake::handle::Intake;
 pub use jobs::expire::{ClockWatch, Cutoffs, RetentionResult};
 pub use jobs::handle::Jobs;
 pub use jobs::recover::RecoveryResult;
+pub use transfer::{HeldStore, MoveError, MoveResult};
 
 /// An open store with its three handles. The writer ends when all clones and handles are dropped;
 /// [`Store::close`] waits for its end.

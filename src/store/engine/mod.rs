@@ -10,6 +10,7 @@ pub(crate) mod handle;
 pub(crate) mod inspect;
 pub(crate) mod lock;
 pub(crate) mod migration_backup;
+pub(crate) mod moved;
 pub(crate) mod open;
 pub(crate) mod open_error;
 pub(crate) mod path;

@@ -13,6 +13,7 @@ use crate::limits::{LISTINGS, Limits};
 use crate::model::Timestamp;
 
 use super::connection::{Role, built_with, connect};
+use super::moved::Mark;
 use super::path::{beside, directory};
 use super::space::Space;
 use super::{durable, migration_backup, schema};
@@ -57,6 +58,9 @@ pub(crate) fn open(
         Ok(_) => {}
     }
     let mut writer = begin(path, limits)?;
+    if let Some(mark) = Mark::read(&writer).map_err(sql)? {
+        return Err(mark.refusal(path));
+    }
     let is_older = schema::is_older(&writer).map_err(sql)?;
     if is_older {
         migration_backup::keep_copy(writer, path, limits)?;
@@ -109,8 +113,8 @@ fn empty_log(
     }
 }
 
-/// Connects to a database that is a store or empty, and rewrites its log.
-fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
+/// Connects to a database that is a store, moved or not, or empty, and rewrites its log.
+pub(crate) fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
     let writer = connect(path, limits, Role::Writer).map_err(sql)?;
     if writer.is_readonly(MAIN_DB).map_err(sql)? {
