@@ -372,9 +372,10 @@ CREATE TABLE audit (
     count bigint NOT NULL CHECK (count >= 0),
     -- 'asked' before a change, 'done' after it, otherwise why it failed.
     result text COLLATE "C" NOT NULL,
-    -- What the caller says: why, its name, and the program by which it asks. The kernel says its user.
-    reason text COLLATE "C" CHECK (octet_length(reason) BETWEEN 1 AND 500),
+    -- What the caller says: why, its name, and the program by which it asks. The kernel says its user. 500 and 100
+    -- bytes, each of which may have been a NUL, in whose place there is a letter of 3 bytes.
+    reason text COLLATE "C" CHECK (octet_length(reason) BETWEEN 1 AND 1500),
     uid bigint NOT NULL,
-    name text COLLATE "C" CHECK (octet_length(name) BETWEEN 1 AND 100),
+    name text COLLATE "C" CHECK (octet_length(name) BETWEEN 1 AND 300),
     via text COLLATE "C" NOT NULL CHECK (via IN ('command', 'dashboard'))
 );
