@@ -57,6 +57,24 @@ pub struct BadBy {
     most: usize,
 }
 
+/// The place of a row in the audit list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AuditPlace(pub(in crate::store) i64);
+
+/// Who asks for changes.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    /// As the kernel says.
+    pub(crate) uid: u32,
+    pub(crate) by: By,
+}
+
+/// Before a change that the store does not carry out.
+pub(crate) const ASKED: &str = "asked";
+
+/// After a change.
+pub(crate) const DONE: &str = "done";
+
 /// Which rows of the audit list to show.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

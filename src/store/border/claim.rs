@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::model::{EventId, Facts, JobId, Name, Runner, Timestamp};
+use crate::model::{EventId, Facts, JobId, Name, Runner, State, Timestamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -64,4 +64,13 @@ pub struct RunningAttempt {
     pub since: Timestamp,
     /// The runner that it was claimed for; `None` if the receiver runs it itself.
     pub runner: Option<Runner>,
+}
+
+/// What a recovery has settled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryResult {
+    /// Attempts settled as unknown: (job, attempt, state after).
+    pub unknown: Vec<(JobId, u32, State)>,
+    /// Jobs held because their handler is gone.
+    pub orphaned: u64,
 }

@@ -34,6 +34,10 @@ pub struct EventFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageCursor(pub(in crate::store) i64);
 
+/// A place in the order of arrival: to be handed back as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowCursor(pub(in crate::store) i64);
+
 /// A page of a listing. It looks at a bounded number of rows, so it may be empty and have a next one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Page<T> {

@@ -24,11 +24,11 @@ use crate::limits::EVIDENCE_COUNT;
 use crate::model::{Digest, EventId, EventType, HeldReason, Name, ReplayGuard, State, Timestamp};
 use crate::random;
 use crate::store::border::{Accept, Accepted, Refused};
+use crate::store::codec;
 use crate::store::decide::delivery::{
     Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
 };
 use crate::store::decide::new_job;
-use crate::store::tables::codec;
 
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Param, Refusal, Session};

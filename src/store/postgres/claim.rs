@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::model::{JobId, Name, Runner, RunnerName, Timestamp};
 use crate::store::border::RunningAttempt;
-use crate::store::tables::codec;
+use crate::store::codec;
 
 use super::flight::{Flight, Param, Session};
 

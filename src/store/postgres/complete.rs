@@ -9,9 +9,9 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::store::border::Completion;
+use crate::store::codec;
 use crate::store::decide::end::{End, JobAfter};
 use crate::store::decide::key::KeyOf;
-use crate::store::tables::codec;
 
 use super::claim::uuid;
 use super::flight::{Flight, Param};

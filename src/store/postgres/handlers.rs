@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::model::{Digest, Name};
 use crate::retry::{GiveUp, Policy};
-use crate::store::tables::codec;
+use crate::store::codec;
 
 use super::flight::{Flight, Param};
 

@@ -5,7 +5,7 @@ use tokio_postgres::{Error, Row};
 
 use crate::model::{EventType, Facts, Headers, Timestamp};
 use crate::store::border::{Claimed, Refused};
-use crate::store::tables::codec;
+use crate::store::codec;
 
 use super::claim::{NodeAttempt, uuid};
 use super::connection::{Connection, Target, describe};

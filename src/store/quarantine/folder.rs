@@ -18,7 +18,7 @@ use crate::model::{Headers, Name, Timestamp};
 use crate::store::border::{
     DiscardReason, FailedDelivery, QuarantineFilter, QuarantinedDelivery, QuarantinedRow,
 };
-use crate::store::tables::codec;
+use crate::store::codec;
 
 use super::discards::{DiscardCounts, count};
 

@@ -1,7 +1,7 @@
 //! The store's end of the quarantine's thread.
 
 use std::io;
-use std::path::Path;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,15 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
-use crate::limits::Limits;
-use crate::store::border::{DiscardReason, Error, FailedDelivery, Refused, Reverifier};
-use crate::store::engine::lock::StoreLock;
-use crate::store::engine::path::beside;
-use crate::store::engine::space::Space;
+use crate::limits::{Limits, QUARANTINE_BODY_BYTES};
+use crate::store::border::{
+    DiscardReason, Error, FailedDelivery, PageCursor, Quarantine, QuarantineFilter, QuarantinedRow,
+    Refused, Reverifier, Settings,
+};
 use crate::store::mutex::lock;
+use crate::store::node::lock::StoreLock;
+use crate::store::node::path::beside;
+use crate::store::node::space::Space;
 
 use super::discards::{DiscardCounts, count};
 use super::keeper::{KeeperTask, QuarantineKeeper, weight};
@@ -23,6 +26,9 @@ use super::rate::Rate;
 
 /// The store's end of the thread.
 pub(crate) struct QuarantineHandle {
+    limits: Limits,
+    clock: Clock,
+    stirred: watch::Sender<u64>,
     sender: Sender<KeeperTask>,
     waiting_bytes: Arc<AtomicUsize>,
     counts: Arc<Mutex<DiscardCounts>>,
@@ -32,21 +38,22 @@ pub(crate) struct QuarantineHandle {
 }
 
 impl QuarantineHandle {
-    /// Starts the thread for the database at `path`, whose lock it shares. Opens nothing yet.
+    /// Starts the thread beside the file that the settings name, whose lock it shares. Opens nothing yet. `stirred` counts what
+    /// is kept.
     pub(crate) fn start(
-        path: &Path,
-        limits: &Limits,
+        settings: &Settings,
         clock: Clock,
         space: Arc<Space>,
         lock: Arc<StoreLock>,
+        stirred: watch::Sender<u64>,
     ) -> io::Result<QuarantineHandle> {
         let (sender, tasks) = mpsc::channel();
         let waiting_bytes = Arc::<AtomicUsize>::default();
         let counts = Arc::<Mutex<DiscardCounts>>::default();
         let keeper = QuarantineKeeper {
-            path: beside(path, ".quarantine"),
-            limits: limits.clone(),
-            clock,
+            path: beside(&settings.path, ".quarantine"),
+            limits: settings.limits.clone(),
+            clock: clock.clone(),
             space,
             waiting_bytes: Arc::clone(&waiting_bytes),
             counts: Arc::clone(&counts),
@@ -60,8 +67,11 @@ impl QuarantineHandle {
             done.send_replace(true);
         };
         std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
-        let rate = Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second));
+        let rate = Mutex::new(Rate::new(settings.limits.quarantine_rate_bytes_per_second));
         Ok(QuarantineHandle {
+            limits: settings.limits.clone(),
+            clock,
+            stirred,
             sender,
             waiting_bytes,
             counts,
@@ -78,30 +88,30 @@ impl QuarantineHandle {
         let _ = self.closed.clone().wait_for(|closed| *closed).await;
     }
 
-    /// Queues a failed delivery of this holder for the folder, or only counts it. Never waits. `kept` is called once it
-    /// is in the folder.
-    pub(crate) fn keep(
-        &self,
-        failed: FailedDelivery,
-        holder: String,
-        limits: &Limits,
-        now: Duration,
-        kept: impl FnOnce() + Send + 'static,
-    ) {
+    /// Queues a failed delivery for the folder, or only counts it. Never waits.
+    pub(crate) fn keep(&self, mut failed: FailedDelivery) {
+        if self.limits.quarantine_bytes == 0 {
+            return;
+        }
+        if failed.body.as_ref().is_some_and(|body| body.len() as u64 > QUARANTINE_BODY_BYTES) {
+            failed.body = None;
+        }
+        let (holder, now) = (holder(failed.address), self.clock.monotonic());
         let weight = weight(&failed);
         let left_out = |why| count(&mut lock(&self.counts), &failed.source, why, 1);
         if !lock(&self.rate).take(&failed.source, &holder, weight as u64, now) {
             return left_out(DiscardReason::OverRate);
         }
-        let most = usize::try_from(limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
         if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
             self.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
             return left_out(DiscardReason::Busy);
         }
+        let stirred = self.stirred.clone();
         // A store that is closed keeps nothing.
         let _ = self.sender.send(Some(Box::new(move |keeper| {
             keeper.keep(&failed, holder);
-            kept();
+            stirred.send_modify(|mark| *mark += 1);
         })));
     }
 
@@ -118,5 +128,46 @@ impl QuarantineHandle {
         let stopping = || Error::from(Refused::Stopping);
         self.sender.send(task).map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
+    }
+    /// The newest deliveries that `filter` selects, and the counts of all.
+    pub(crate) async fn page(&self, filter: QuarantineFilter) -> Result<Quarantine, Error> {
+        let most = usize::try_from(self.limits.list_count).unwrap_or(usize::MAX);
+        let limit = filter.limit.map_or(most, |asked| asked.min(most));
+        self.ask(move |keeper| {
+            keeper.expire();
+            let left_out = lock(&keeper.counts).clone();
+            let Some(folder) = keeper.folder() else {
+                return Quarantine { left_out, ..Quarantine::default() };
+            };
+            let is_next = |id: &i64| filter.before.is_none_or(|before| *id < before.0);
+            let mut newest = folder.select(&filter).rev().filter(is_next);
+            let page: Vec<i64> = newest.by_ref().take(limit).collect();
+            let next = newest.next().and(page.last().copied()).map(PageCursor);
+            let deliveries = page.into_iter().filter_map(|id| folder.row(id)).collect();
+            let matching = folder.select(&filter).count() as u64;
+            Quarantine { deliveries, next, matching, bytes: folder.bytes(), left_out }
+        })
+        .await
+    }
+
+    /// The newest of each source, with the number of those that can be judged again.
+    pub(crate) async fn newest(&self) -> Result<Vec<(QuarantinedRow, u64)>, Error> {
+        self.ask(|keeper| {
+            keeper.expire();
+            keeper.folder().map(|folder| folder.newest()).unwrap_or_default()
+        })
+        .await
+    }
+}
+
+/// The client that a delivery's bytes count for. One client has a whole /64 of IPv6 addresses (RFC 6177).
+fn holder(address: Option<IpAddr>) -> String {
+    match address.map(|address| address.to_canonical()) {
+        None => "unknown".to_owned(),
+        Some(IpAddr::V4(address)) => address.to_string(),
+        Some(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
     }
 }

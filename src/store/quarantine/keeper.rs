@@ -14,9 +14,9 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::Timestamp;
 use crate::store::border::{DiscardReason, FailedDelivery};
-use crate::store::engine::lock::StoreLock;
-use crate::store::engine::space::Space;
 use crate::store::mutex::lock;
+use crate::store::node::lock::StoreLock;
+use crate::store::node::space::Space;
 use crate::verify;
 
 use super::discards::{DiscardCounts, add_counts, count};

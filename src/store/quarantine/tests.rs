@@ -321,7 +321,7 @@ async fn the_queue_is_bounded_in_bytes() {
             begin.send(()).unwrap();
             held.recv().unwrap();
         };
-        store.intake.quarantine.ask(work).await
+        store.sqlite().intake.quarantine.ask(work).await
     };
     let busy = tokio::spawn(busy);
     begun.await.unwrap();

@@ -57,6 +57,14 @@ pub(crate) enum Backup {
     Sqlite(std::fs::File),
 }
 
+impl Store {
+    /// A store on SQLite.
+    pub(crate) fn sqlite(&self) -> &SqliteStore {
+        let Engine::Sqlite(store) = &self.engine;
+        store
+    }
+}
+
 /// What is done behind the store's back, as each engine does it.
 impl Bench {
     /// Closes the store, changes its rows, and opens it again. The SQL is plain; of functions it has `randomblob` and
@@ -72,7 +80,7 @@ impl Bench {
         match self.engine {
             EngineKind::Sqlite => {
                 let query = move |conn: &Connection| conn.query_row(query, [], |row| row.get(0));
-                self.store.engine.read(query).await.unwrap()
+                self.store.sqlite().engine.read(query).await.unwrap()
             }
         }
     }
@@ -98,8 +106,15 @@ impl Bench {
     pub(crate) fn break_down(&self) {
         match self.engine {
             EngineKind::Sqlite => {
-                self.store.engine.queue.report_broken("an I/O error of a test".to_owned());
+                self.store.sqlite().engine.queue.report_broken("an I/O error of a test".to_owned());
             }
+        }
+    }
+
+    /// No caller waits for an answer.
+    pub(crate) fn nobody_waits(&self) -> bool {
+        match &self.store.intake {
+            Intake::Sqlite(intake) => intake.subscriptions.is_empty(),
         }
     }
 

@@ -5,11 +5,11 @@ use rusqlite::types::Null;
 
 use super::*;
 use crate::limits::PAGE_LOOK_ROWS;
-use crate::store::admin::clauses::Clauses;
-use crate::store::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
-use crate::store::admin::job_move::FOUND;
-use crate::store::admin::list::{self as read, NEXT_SOURCE, by_id};
-use crate::store::admin::stuck::groups_sql;
+use crate::store::sqlite::admin::clauses::Clauses;
+use crate::store::sqlite::admin::find::{JOB_IDS, TEXT_IDS, UUID_IDS};
+use crate::store::sqlite::admin::job_move::FOUND;
+use crate::store::sqlite::admin::list::{self as read, NEXT_SOURCE, by_id};
+use crate::store::sqlite::admin::stuck::groups_sql;
 
 const EVENTS: i64 = 200_000;
 
@@ -323,7 +323,7 @@ async fn a_listing_is_interrupted_and_keeps_no_look_up_waiting() {
     // While a listing runs, everything else is answered.
     let (running, is_running) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
-    let lists = Arc::clone(&bench.store.engine.lists[0]);
+    let lists = Arc::clone(&bench.store.sqlite().engine.lists[0]);
     let listing = std::thread::spawn(move || {
         lists.list(HOUR, |_| {
             running.send(()).unwrap();

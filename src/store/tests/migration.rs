@@ -1,7 +1,10 @@
 //! What every migration promises, shown with the one that `migration.sql` adds: a store keeps what it has, and
 //! there is a copy of how it was.
 use super::*;
-use crate::store::engine::schema::{APPLICATION_ID, DEVELOPMENT_IDS, MIGRATIONS, known, migrate};
+use crate::store::sqlite::engine::open;
+use crate::store::sqlite::engine::schema::{
+    APPLICATION_ID, DEVELOPMENT_IDS, MIGRATIONS, known, migrate,
+};
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) -> Connection {
@@ -70,7 +73,7 @@ async fn a_store_of_an_earlier_schema_keeps_everything_and_is_copied_first() {
     assert_eq!((claimed.facts.attempt, claimed.facts.body.as_ref()), (1, b"{}".as_slice()));
     let enforced =
         |tx: &Connection| tx.pragma_query_value(None, "foreign_keys", |row| row.get::<_, bool>(0));
-    assert_eq!(store.engine.submit(Priority::Verb, enforced).await, Ok(true));
+    assert_eq!(store.sqlite().engine.submit(Priority::Verb, enforced).await, Ok(true));
     store.close().await;
 
     let copy = path::beside(&settings.path, &format!(".before-{:04}", known()));

@@ -46,9 +46,10 @@ use crate::retry::{GiveUp, Next, Policy};
 use crate::verify::{self, Draft, Verified};
 
 use super::decide::job_move::FoundJob;
-use super::engine::migration_backup;
-use super::engine::queue::Priority;
-use super::tables::codec;
+use super::node::path;
+use super::sqlite::engine::migration_backup;
+use super::sqlite::engine::queue::Priority;
+use super::sqlite::tables::codec;
 use super::*;
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);

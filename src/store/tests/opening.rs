@@ -1,7 +1,7 @@
 //! Files that are empty, old, newer, foreign, garbage, locked, or nowhere.
 use super::*;
-use crate::store::engine::connection;
-use crate::store::engine::schema::{APPLICATION_ID, known};
+use crate::store::sqlite::engine::connection;
+use crate::store::sqlite::engine::schema::{APPLICATION_ID, known};
 
 fn settings(path: PathBuf) -> Settings {
     Settings { path, limits: limits() }

@@ -2,11 +2,13 @@
 use rusqlite::types::ToSql;
 
 use super::*;
-use crate::store::admin::counts::{NEXT_READY, READY, SOME_READY, SOME_STUCK, STUCK, WAITING};
-use crate::store::jobs::claim::CHOOSE;
-use crate::store::tables::group::{LEFT_WHEN_HELD, NEWER, RELEASE, SUPERSEDE, hold_all};
-use crate::store::tables::job::handlers_with_work;
-use crate::store::tables::replay_index::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
+use crate::store::sqlite::admin::counts::{
+    NEXT_READY, READY, SOME_READY, SOME_STUCK, STUCK, WAITING,
+};
+use crate::store::sqlite::jobs::claim::CHOOSE;
+use crate::store::sqlite::tables::group::{LEFT_WHEN_HELD, NEWER, RELEASE, SUPERSEDE, hold_all};
+use crate::store::sqlite::tables::job::handlers_with_work;
+use crate::store::sqlite::tables::replay_index::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
 
 #[tokio::test]
 async fn the_guard_looks_up_a_body_by_its_own_indexes() {

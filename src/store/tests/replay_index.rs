@@ -44,6 +44,7 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
         "SELECT group_concat(source || ' ' || event_id, ', ') FROM event WHERE repeated = 0";
     let found: String = bench
         .store
+        .sqlite()
         .engine
         .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
         .await
@@ -60,6 +61,7 @@ async fn of_each_body_one_event_is_the_first_however_it_comes_and_goes() {
     assert_eq!(again, held(HeldReason::SuspectedReplay));
     let found: String = bench
         .store
+        .sqlite()
         .engine
         .read(move |conn| conn.query_row(firsts, [], |row| row.get(0)))
         .await

@@ -1,10 +1,10 @@
 use super::*;
-use crate::store::admin::clauses::Clauses;
-use crate::store::admin::counts;
-use crate::store::admin::list as read;
-use crate::store::engine::schema::{APPLICATION_ID, known};
-use crate::store::jobs::complete;
-use crate::store::jobs::recover::CUT_OFF;
+use crate::store::sqlite::admin::clauses::Clauses;
+use crate::store::sqlite::admin::counts;
+use crate::store::sqlite::admin::list as read;
+use crate::store::sqlite::engine::schema::{APPLICATION_ID, known};
+use crate::store::sqlite::jobs::complete;
+use crate::store::sqlite::jobs::recover::CUT_OFF;
 
 /// What the text of a table has between `start` and `end`, its lines joined.
 fn between<'a>(table: &'a str, start: &str, end: &str) -> &'a str {
@@ -238,6 +238,7 @@ async fn a_new_file_is_ours_private_and_set_up() {
     }
     let found = bench
         .store
+        .sqlite()
         .engine
         .submit(Priority::Verb, |tx| {
             [

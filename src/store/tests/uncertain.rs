@@ -10,7 +10,12 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
     let claim = |user: u128| {
         let incarnation = Incarnation::from_parts(uuid::Uuid::from_u128(user), 8);
         let runner = Some(Runner { name: "deploy".parse().unwrap(), incarnation });
-        bench.store.jobs.claiming(Claim { handler: name("moved"), limit: 1, runner, rate: None })
+        bench.store.sqlite().jobs.claiming(Claim {
+            handler: name("moved"),
+            limit: 1,
+            runner,
+            rate: None,
+        })
     };
     // A reload has moved the handler: both lanes claim, and the first commit is rolled back.
     let ((before, had), (since, has)) = (claim(7), claim(8));
@@ -26,11 +31,11 @@ async fn a_claim_that_is_tried_again_leaves_what_another_one_of_the_handler_has_
         since.committed();
         Ok(())
     };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
+    bench.store.sqlite().engine.submit(Priority::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        got.push(bench.store.jobs.claimed(taken).await.jobs.len());
+        got.push(bench.store.sqlite().jobs.claimed(taken).await.jobs.len());
     }
     assert_eq!(got, [0, 1]);
 }
@@ -42,7 +47,12 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
         bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
     }
     let claim = || {
-        bench.store.jobs.claiming(Claim { handler: name("h"), limit: 1, runner: None, rate: None })
+        bench.store.sqlite().jobs.claiming(Claim {
+            handler: name("h"),
+            limit: 1,
+            runner: None,
+            rate: None,
+        })
     };
     let ((first, had), (second, has)) = (claim(), claim());
     let mut items = Some((first.work, second.work));
@@ -63,11 +73,11 @@ async fn of_two_claims_that_are_tried_again_together_none_takes_the_others_job_f
         second.committed();
         Ok(())
     };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
+    bench.store.sqlite().engine.submit(Priority::Verb, twice).await.unwrap();
     let mut got = Vec::new();
     for answer in [had, has] {
         let taken = answer.await.unwrap().unwrap();
-        let claims = bench.store.jobs.claimed(taken).await;
+        let claims = bench.store.sqlite().jobs.claimed(taken).await;
         got.push((claims.number, claims.jobs.len()));
     }
     assert_eq!(got, [(3, 1), (4, 0)], "and their numbers are those of what was committed");
@@ -79,7 +89,7 @@ async fn a_claim_that_is_tried_again_takes_its_share_once() {
     bench.ready(3).await;
     let rate = rate(60, 60 * SECOND, 2);
     let claim = Claim { handler: name("h"), limit: 1, runner: None, rate };
-    let (item, answer) = bench.store.jobs.claiming(claim);
+    let (item, answer) = bench.store.sqlite().jobs.claiming(claim);
     let mut item = Some(item.work);
     // Its commit is uncertain: once it is gone and once it is there.
     let twice = move |tx: &Connection| {
@@ -92,28 +102,32 @@ async fn a_claim_that_is_tried_again_takes_its_share_once() {
         work.committed();
         Ok(())
     };
-    bench.store.engine.submit(Priority::Verb, twice).await.unwrap();
+    bench.store.sqlite().engine.submit(Priority::Verb, twice).await.unwrap();
     let taken = answer.await.unwrap().unwrap();
-    assert_eq!(bench.store.jobs.claimed(taken).await.jobs.len(), 1);
+    assert_eq!(bench.store.sqlite().jobs.claimed(taken).await.jobs.len(), 1);
     assert_eq!(bench.start(9, rate).await, (1, Some(SECOND)), "one of two is left");
 }
 
 #[tokio::test]
 async fn a_secrets_match_that_is_rolled_back_is_noted_by_the_next() {
     let bench = bench();
-    let uses = Arc::clone(&bench.store.engine.secret_uses);
+    let uses = Arc::clone(&bench.store.sqlite().engine.secret_uses);
     let bad = move |tx: &Connection| {
         uses.note(tx, &name("stripe"), Some("secret"), START)?;
         tx.execute("UPDATE meta SET store_id = x'00'", [])
     };
-    assert!(bench.store.engine.submit(Priority::Verb, bad).await.is_err());
-    let uses = Arc::clone(&bench.store.engine.secret_uses);
+    assert!(bench.store.sqlite().engine.submit(Priority::Verb, bad).await.is_err());
+    let uses = Arc::clone(&bench.store.sqlite().engine.secret_uses);
     let note = move |tx: &Connection| {
         let before = tx.total_changes();
         uses.note(tx, &name("stripe"), Some("secret"), START)?;
         Ok(tx.total_changes() - before)
     };
-    assert_eq!(bench.store.engine.submit(Priority::Verb, note.clone()).await, Ok(1));
-    assert_eq!(bench.store.engine.submit(Priority::Verb, note).await, Ok(0), "within the minute");
+    assert_eq!(bench.store.sqlite().engine.submit(Priority::Verb, note.clone()).await, Ok(1));
+    assert_eq!(
+        bench.store.sqlite().engine.submit(Priority::Verb, note).await,
+        Ok(0),
+        "within the minute"
+    );
     assert_eq!(bench.store.admin.secrets().await.unwrap().len(), 1);
 }

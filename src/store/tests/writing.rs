@@ -4,7 +4,7 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
-use crate::store::engine::queue::Queue;
+use crate::store::sqlite::engine::queue::Queue;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -13,6 +13,7 @@ pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
     let store = store.clone();
     tokio::spawn(async move {
         store
+            .sqlite()
             .engine
             .submit(Priority::Verb, move |_| {
                 entered.try_send(()).unwrap();
@@ -60,7 +61,7 @@ async fn repair(bench: &Bench) -> impl Future<Output = ()> {
     let away = bench.beside(".away");
     std::fs::rename(&bench.settings.path, &away).unwrap();
     let mut changes = bench.store.admin.changes();
-    bench.store.engine.queue.report_broken("for the test".to_owned());
+    bench.store.sqlite().engine.queue.report_broken("for the test".to_owned());
     while !matches!(bench.store.intake.ready(), Err(Refused::Degraded(_))) {
         changes.changed().await.unwrap();
     }
@@ -123,7 +124,7 @@ async fn an_event_that_was_rolled_back_and_stored_again_is_the_first_of_its_body
     let store = bench.store.clone();
     let bad = queued(async move {
         let break_check = |tx: &Connection| tx.execute("UPDATE meta SET store_id = x'00'", []);
-        store.engine.submit(Priority::Accept { bytes: 1 }, break_check).await
+        store.sqlite().engine.submit(Priority::Accept { bytes: 1 }, break_check).await
     })
     .await;
     drop(release);
@@ -141,6 +142,7 @@ async fn one_bad_item_does_not_fail_its_batch() {
     let store = bench.store.clone();
     let bad = queued(async move {
         store
+            .sqlite()
             .engine
             .submit(Priority::Accept { bytes: 1 }, |tx| {
                 // One statement that works and one that does not: neither may stand.
@@ -159,6 +161,7 @@ async fn one_bad_item_does_not_fail_its_batch() {
     assert!(matches!(refused, Refused::Failed(_)), "{refused}");
     let epoch: i64 = bench
         .store
+        .sqlite()
         .engine
         .read(|conn| conn.query_row("SELECT epoch FROM meta", [], |row| row.get(0)))
         .await
@@ -274,7 +277,7 @@ impl Content for PathBuf {
 #[tokio::test]
 async fn dropping_every_handle_ends_the_writer() {
     let bench = bench();
-    let mut closed = bench.store.closed.clone();
+    let mut closed = bench.store.sqlite().closed.clone();
     drop(bench.store);
     closed.wait_for(|closed| *closed).await.unwrap();
 }
@@ -379,7 +382,7 @@ fn a_writer_that_panics_takes_the_process_with_it() {
     const CHILD: &str = "HOOKLATCH_TEST_WRITER_PANICS";
     if std::env::var_os(CHILD).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let answer = runtime.block_on(bench().store.engine.submit(
+        let answer = runtime.block_on(bench().store.sqlite().engine.submit(
             Priority::Verb,
             |_| -> rusqlite::Result<()> {
                 panic!("on purpose");
@@ -406,16 +409,21 @@ fn an_error_reported_while_the_door_opens_is_not_forgotten() {
     // The new checkpoint connection may fail before the repair is through.
     queue.report_broken("a checkpoint failed".to_owned());
     queue.open();
-    assert!(matches!(queue.take_now(), Some(crate::store::engine::queue::NextWork::Broken(_))));
+    assert!(matches!(
+        queue.take_now(),
+        Some(crate::store::sqlite::engine::queue::NextWork::Broken(_))
+    ));
 }
 
 #[tokio::test]
 async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
     let bench = bench_with(Limits { ballast_bytes: 4096, ..limits() });
-    let (queue, checkpoints) =
-        (Arc::clone(&bench.store.engine.queue), Arc::clone(&bench.store.engine.checkpoints));
+    let (queue, checkpoints) = (
+        Arc::clone(&bench.store.sqlite().engine.queue),
+        Arc::clone(&bench.store.sqlite().engine.checkpoints),
+    );
     let mut full = true;
-    let done = bench.store.engine.submit(Priority::Kept, move |_| {
+    let done = bench.store.sqlite().engine.submit(Priority::Kept, move |_| {
         if std::mem::take(&mut full) {
             // The checkpointer meets an I/O error while this commit finds no space.
             checkpoints.close();
@@ -426,9 +434,9 @@ async fn an_error_reported_while_the_disk_is_full_is_repaired_all_the_same() {
         Ok(())
     });
     assert_eq!(done.await, Ok(()));
-    let passes = || bench.store.engine.checkpoints.seconds.get().buckets.last().unwrap().1;
+    let passes = || bench.store.sqlite().engine.checkpoints.seconds.get().buckets.last().unwrap().1;
     let before = passes();
-    bench.store.engine.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
+    bench.store.sqlite().engine.checkpoints.pass(rusqlite::wal::CheckpointMode::PASSIVE);
     assert_eq!(passes(), before + 1, "the log is never copied again");
 }
 
@@ -437,7 +445,7 @@ async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
     let bench = bench();
     let claimed = bench.running("e").await;
     let run = |sql: &'static str| {
-        bench.store.engine.submit(Priority::Verb, move |tx| tx.execute_batch(sql))
+        bench.store.sqlite().engine.submit(Priority::Verb, move |tx| tx.execute_batch(sql))
     };
     let broken = "CREATE TRIGGER broken BEFORE UPDATE ON job WHEN new.state = 'succeeded'
                       BEGIN SELECT raise(ABORT, 'for the test'); END";

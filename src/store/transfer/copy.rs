@@ -17,9 +17,9 @@ use uuid::Uuid;
 
 use crate::random;
 use crate::store::postgres::Node;
-use crate::store::tables::codec;
+use crate::store::sqlite::tables::codec;
 
-use super::{IDENTITY, MoveError};
+use super::error::MoveError;
 
 /// Each table of the database, and what has its rows in the file; those that others refer to come first.
 const TABLES: [(&str, &str); 13] = [
@@ -44,6 +44,10 @@ const TABLES: [(&str, &str); 13] = [
     ("restored", "restored"),
     ("audit", "audit"),
 ];
+
+/// The identity of the database. Locked, so that an earlier move has ended, and so that the commit proves to have
+/// reached the standbys: a lock is written to the log (N5).
+pub(super) const IDENTITY: &str = "SELECT store_id FROM meta WHERE one = 1 FOR UPDATE";
 
 /// Keeps other receivers from registering until the end of the transaction.
 const LOCK: &str = "LOCK TABLE node IN SHARE ROW EXCLUSIVE MODE";

@@ -4,7 +4,6 @@ use futures_util::future::LocalBoxFuture;
 use super::*;
 use crate::limits::{AUDIT_ROWS, BY_NAME_BYTES, BY_REASON_BYTES};
 use crate::pattern::Pattern;
-use crate::store::tables::audit::{ASKED, DONE};
 
 /// Makes a change of a handle for one user. False if it has changed nothing.
 type Make = fn(Admin, JobId) -> LocalBoxFuture<'static, Result<bool, Error>>;

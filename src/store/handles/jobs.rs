@@ -1,0 +1,111 @@
+//! The verbs of `dispatcher`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::model::{Name, Runner, Timestamp};
+use crate::retry::Policy;
+use crate::store::border::{
+    Claim, Claims, ClockWatch, Completion, Cutoffs, Error, RecoveryResult, RetentionResult,
+    RunningAttempt,
+};
+use crate::store::decide::notice::Notice;
+use crate::store::sqlite;
+
+use super::verbs;
+
+/// For `dispatcher`: claims and completes jobs, recovers them at a start, deletes expired rows.
+#[derive(Clone)]
+pub enum Jobs {
+    Sqlite(sqlite::jobs::handle::Jobs),
+}
+
+impl Jobs {
+    verbs! {
+        /// Notified after every commit that changed something, and after a repair. One task may wait for it.
+        pub fn wake() -> Arc<Notify>;
+
+        /// The paused handlers, from memory. A claim may still find one that is not among them paused; one that is among
+        /// them needs no claim until [`Jobs::wake`] is notified.
+        pub fn paused_now() -> Arc<BTreeSet<Name>>;
+
+        /// A number that no receiver of this store had before. Committed before this returns; called once by a receiver
+        /// that starts, before it connects to a runner. A number may be skipped, never given twice.
+        pub async fn raise_epoch() -> Result<u64, Error>;
+
+        /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes `unknown`
+        /// and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
+        /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
+        pub async fn recover(policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error>;
+
+        /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new
+        /// attempt, number + 1, committed before this returns. Jobs whose payload is gone become dead instead (R19).
+        /// Nothing while the handler is paused. `runner` is the one that will be asked to start them, and is recorded
+        /// with each, its name too (R5); none where the receiver runs them itself.
+        ///
+        /// Tried until it is committed. The future must not be dropped: what it claimed would stay `running` without a
+        /// process until the next start.
+        pub async fn claim(handler: &Name, limit: usize, runner: Option<Runner>) -> Result<Claims, Error>;
+
+        /// COMPLETE: settles a running attempt. `false` where that attempt is not the running one: it is settled
+        /// already, and no row changes (R9). Retried after any error, until it is committed: never lost while the
+        /// process lives and is not stopping.
+        pub async fn complete(done: impl Into<Arc<Completion>>) -> Result<bool, Error>;
+
+        /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has its answer, as
+        /// [`Jobs::complete`] and [`Jobs::claim`] give it, and none fails because another does. One that alone cannot be
+        /// committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on.
+        ///
+        /// The future must not be dropped where it claims.
+        pub async fn complete_and_claim(
+            ends: &[Arc<Completion>],
+            claim: Option<Claim>,
+        ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>);
+
+        /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
+        pub async fn running() -> Result<Vec<RunningAttempt>, Error>;
+
+        /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job for years.
+        /// Returns how many were moved.
+        pub async fn clamp_due(handler: &Name, most: Duration) -> Result<u64, Error>;
+
+        /// Holds the ready and waiting jobs of every handler but these: no claim would take them. A replay may have made
+        /// or put back such a job since the start. Returns how many were held.
+        pub async fn hold_orphans(handlers: Vec<Name>) -> Result<u64, Error>;
+
+        /// Stores a notice behind the requests that are queued, and retries until it is committed. Returns at once.
+        pub fn notify(notice: Notice);
+
+        /// Makes the internal events that are due: for notices that were only counted within
+        /// [`NOTICE_WINDOW`](crate::limits::NOTICE_WINDOW), and for too little space, which refuses accepts while a
+        /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices made.
+        pub async fn tell_notices() -> Result<u64, Error>;
+
+        /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload stays while a
+        /// job of its event is not settled, or has been for too short a time: what an operator has just settled of an
+        /// old event is on record as long as that of a new one. With it go the event's jobs and their attempts, and the
+        /// event says how many had succeeded or been dropped; where one is dead they all stay, without what their
+        /// attempts printed. An id stays as long as one payload of its bodies, and while one of them is younger. The use
+        /// of a secret is forgotten with the last event of its source. A key keeps what it belongs to: event, payload
+        /// and job.
+        pub async fn expire(before: Cutoffs) -> Result<RetentionResult, Error>;
+
+        /// EXPIRE of keys, each with its answer: those whose time had come a minute before `now`, which is how far a
+        /// clock may have jumped unseen (K2), and whose jobs are settled. Returns how many. Answers that said "not now"
+        /// are forgotten without their keys.
+        pub async fn expire_keys(now: Timestamp) -> Result<u64, Error>;
+
+        /// The watch that was kept last, also by an earlier process.
+        pub async fn clock_watch() -> Result<Option<ClockWatch>, Error>;
+
+        /// Keeps it for the next process.
+        pub async fn keep_clock_watch(watch: ClockWatch) -> Result<(), Error>;
+
+        /// When the newest delivery arrived. The receiver's own events do not count: they have the time of the clock
+        /// that is in question (K2).
+        pub async fn newest_delivery() -> Result<Option<Timestamp>, Error>;
+    }
+}

@@ -1,8 +1,0 @@
-//! Intake: the verbs of [`Intake`](handle::Intake), one file each.
-
-mod accept;
-mod ask;
-mod await_answer;
-pub(crate) mod handle;
-mod quarantine;
-pub(crate) mod recent;

@@ -1,0 +1,280 @@
+//! Reads: short transactions on blocking threads. In WAL with full flushes a reader sees flushed commits
+//! only (S3).
+//!
+//! Listings have two connections to themselves: a slow one does not hold up another. A page of one looks at a
+//! bounded number of rows, even where its filter matches few, and says where to go on. It is interrupted after
+//! `list_millis`; look-ups and `status` do not wait for it.
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::model::{Digest, EventId, JobId, Name, State, Timestamp};
+use crate::store::border::{
+    Error, EventFilter, EventRow, HandlerJob, JobFilter, JobRow, Page, PageCursor, SecretUse,
+};
+use crate::store::sqlite::tables::codec;
+
+use super::clauses::{Clauses, Walk};
+use super::handle::Admin;
+
+impl Admin {
+    pub async fn events(&self, filter: EventFilter) -> Result<Page<EventRow>, Error> {
+        let limit = self.page_limit(filter.limit)?;
+        let query = move |conn: &Connection| {
+            let Page { rows, next, looked_back_to } = newest_events(conn, &filter, limit)?;
+            let rows = rows.into_iter().map(|event| with_jobs(conn, event));
+            Ok(Page { rows: rows.collect::<rusqlite::Result<_>>()?, next, looked_back_to })
+        };
+        self.engine.list(limit, query).await
+    }
+
+    pub async fn jobs(&self, filter: JobFilter) -> Result<Page<JobRow>, Error> {
+        let limit = self.page_limit(filter.limit)?;
+        let query = move |conn: &Connection| {
+            let mut clauses = Clauses::default();
+            clauses.job(conn, &filter)?;
+            JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
+        };
+        self.engine.list(limit, query).await
+    }
+
+    /// Most rows of a page. A page of 0 rows would look at 20,000 and return none.
+    pub(super) fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
+        match self.engine.list_limit(asked) {
+            0 => Err(Error::NoRows { most: self.engine.list_limit(None) }),
+            limit => Ok(limit),
+        }
+    }
+
+    pub async fn secrets(&self) -> Result<Vec<SecretUse>, Error> {
+        self.engine.read(|conn| {
+            // A few rows: one per configured secret.
+            conn.prepare_cached(
+                "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference",
+            )?
+            .query_map([], |row| {
+                Ok(SecretUse {
+                    source: codec::text(row, 0)?,
+                    reference: row.get(1)?,
+                    last_matched_at: codec::time(row, 2)?,
+                })
+            })?
+            .collect()
+        })
+        .await
+    }
+}
+
+/// The columns of [`event_row`].
+pub(crate) const EVENT: &str =
+    "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
+    e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row AS row, e.digest,
+    e.removed_succeeded, e.removed_dropped FROM event e";
+
+/// The columns of [`job_row`].
+pub(crate) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
+    j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
+    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler),
+    CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END,
+    nullif(a.detail, ''), j.row AS row, j.detail AS said, j.group_key, j.behind, j.superseded_by
+    FROM job j JOIN event e ON e.row = j.event
+        LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
+
+/// An event's variants, the first one first: `?1` is its source, `?2` its id in stored form. By the unique
+/// (source, id, variant), which cannot find an id without its source.
+pub(crate) fn by_id(select: &str) -> String {
+    format!("{select} WHERE e.source = ?1 AND e.event_id = ?2 ORDER BY e.variant")
+}
+
+/// The next source by name, from the index of the unique ids.
+pub(crate) const NEXT_SOURCE: &str = "SELECT min(source) FROM event WHERE source > ?1";
+
+/// This source, or each that has an event, by name: one look at an index for each.
+pub(crate) fn sources(conn: &Connection, only: Option<Name>) -> rusqlite::Result<Vec<Name>> {
+    only.map_or_else(|| codec::names(conn, NEXT_SOURCE), |only| Ok(vec![only]))
+}
+
+/// What `select` finds of the events with this id, of one source or of all.
+pub(crate) fn find_by_id<T>(
+    conn: &Connection,
+    source: Option<Name>,
+    event: &EventId,
+    (select, read): (&str, fn(&Row<'_>) -> rusqlite::Result<T>),
+) -> rusqlite::Result<Vec<T>> {
+    let mut found = Vec::new();
+    for source in sources(conn, source)? {
+        let mut select = conn.prepare_cached(&by_id(select))?;
+        let key = params![source.as_str(), codec::stored_id(event)];
+        found.extend(select.query_map(key, read)?.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(found)
+}
+
+/// A table whose rows are in the order of arrival, but for corrections of the clock.
+pub(crate) struct Arrivals {
+    pub(super) select: &'static str,
+    pub(super) row: &'static str,
+    /// By the primary key: its first and its last row.
+    pub(crate) ends: &'static str,
+    /// By the primary key: the latest time in rows `?1` to `?2`.
+    pub(crate) latest: &'static str,
+    /// By the primary key: the time of the first row from `?1` on.
+    pub(super) time: &'static str,
+}
+
+pub(crate) const EVENTS: Arrivals = Arrivals {
+    select: EVENT,
+    row: "e.row",
+    ends: "SELECT coalesce((SELECT min(row) FROM event), 0), coalesce((SELECT max(row) FROM event), 0)",
+    latest: "SELECT max(received_at) FROM event WHERE row BETWEEN ?1 AND ?2",
+    time: "SELECT received_at FROM event WHERE row >= ?1 ORDER BY row LIMIT 1",
+};
+
+pub(crate) const JOBS: Arrivals = Arrivals {
+    select: JOB,
+    row: "j.row",
+    ends: "SELECT coalesce((SELECT min(row) FROM job), 0), coalesce((SELECT max(row) FROM job), 0)",
+    latest: "SELECT max(created_at) FROM job WHERE row BETWEEN ?1 AND ?2",
+    time: "SELECT created_at FROM job WHERE row >= ?1 ORDER BY row LIMIT 1",
+};
+
+impl Arrivals {
+    /// What lists a range of rows, newest first: the last three values are its first and last row, and the limit.
+    pub(crate) fn sql(&self, clauses: &Clauses) -> String {
+        let (select, row, next) = (self.select, self.row, clauses.values.len() + 1);
+        // With the plus SQLite does not walk over the range where another index has few rows.
+        let plus = if matches!(clauses.walk, Walk::Few) { "+" } else { "" };
+        let range = format!("{plus}{row} BETWEEN ?{next} AND ?{}", next + 1);
+        let filters: Vec<&str> =
+            clauses.clauses.iter().chain([&range]).map(String::as_str).collect();
+        let filters = filters.join(" AND ");
+        format!("{select} WHERE {filters} ORDER BY {row} DESC LIMIT ?{}", next + 2)
+    }
+
+    /// Lists a page of them. No index has the times, so with `since` the walk ends behind a page whose rows are
+    /// all older.
+    pub(super) fn page<T>(
+        &self,
+        conn: &Connection,
+        clauses: &Clauses,
+        (since, before): (Option<Timestamp>, Option<PageCursor>),
+        limit: i64,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Page<T>> {
+        let (first, newest): (i64, i64) =
+            conn.prepare_cached(self.ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let last = before.map_or(newest, |before| before.0.saturating_sub(1).min(newest));
+        let from = clauses.first_row(conn, last)?.max(first);
+        let range = [from, last, limit];
+        let values = clauses.values().into_iter();
+        let values = values.chain(range.iter().map(|number| number as &dyn ToSql));
+        let found = conn
+            .prepare_cached(&self.sql(clauses))?
+            .query_map(rusqlite::params_from_iter(values), |row| Ok((row.get("row")?, read(row)?)))?
+            .collect::<rusqlite::Result<Vec<(i64, T)>>>()?;
+        let is_full = found.len() as i64 >= limit;
+        let end = found.last().filter(|_| is_full).map_or(from, |(row, _)| *row);
+        let mut is_over = end <= first;
+        if let (Some(since), Walk::Table, false) = (since, &clauses.walk, is_full || is_over) {
+            let latest: Option<i64> =
+                conn.prepare_cached(self.latest)?.query_row([from, last], |row| row.get(0))?;
+            is_over = latest.is_some_and(|latest| latest < since.0);
+        }
+        let mut page = Page { rows: Vec::new(), next: None, looked_back_to: None };
+        page.rows.extend(found.into_iter().map(|(_, row)| row));
+        if !is_over {
+            page.next = Some(PageCursor(end));
+            let time = conn.prepare_cached(self.time)?.query_row([end], |row| codec::time(row, 0));
+            page.looked_back_to = time.optional()?;
+        }
+        Ok(page)
+    }
+}
+
+pub(crate) fn newest_events(
+    conn: &Connection,
+    filter: &EventFilter,
+    limit: i64,
+) -> rusqlite::Result<Page<ListedEvent>> {
+    let mut clauses = Clauses::default();
+    clauses.event(conn, filter)?;
+    EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
+}
+
+/// An event with its row number and digest, for the queries that follow.
+pub(crate) struct ListedEvent {
+    pub(crate) row: i64,
+    pub(super) digest: Digest,
+    event: EventRow,
+}
+
+pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
+    let removed =
+        [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
+    let event = EventRow {
+        source: codec::text(row, 0)?,
+        event_id: codec::event_id(row, 1)?,
+        variant: row.get(2)?,
+        event_type: row.get(3)?,
+        raw_type: row.get(4)?,
+        received_at: codec::time(row, 5)?,
+        body_bytes: codec::count(row, 6)?,
+        duplicates: codec::count(row, 7)?,
+        last_duplicate_at: codec::maybe_time(row, 8)?,
+        conflicts: codec::count(row, 9)?,
+        flagged: row.get(10)?,
+        payload_kept: row.get(11)?,
+        jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
+        handlers: Vec::new(),
+    };
+    Ok(ListedEvent { row: row.get("row")?, digest: Digest(row.get(13)?), event })
+}
+
+pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
+    let ListedEvent { row, mut event, .. } = listed;
+    // Its jobs, by the unique (event, handler); none where they were removed.
+    event.handlers = conn
+        .prepare_cached("SELECT handler, state FROM job WHERE event = ?1 ORDER BY handler")?
+        .query_map([row], |found| {
+            Ok(HandlerJob { handler: codec::text(found, 0)?, state: codec::text(found, 1)? })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    for job in &event.handlers {
+        *event.jobs.entry(job.state).or_default() += 1;
+    }
+    Ok(event)
+}
+
+/// The job with this id.
+pub(crate) fn find_row(conn: &Connection, job: JobId) -> rusqlite::Result<Option<JobRow>> {
+    // By the unique id.
+    conn.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?
+        .query_row([job.as_bytes()], job_row)
+        .optional()
+}
+
+pub(crate) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    Ok(JobRow {
+        job: codec::job_id(row, 0)?,
+        source: codec::text(row, 1)?,
+        event_id: codec::event_id(row, 2)?,
+        event_type: row.get(3)?,
+        handler: codec::text(row, 4)?,
+        state: codec::text(row, 5)?,
+        reason: row.get(6)?,
+        attempt: row.get(7)?,
+        replays: row.get(8)?,
+        created_at: codec::time(row, 9)?,
+        due_at: codec::maybe_time(row, 10)?,
+        settled_at: codec::maybe_time(row, 11)?,
+        paused: row.get(12)?,
+        broken: None,
+        stopped_at: codec::maybe_time(row, 13)?,
+        last_detail: row.get(14)?,
+        detail: row.get("said")?,
+        group: row.get("group_key")?,
+        behind: row.get("behind")?,
+        superseded_by: row.get::<_, Option<[u8; 16]>>("superseded_by")?.map(JobId::from_bytes),
+    })
+}

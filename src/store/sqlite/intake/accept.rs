@@ -1,0 +1,381 @@
+//! ACCEPT: a genuine delivery becomes an event with its jobs, a duplicate, a variant, or evidence, in
+//! one transaction (S6). A duplicate, a variant or a suspected replay supersedes nothing (I7).
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+
+use crate::crash;
+use crate::limits::EVIDENCE_COUNT;
+use crate::model::{
+    DeadReason, Digest, EventType, HeldReason, Name, ReplayGuard, State, Timestamp,
+};
+use crate::store::border::{Accept, Accepted, Refused};
+use crate::store::decide::delivery::{
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+};
+use crate::store::sqlite::engine::queue::Priority;
+use crate::store::sqlite::tables::codec::change_one;
+use crate::store::sqlite::tables::group;
+use crate::store::sqlite::tables::job::{insert_job, put_back};
+use crate::store::sqlite::tables::notice::Notices;
+use crate::store::sqlite::tables::secret_use::SecretUses;
+use crate::store::sqlite::tables::{codec, replay_index};
+use crate::verify::Verified;
+
+use super::handle::Intake;
+
+/// What an item takes in memory beside its stored form, roughly.
+const ITEM_BYTES: usize = 1024;
+
+/// A payload in its stored form.
+pub(crate) struct StoredPayload {
+    /// As HTTP writes them.
+    headers: Vec<u8>,
+    /// Under zstd.
+    body: Vec<u8>,
+}
+
+impl StoredPayload {
+    pub(crate) async fn of(delivery: &Verified) -> Result<StoredPayload, Refused> {
+        let body = codec::compress(delivery.body().clone()).await;
+        let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
+        Ok(StoredPayload { headers: delivery.headers().to_wire(), body })
+    }
+
+    /// How the writer treats a request that stores it.
+    pub(crate) fn priority(&self) -> Priority {
+        Priority::Accept { bytes: self.bytes() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.headers.len() + self.body.len() + ITEM_BYTES
+    }
+}
+
+/// A delivery on its way into the store.
+struct Prepared {
+    new: Accept,
+    /// Later than its arrival when it is accepted from the quarantine.
+    now: Timestamp,
+    notices: Notices,
+    secret_uses: Arc<SecretUses>,
+}
+
+impl Intake {
+    pub async fn accept(&self, new: Accept) -> Result<Accepted, Refused> {
+        self.engine.ready()?;
+        let prepared = Arc::new(self.prepared(new.received_at)(new));
+        let (source, event) = (&prepared.new.source, prepared.new.delivery.event_id());
+        let mut duplicate = None;
+        if self.recent.has(source, event) {
+            // Without compressing its body, which costs several times the look-up.
+            let (known, priority) = (Arc::clone(&prepared), Priority::Accept { bytes: ITEM_BYTES });
+            duplicate = self.engine.submit(priority, move |tx| known.repeated(tx)).await?;
+        }
+        let accepted = match duplicate {
+            Some(duplicate) => duplicate,
+            None => {
+                let stored = StoredPayload::of(&prepared.new.delivery).await?;
+                let (new, priority) = (Arc::clone(&prepared), stored.priority());
+                let accepted =
+                    self.engine.submit(priority, move |tx| new.store(tx, &stored)).await?;
+                self.recent.note(source, event);
+                accepted
+            }
+        };
+        is_committed();
+        Ok(accepted)
+    }
+
+    pub async fn accept_all(
+        &self,
+        new: Vec<Accept>,
+        now: Timestamp,
+    ) -> Result<Vec<Accepted>, Refused> {
+        Ok(self.accept_with(new, now, |_: &Connection| Ok(())).await?.0)
+    }
+
+    /// The same, and `also` in that transaction.
+    pub(crate) async fn accept_with<T, F>(
+        &self,
+        new: Vec<Accept>,
+        now: Timestamp,
+        mut also: F,
+    ) -> Result<(Vec<Accepted>, T), Refused>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.engine.ready()?;
+        let (mut all, mut bytes) = (Vec::with_capacity(new.len()), 0);
+        for prepared in new.into_iter().map(self.prepared(now)) {
+            let stored = StoredPayload::of(&prepared.new.delivery).await?;
+            bytes += stored.bytes();
+            all.push((prepared, stored));
+        }
+        let store = move |tx: &Connection| {
+            let store = |(prepared, stored): &(Prepared, StoredPayload)| prepared.store(tx, stored);
+            let accepted = all.iter().map(store).collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok((accepted, also(tx)?))
+        };
+        let accepted = self.engine.submit(Priority::Accept { bytes }, store).await?;
+        is_committed();
+        Ok(accepted)
+    }
+
+    fn prepared(&self, now: Timestamp) -> impl Fn(Accept) -> Prepared {
+        let (notices, secret_uses) =
+            (self.engine.notices.clone(), Arc::clone(&self.engine.secret_uses));
+        move |new| {
+            let (notices, secret_uses) = (notices.clone(), Arc::clone(&secret_uses));
+            Prepared { new, now, notices, secret_uses }
+        }
+    }
+}
+
+fn is_committed() {
+    crash::point("accept.commit.after");
+}
+
+impl Prepared {
+    fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
+        self.note_secret(tx)?;
+        // Most ids are new: they are not looked for.
+        if let Some(event) = self.insert_event(tx, 0)? {
+            return self.new_event(tx, event, false, stored);
+        }
+        let known = self.known(tx)?;
+        let arrival = arrival(&self.new, &known);
+        match arrival {
+            Arrival::Event(variant) | Arrival::IdReused(variant) => {
+                // The variants were read in this transaction, so the number is free.
+                let event = self.insert_event(tx, variant)?;
+                let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
+                let id_reused = matches!(arrival, Arrival::IdReused(_));
+                self.new_event(tx, event, id_reused, stored)
+            }
+            Arrival::Duplicate(of) => self.duplicate(tx, of, false),
+            Arrival::Conflict(of) => {
+                self.keep_evidence(tx, of, stored)?;
+                self.duplicate(tx, of, true)
+            }
+        }
+    }
+
+    fn new_event(
+        &self,
+        tx: &Connection,
+        event: i64,
+        id_reused: bool,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<Accepted> {
+        let body = self.same_body(tx, event, id_reused)?;
+        let (held, flagged) = guarded(self.new.delivery.guard(), body, id_reused);
+        if flagged {
+            // The row is this transaction's own.
+            change_one(tx, "UPDATE event SET flagged = 1 WHERE row = ?1", [event])?;
+        }
+        self.insert_payload_and_jobs(tx, event, stored, held)?;
+        crash::point("accept.commit.before");
+        Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged })
+    }
+
+    /// The duplicate that it is, where its very body came before.
+    fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
+        let known = self.known(tx)?;
+        let Arrival::Duplicate(of) = arrival(&self.new, &known) else { return Ok(None) };
+        self.note_secret(tx)?;
+        self.duplicate(tx, of, false).map(Some)
+    }
+
+    /// Whether the replay guard looks at its body.
+    fn guarded(&self) -> bool {
+        self.new.delivery.guard() != ReplayGuard::Off
+    }
+
+    fn note_secret(&self, tx: &Connection) -> rusqlite::Result<()> {
+        self.secret_uses.note(tx, &self.new.source, self.new.delivery.secret(), self.now)
+    }
+
+    fn insert_event(&self, tx: &Connection, variant: i64) -> rusqlite::Result<Option<i64>> {
+        let Accept { source, received_at, delivery, .. } = &self.new;
+        insert_event(tx, (source, *received_at), delivery, variant, self.guarded())
+    }
+
+    fn insert_payload_and_jobs(
+        &self,
+        tx: &Connection,
+        event: i64,
+        stored: &StoredPayload,
+        held: Option<HeldReason>,
+    ) -> rusqlite::Result<()> {
+        insert_payload(tx, event, stored)?;
+        for job in &self.new.jobs {
+            insert_job(tx, event, job, held, self.now)?;
+            if held.is_some() || job.undecided.is_some() {
+                self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where else the body of this event came, which was just stored. Its types are looked at only where they matter.
+    fn same_body(
+        &self,
+        tx: &Connection,
+        event: i64,
+        id_reused: bool,
+    ) -> rusqlite::Result<SameBody> {
+        let Accept { source, delivery, .. } = &self.new;
+        let digest = delivery.digest();
+        if !self.guarded() || !replay_index::repeats(tx, source, digest, event)? {
+            return Ok(SameBody::Nowhere);
+        }
+        let own_type = delivery.event_type().as_str();
+        let is_other = delivery.guard() == ReplayGuard::Flag
+            && !id_reused
+            && replay_index::is_under_another_type(tx, source, digest, own_type)?;
+        Ok(if is_other { SameBody::OtherType } else { SameBody::SameType })
+    }
+
+    /// All variants of this id, the first one first.
+    fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<KnownEvent>> {
+        // By the unique index; most ids have one row.
+        tx.prepare_cached(
+            "SELECT row, variant, type, raw_type, digest, received_at,
+                 CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+        )?
+        .query_map(params![self.new.source.as_str(), codec::stored_id(self.new.delivery.event_id())], |row| {
+            let raw: Option<String> = row.get(3)?;
+            Ok(KnownEvent {
+                row: row.get(0)?,
+                variant: row.get(1)?,
+                event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw.as_deref()),
+                digest: row.get(4).map(Digest)?,
+                received_at: codec::time(row, 5)?,
+                removed: codec::maybe_text(row, 6)?,
+            })
+        })?
+        .collect()
+    }
+
+    fn duplicate(
+        &self,
+        tx: &Connection,
+        event: &KnownEvent,
+        conflict: bool,
+    ) -> rusqlite::Result<Accepted> {
+        // Counts the delivery on the event it repeats.
+        change_one(
+            tx,
+            "UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = ?2,
+                 conflicts = conflicts + ?3 WHERE row = ?1",
+            params![event.row, self.new.received_at.0, conflict],
+        )?;
+        let replay = replays_dead(self.new.on_redelivery, conflict);
+        let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
+        // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
+        let states = tx
+            .prepare_cached("SELECT state FROM job WHERE event = ?1")?
+            .query_map([event.row], |row| codec::text(row, 0))?
+            .collect::<rusqlite::Result<Vec<State>>>()?;
+        let state = concern(&states, event.removed);
+        let first_received_at = event.received_at;
+        let removed = event.removed.is_some();
+        Ok(Accepted::Duplicate { state, removed, replayed, first_received_at, conflict })
+    }
+
+    /// Puts the dead jobs of an event back, for a delivery that brought this very body again. What a
+    /// person resolved as failed stays so, what answered a caller does, and a job without its payload has
+    /// nothing to run with. What a restored backup brought may have succeeded after the backup was made. What a newer
+    /// event has made meaningless stays dead.
+    fn replay_dead(&self, tx: &Connection, event: i64) -> rusqlite::Result<usize> {
+        // By the unique (event, handler).
+        let dead = tx
+            .prepare_cached(
+                "SELECT row FROM job WHERE event = ?1 AND state = 'dead' AND reason <> ?2
+                 AND EXISTS (SELECT 1 FROM payload WHERE payload.event = ?1)
+                 AND NOT EXISTS (SELECT 1 FROM answer WHERE answer.event = ?1 AND answered_at IS NOT NULL)
+                 AND NOT EXISTS (SELECT 1 FROM restored WHERE restored_at >= settled_at)",
+            )?
+            .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
+            .collect::<rusqlite::Result<Vec<i64>>>()?;
+        let mut replayed = 0;
+        for job in dead {
+            if group::newer(tx, job)?.is_none() {
+                put_back(tx, job, self.now)?;
+                replayed += 1;
+            }
+        }
+        Ok(replayed)
+    }
+
+    fn keep_evidence(
+        &self,
+        tx: &Connection,
+        event: &KnownEvent,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<()> {
+        // Each differing body once, and no more of them than the limit.
+        tx.prepare_cached(
+            "INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6
+             WHERE (SELECT count(*) FROM evidence WHERE event = ?1) < ?7
+             ON CONFLICT (event, digest) DO NOTHING",
+        )?
+        .execute(params![
+            event.row,
+            self.new.delivery.digest().0,
+            self.new.received_at.0,
+            stored.headers,
+            codec::size(self.new.delivery.body().len()),
+            stored.body,
+            EVIDENCE_COUNT,
+        ])?;
+        Ok(())
+    }
+}
+
+/// The row of a new event from this source; none where there is one of this id and variant.
+pub(crate) fn insert_event(
+    tx: &Connection,
+    (source, received_at): (&Name, Timestamp),
+    delivery: &Verified,
+    variant: i64,
+    guarded: bool,
+) -> rusqlite::Result<Option<i64>> {
+    // One row means that the event is new; none that it is known. DO NOTHING names its conflict: OR IGNORE
+    // would also swallow a broken CHECK and call the lost event a duplicate (S5). No RETURNING: SQLite
+    // would keep a journal of the statement for it.
+    let inserted = tx
+        .prepare_cached(
+            "INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, received_at, body_bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+             ON CONFLICT (source, event_id, variant) DO NOTHING",
+        )?
+        .execute(params![
+            source.as_str(),
+            codec::stored_id(delivery.event_id()),
+            variant,
+            delivery.event_type().as_str(),
+            delivery.event_type().raw(),
+            delivery.digest().0,
+            guarded,
+            received_at.0,
+            codec::size(delivery.body().len()),
+        ])?;
+    Ok((inserted == 1).then(|| tx.last_insert_rowid()))
+}
+
+/// The payload lies in its own table, so that retention leaves the id.
+pub(crate) fn insert_payload(
+    tx: &Connection,
+    event: i64,
+    stored: &StoredPayload,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
+        .execute(params![event, stored.headers, stored.body])?;
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! CLAIM: jobs become `running`, each with a new attempt, before anything starts.
+//!
+//! What must stay true: no attempt is in the answers of two claims. A claim whose commit is uncertain is
+//! retried, and then takes for its own only what no other claim has taken since.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+
+use crate::crash;
+use crate::model::{
+    DeadReason, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
+};
+use crate::retry::Next;
+use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
+use crate::store::sqlite::engine::queue::{Priority, WriteReply, WriteRequest};
+use crate::store::sqlite::tables::codec;
+use crate::store::sqlite::tables::codec::change_one;
+use crate::store::sqlite::tables::group;
+use crate::store::sqlite::tables::notice::Notices;
+use crate::store::sqlite::tables::pace::{read_pace, take_shares};
+use crate::store::sqlite::tables::paused::is_paused;
+
+use super::handle::Jobs;
+
+/// What a claim has taken.
+pub(crate) struct Taken {
+    /// Of the run of the claim.
+    number: u64,
+    jobs: Vec<Job>,
+    due: Option<Timestamp>,
+    pause: Option<Duration>,
+}
+
+/// A claimed job.
+struct Job {
+    row: i64,
+    job: JobId,
+    attempt: u32,
+    counted: u32,
+    since: Timestamp,
+    /// What its handler gets, without headers and with the body as it is stored: the writer's thread unpacks neither.
+    /// None where retention has deleted the payload.
+    facts: Option<Facts>,
+    /// As HTTP writes them.
+    headers: Vec<u8>,
+    body_bytes: usize,
+    /// It is of a group.
+    grouped: bool,
+}
+
+impl Jobs {
+    pub async fn claim(
+        &self,
+        handler: &Name,
+        limit: usize,
+        runner: Option<Runner>,
+    ) -> Result<Claims, Error> {
+        let claim = Claim { handler: handler.clone(), limit, runner, rate: None };
+        self.complete_and_claim(&[], Some(claim)).await.1
+    }
+
+    pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, WriteReply<Taken>) {
+        let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
+        let dedup = Arc::clone(&self.claim_dedup);
+        let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
+        let take = {
+            let dedup = Arc::clone(&dedup);
+            move |tx: &Connection| {
+                // A commit that failed in its flush may be found in the log by the repair: then these
+                // are ours already, and no other claim would take them.
+                let jobs = match last.first() {
+                    Some(&(row, attempt))
+                        if dedup.is_of(row, number) && is_running(tx, row, attempt)? =>
+                    {
+                        last.iter()
+                            .map(|&(row, _)| read(tx, row, &asked.handler))
+                            .collect::<rusqlite::Result<Vec<_>>>()?
+                    }
+                    _ => claim(tx, &asked, clock.now(), &notices)?,
+                };
+                number = dedup.took(jobs.iter().map(|job| job.row));
+                last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
+                // More jobs may be ready, or the next is due at this time.
+                let more = jobs.len() == asked.limit;
+                let due = if more { None } else { next_due(tx, &asked.handler)? };
+                let pause = match asked.rate {
+                    Some(rate) => read_pace(tx, &asked.handler, rate, clock.now())?.pause(),
+                    None => None,
+                };
+                Ok(Taken { number, jobs, due, pause })
+            }
+        };
+        WriteRequest::new(Priority::Kept, take, move |taken: &Taken| {
+            dedup.committed(taken.jobs.iter().map(|job| job.row))
+        })
+    }
+
+    /// The claimed jobs, after the commit.
+    pub(crate) async fn claimed(&self, taken: Taken) -> Claims {
+        let mut jobs = Vec::with_capacity(taken.jobs.len());
+        for job in taken.jobs {
+            crash::point("claim.commit.after");
+            jobs.extend(self.unpack(job).await);
+        }
+        Claims { number: taken.number, jobs, due: taken.due, pause: taken.pause }
+    }
+
+    /// Decompresses the payload. One that cannot be is as good as gone.
+    async fn unpack(&self, taken: Job) -> Option<Claimed> {
+        let Job { job, attempt, counted, since, facts, headers, body_bytes, .. } = taken;
+        let detail = match facts {
+            Some(mut facts) => {
+                let stored = std::mem::take(&mut facts.body).into();
+                match codec::decompress(stored, body_bytes).await {
+                    Ok(body) => {
+                        facts.headers = Headers::from_wire(&headers);
+                        facts.body = body.into();
+                        return Some(Claimed { facts, counted, since });
+                    }
+                    Err(error) => format!("the stored body cannot be read: {error}"),
+                }
+            }
+            None => "the payload is gone".to_owned(),
+        };
+        tracing::error!(%job, attempt, detail, "a claimed job cannot run");
+        let done = Completion {
+            job,
+            attempt,
+            outcome: Outcome::NotStarted,
+            counts: false,
+            next: Next::Dead(DeadReason::PayloadGone),
+            finished_at: self.engine.clock.now(),
+            record: Record { detail, ..Record::default() },
+            answer: None,
+        };
+        // The other jobs of the claim still go to their handler: no other claim would take them.
+        self.complete_soon(done).await;
+        None
+    }
+}
+
+fn claim(
+    tx: &Connection,
+    asked: &Claim,
+    now: Timestamp,
+    notices: &Notices,
+) -> rusqlite::Result<Vec<Job>> {
+    let Claim { handler, limit, runner, rate } = asked;
+    if is_paused(tx, handler)? {
+        return Ok(Vec::new());
+    }
+    let pace = match rate {
+        Some(rate) => Some(read_pace(tx, handler, *rate, now)?),
+        None => None,
+    };
+    let limit = pace.as_ref().map_or(*limit, |pace| pace.starts().min(*limit));
+    let incarnation = runner.as_ref().map(|runner| runner.incarnation.to_string());
+    let runner = runner.as_ref().map(|runner| runner.name.as_str());
+    let chosen = choose(tx, handler, limit, now)?;
+    let mut taken = Vec::with_capacity(chosen.len());
+    for row in chosen {
+        let mut job = read(tx, row, handler)?;
+        // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
+        let Some(facts) = &mut job.facts else {
+            change_one(
+                tx,
+                "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
+                 WHERE row = ?1 AND state IN ('ready', 'waiting')",
+                params![row, now.0],
+            )?;
+            if job.grouped {
+                group::release(tx, row)?;
+            }
+            notices.job(tx, row, now)?;
+            continue;
+        };
+        job.attempt += 1;
+        facts.attempt = job.attempt;
+        // The one statement that makes a job run: from ready or waiting only, behind no other of its group, the
+        // attempt's number + 1.
+        change_one(
+            tx,
+            "UPDATE job SET state = 'running', attempt = ?2, due_at = NULL
+             WHERE row = ?1 AND state IN ('ready', 'waiting') AND behind = 0 AND attempt = ?2 - 1",
+            params![row, job.attempt],
+        )?;
+        // The index on live attempts refuses a second one of the same job.
+        change_one(
+            tx,
+            "INSERT INTO attempt (job, number, started_at, incarnation, runner) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![row, job.attempt, now.0, incarnation, runner],
+        )?;
+        crash::point("claim.commit.before");
+        taken.push(job);
+    }
+    if let Some(pace) = pace {
+        take_shares(tx, handler, pace, taken.len())?;
+    }
+    Ok(taken)
+}
+
+/// The oldest ready jobs of a handler that are behind no other, and those that wait and are due.
+pub(crate) const CHOOSE: [&str; 2] = [
+    "SELECT row FROM job WHERE handler = ?1 AND state = 'ready' AND behind = 0 ORDER BY row LIMIT ?2",
+    "SELECT row FROM job WHERE handler = ?1 AND state = 'waiting' AND behind = 0 AND due_at <= ?3
+     ORDER BY due_at LIMIT ?2",
+];
+
+/// The rows of the oldest jobs of `handler` that are ready, or waiting and due: `limit` at most. Each half has its
+/// own partial index, so a backlog of a million costs no more than one of ten; in one statement SQLite would make
+/// a table of each of them, which takes longer than the look-ups.
+fn choose(
+    tx: &Connection,
+    handler: &Name,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<i64>> {
+    let [ready, waiting] = CHOOSE;
+    let (mut ready, mut waiting) = (tx.prepare_cached(ready)?, tx.prepare_cached(waiting)?);
+    let (handler, count) = (handler.as_str(), codec::size(limit));
+    let ready = ready.query_map(params![handler, count], |row| row.get(0))?;
+    let waiting = waiting.query_map(params![handler, count, now.0], |row| row.get(0))?;
+    let mut rows = ready.chain(waiting).collect::<rusqlite::Result<Vec<i64>>>()?;
+    // The rows' order is that of arrival (I6).
+    rows.sort_unstable();
+    rows.truncate(limit);
+    Ok(rows)
+}
+
+/// When the next waiting job of `handler` is due. `None` while it is paused: a job that is due and cannot be claimed
+/// would be asked for again at once.
+fn next_due(tx: &Connection, handler: &Name) -> rusqlite::Result<Option<Timestamp>> {
+    // The first entry of the handler's part of the index of waiting jobs.
+    tx.prepare_cached(
+        "SELECT min(due_at) FROM job WHERE handler = ?1 AND state = 'waiting' AND behind = 0
+             AND NOT EXISTS (SELECT 1 FROM paused WHERE handler = ?1)",
+    )?
+    .query_row([handler.as_str()], |row| codec::maybe_time(row, 0))
+}
+
+/// Whether this very attempt is the live one.
+fn is_running(tx: &Connection, row: i64, attempt: u32) -> rusqlite::Result<bool> {
+    // By the job's row.
+    tx.prepare_cached("SELECT 1 FROM job WHERE row = ?1 AND state = 'running' AND attempt = ?2")?
+        .exists(params![row, attempt])
+}
+
+fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
+    // A job of this transaction, with its event and, where they are still kept, its payload and whose key
+    // it has: each by its primary key.
+    tx.prepare_cached(
+        "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
+                e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
+                p.headers, p.body, nullif(a.caller, ''), j.group_key IS NOT NULL
+         FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
+             LEFT JOIN answer a ON a.event = j.event
+         WHERE j.row = ?1",
+    )?
+    .query_row([row], |found| {
+        let (job, attempt) = (codec::job_id(found, 0)?, found.get(1)?);
+        let facts = match found.get::<_, Option<Vec<u8>>>(12)? {
+            None => None,
+            Some(body) => Some(Facts {
+                handler: handler.clone(),
+                job,
+                attempt,
+                replays: found.get(4)?,
+                source: codec::text(found, 5)?,
+                caller: found.get(13)?,
+                event_id: codec::event_id(found, 6)?,
+                event_type: EventType::from_parts(
+                    found.get_ref(7)?.as_str()?,
+                    found.get_ref(8)?.as_str_or_null()?,
+                ),
+                received_at: codec::time(found, 9)?,
+                headers: Headers::new(),
+                body: body.into(),
+            }),
+        };
+        Ok(Job {
+            row,
+            job,
+            attempt,
+            counted: found.get(2)?,
+            since: codec::time(found, 3)?,
+            facts,
+            headers: found.get::<_, Option<Vec<u8>>>(11)?.unwrap_or_default(),
+            body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+            grouped: found.get(14)?,
+        })
+    })
+}

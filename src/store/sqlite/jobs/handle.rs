@@ -1,0 +1,35 @@
+//! The handle of `dispatcher` on SQLite.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::model::Name;
+use crate::store::decide::notice::Notice;
+use crate::store::node::subscriptions::Subscriptions;
+use crate::store::sqlite::engine::handle::Engine;
+
+use super::claim_dedup::ClaimDedup;
+
+/// What its verbs promise is in `handles`.
+#[derive(Clone)]
+pub struct Jobs {
+    pub(crate) engine: Engine,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) claim_dedup: Arc<ClaimDedup>,
+}
+
+impl Jobs {
+    pub fn wake(&self) -> Arc<Notify> {
+        Arc::clone(&self.engine.wake)
+    }
+
+    pub fn notify(&self, notice: Notice) {
+        self.engine.notify(notice);
+    }
+
+    pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
+        self.engine.paused.get()
+    }
+}
