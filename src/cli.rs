@@ -16,7 +16,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::model::{EventId, Name, RunnerName, State};
 
 pub use look::{Audit, Explain, Jobs, Part, Stopped};
-pub use operator::{Backup, Cancel, Drop, Pause, Reload, Replay, Resolve, Restore, Resume};
+pub use operator::{
+    Backup, Cancel, Drop, NodeLost, Pause, Reload, Replay, Resolve, Restore, Resume,
+};
 pub use options::{ConfigFile, Filter, Format, Listing, Note, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
@@ -389,6 +391,10 @@ Examples:
   hooklatch doctor --json")]
     Doctor(Options),
 
+    /// List the machines on one PostgreSQL, or declare one lost
+    #[command(subcommand, hide = true)]
+    Node(NodeCommand),
+
     /// List refused deliveries; verify them again, accept them
     #[command(after_help = "\
 They are kept for some days, within limits (limits.quarantine_*): those without a signature are listed without \
@@ -678,4 +684,29 @@ pub struct ConfigCheck {
     pub name: RunnerName,
     #[command(flatten)]
     pub options: Options,
+}
+
+/// `hooklatch node …`
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// List the nodes: what runs there, and whether they are connected
+    #[command(after_help = "\
+Asks the database that storage.url names; no receiver is needed. SEEN is when the node last looked at the database, \
+which decides nothing: a node that is silent may still run its jobs.
+
+Example:
+  hooklatch node list")]
+    List(Options),
+
+    /// Say that nothing of a node runs any more, so that its jobs go on
+    #[command(after_help = "\
+Lists what runs there, and asks. Each of its attempts is then unknown: a job whose handler has on_unknown = \"rerun\" \
+runs again on another node, any other is held. Say it only once the machine is off, or its receiver and its runners \
+are stopped: where the node is alive, a job that runs again runs twice at once. A node that comes back is active \
+again. Asks the database that storage.url names; no receiver is needed.
+
+Examples:
+  hooklatch node lost b
+  hooklatch node lost b --yes")]
+    Lost(NodeLost),
 }

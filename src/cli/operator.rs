@@ -192,3 +192,16 @@ pub struct Restore {
     #[command(flatten)]
     pub options: Options,
 }
+
+/// `hooklatch node lost`
+#[derive(Debug, Args)]
+pub struct NodeLost {
+    /// The active node, as `node list` shows it
+    #[arg(value_name = "NAME")]
+    pub name: Name,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub options: Options,
+}

@@ -28,6 +28,7 @@ use super::{owner, progress, store};
 /// Makes the backup and says what is in it.
 pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
+    store::need_file(&config)?;
     if fs::symlink_metadata(&args.to).is_ok() {
         return Err(exists(&args.to));
     }

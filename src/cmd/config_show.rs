@@ -32,7 +32,9 @@ fn tables(config: &Config) -> Result<(), Failure> {
     for (field, key) in GENERAL {
         rows.push(setting(key, text(&shown[field])));
     }
-    settings("dashboard", &shown["dashboard"], &mut rows);
+    for section in ["storage", "node", "dashboard"] {
+        settings(section, &shown[section], &mut rows);
+    }
     for table in ["sources", "handlers"] {
         let all = shown[table].as_array().map_or(&[][..], Vec::as_slice);
         if all.is_empty() {
@@ -58,7 +60,9 @@ fn settings(key: &str, value: &Value, rows: &mut Vec<Vec<Cell>>) {
     match value {
         Value::Null => {}
         Value::Object(fields) => {
-            for (name, value) in fields.iter().filter(|(name, _)| *name != "name") {
+            // That of a source or a handler is in the key.
+            let is_shown = |name: &str| name != "name" || key == "node";
+            for (name, value) in fields.iter().filter(|(name, _)| is_shown(name)) {
                 settings(&format!("{key}.{name}"), value, rows);
             }
         }

@@ -25,6 +25,7 @@ mod input;
 mod jobs;
 mod keys;
 pub mod kit;
+mod node;
 mod orphans;
 mod output;
 mod owner;
@@ -55,7 +56,7 @@ pub(crate) mod verify;
 
 use clap::FromArgMatches;
 
-use crate::cli::{Cli, Command, ConfigCommand, Import};
+use crate::cli::{Cli, Command, ConfigCommand, Import, NodeCommand};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 
@@ -119,6 +120,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Dead(args) => jobs::stopped(&args, State::Dead),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Node(NodeCommand::List(args)) => node::list(&args),
+        Command::Node(NodeCommand::Lost(args)) => node::lost(&args),
         Command::Quarantine(args) => quarantine::run(&args),
         Command::Confirm(args) => subscription::run(&args),
         Command::Keys(args) => keys::run(&args),

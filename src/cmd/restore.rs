@@ -16,6 +16,7 @@ use super::{owner, store};
 /// Restores, and prints what the operator has to do.
 pub(super) fn run(args: &cli::Restore) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
+    store::need_file(&config)?;
     let settings = config.store();
     // Before the change of user: often only root can read the backup and the files next to it.
     kept::refuse_log(&args.from).map_err(RestoreError::from)?;

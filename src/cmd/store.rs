@@ -40,6 +40,16 @@ pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     }
 }
 
+/// For what is done to a file.
+pub(super) fn need_file(config: &Config) -> Result<(), Failure> {
+    match config.has_database() {
+        true => Err(Exit::Config
+            .failure("the store is on PostgreSQL, which has backups of its own")
+            .help("pg_basebackup with an archive of the log, or pg_dump")),
+        false => Ok(()),
+    }
+}
+
 /// Carries out `request` on the configured store: through its receiver where one runs, under the store's lock
 /// where none does.
 pub(super) fn ask_of<O: Operation>(config: &Config, request: O) -> Result<O::Reply, Failure> {

@@ -8,6 +8,7 @@ use crate::document::{Fault, Problem, Problems};
 use crate::limits::{AppliedBy, Change, Limits};
 use crate::model::{Name, RunnerName};
 
+use super::cluster;
 use super::configuration::Config;
 use super::settings;
 use super::sources::Source;
@@ -28,13 +29,17 @@ impl Config {
         let texts = |config: &Config| {
             let settings = &config.settings;
             let metrics = settings.metrics.map_or("none".to_owned(), |address| address.to_string());
-            let store = settings.store_path.display().to_string();
-            [settings.server.listen.to_string(), store, metrics]
+            let mut texts = vec![
+                (settings::LISTEN, settings.server.listen.to_string()),
+                (settings::STORE_PATH, settings.store_path.display().to_string()),
+                (settings::METRICS_LISTEN, metrics),
+            ];
+            texts.extend(cluster::read_at_start(settings));
+            texts
         };
-        let keys = [settings::LISTEN, settings::STORE_PATH, settings::METRICS_LISTEN];
-        let settings = keys.into_iter().zip(texts(running)).zip(texts(self));
-        let settings = settings.filter(|((_, from), to)| from != to);
-        let settings = settings.map(|((key, from), to)| Change { key: key.to_owned(), from, to });
+        let pairs = texts(running).into_iter().zip(texts(self));
+        let settings = pairs.map(|((key, from), (_, to))| Change { key: key.to_owned(), from, to });
+        let settings = settings.filter(|change| change.from != change.to);
         let limits = running.limits().changes(self.limits(), |by| by == AppliedBy::ReceiverStart);
         self.restarts(settings.chain(limits.into_iter().map(with_dotted_key)), RESTART)
     }

@@ -14,6 +14,7 @@ use crate::retry::GiveUp;
 use crate::values::Template;
 
 use super::condition::{self, When};
+use super::database::{self, Spread};
 use super::grouping::{self, Grouping};
 use super::pace::{self, Pace};
 use super::read::{Context, bad_text, normal, parsed, path, size};
@@ -38,6 +39,8 @@ pub(crate) struct Handler {
     #[serde(serialize_with = "shown::duration")]
     pub(crate) timeout: Duration,
     pub(crate) concurrency: usize,
+    #[serde(flatten)]
+    pub(crate) spread: Spread,
     #[serde(flatten, serialize_with = "shown::give_up")]
     pub(crate) give_up: GiveUp,
     pub(crate) on_unknown: OnUnknown,
@@ -215,6 +218,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         }
     }
     let pace = pace::read(&section, answers);
+    let spread = database::read_spread(&section, context.has_url);
     section.finish();
     let Work { action, timeout, concurrency, give_up } = work?;
     Some(Handler {
@@ -234,6 +238,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         action,
         timeout,
         concurrency,
+        spread,
         // The caller's next request with the same key is the next attempt.
         give_up: if answers { GiveUp::Attempts(1) } else { give_up },
     })

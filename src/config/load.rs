@@ -9,7 +9,7 @@ use crate::model::Name;
 use super::configuration::Config;
 use super::read::{Context, Declared};
 use super::sources::Source;
-use super::{check, files, handlers, providers, settings, sources, warnings};
+use super::{check, cluster, database, files, handlers, providers, settings, sources, warnings};
 
 /// Reads the configuration at `path`, and the folders `conf.d` and `providers` in its folder. Does not read
 /// secrets or the environment. An `Err` has every problem, sorted by file and position.
@@ -35,6 +35,10 @@ pub fn load_in_part(path: &Path) -> Result<Config, Vec<Problem>> {
 /// Whether the problems leave in doubt which store the main file names.
 fn hides_the_store(found: &[Problem], understood: &Config) -> bool {
     let path = understood.settings.places.get(settings::STORE_PATH);
+    let is_of_database = |problem: &Problem| database::KEYS.contains(&problem.key.as_str());
+    if understood.settings.has_url && found.iter().any(is_of_database) {
+        return true;
+    }
     let may_name_one = |problem: &Problem| match path {
         // An unterminated string, or the second of two paths.
         Some(at) => problem.line == at.line() || problem.message.contains("duplicate key"),
@@ -48,7 +52,7 @@ fn hides_the_store(found: &[Problem], understood: &Config) -> bool {
 }
 
 /// The sections that only the main file may have.
-const MAIN_ONLY: [&str; 5] = ["server", "storage", "limits", "metrics", "dashboard"];
+const MAIN_ONLY: [&str; 6] = ["server", "storage", "node", "limits", "metrics", "dashboard"];
 
 fn read(path: &Path, problems: &Problems) -> Option<Config> {
     // As the operator wrote it, for messages; relative paths in the configuration begin in the absolute one.
@@ -81,6 +85,7 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
     let context = Context {
         folder: &folder,
         limits: &settings.limits,
+        has_url: settings.has_url,
         catalogue: &catalogue,
         sources: complete.then_some(&source_names),
         replying: &BTreeSet::new(),
@@ -100,6 +105,8 @@ fn read(path: &Path, problems: &Problems) -> Option<Config> {
 
     check::paths(&sources, of_main);
     check::settings(&settings, &sources, of_main);
+    cluster::check(&settings, of_main);
+    cluster::refuse_unreleased(&settings, of_main);
     check::replies(&settings, &sources, &handlers, of_main);
     check::signing(&sources, &handlers, of_main);
     // A source that could not be read may keep the header.

@@ -9,10 +9,12 @@
 mod access;
 mod changes;
 mod check;
+mod cluster;
 mod commands;
 mod condition;
 mod configuration;
 mod dashboard;
+mod database;
 mod environment;
 mod files;
 mod grouping;
@@ -45,8 +47,10 @@ pub(crate) use {condition::read_when, values::read as read_values};
 
 pub use access::{Access, Token};
 pub use changes::read as secret_read;
+pub use cluster::ClusterNode;
 pub use configuration::Config;
 pub use dashboard::{Dashboard, Listen, PROXY_SECRET};
+pub use database::{Database, OwnNode};
 pub use environment::Environment;
 pub use files::NO_CONFIGURATION;
 pub use load::{load, load_in_part};

@@ -23,6 +23,8 @@ pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
     /// The limits in force, which hold the defaults.
     pub(super) limits: &'a Limits,
+    /// Whether the store is on PostgreSQL.
+    pub(super) has_url: bool,
     pub(super) catalogue: &'a Catalogue,
     /// The names of all sources; `None` if a file that may have further ones could not be read.
     pub(super) sources: Option<&'a Declared>,

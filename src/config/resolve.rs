@@ -21,6 +21,7 @@ use crate::runner::{CommandSettings, CommandValues, Configured};
 use crate::values::Values;
 use crate::verify::{self, Signer};
 
+use super::cluster::ClusterNode;
 use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
@@ -36,20 +37,23 @@ pub struct Resolved {
     pub sources: Vec<http::Source>,
     /// The handlers, in the order of their names.
     pub workers: Vec<Worker>,
+    /// The node that this receiver is; `None` if it has its store for itself.
+    pub node: Option<ClusterNode>,
     /// Empty secrets, and those that two sources share.
     pub warnings: Vec<Problem>,
 }
 
 impl Config {
-    /// Reads the secrets of sources and forwards; runners read those of their commands. An `Err` has every
+    /// Reads the secrets of the database, sources and forwards; runners read those of their commands. An `Err` has every
     /// secret that cannot be read or used, sorted by file and position, and never its text.
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
         let resolver = Resolver::new(self, environment);
         let sources = resolver.sources();
         let worker = |handler| resolver.worker(handler, &sources);
         let workers = self.handlers.iter().map(worker).collect();
+        let node = self.read_node(environment, &resolver.problems);
         let warnings = resolver.warnings.into_sorted();
-        resolver.problems.none_or(Resolved { sources, workers, warnings })
+        resolver.problems.none_or(Resolved { sources, workers, node, warnings })
     }
 
     /// The commands of one runner. Does not read the secrets of sources and of other runners. An `Err` is as

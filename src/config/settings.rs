@@ -1,4 +1,4 @@
-//! Reads `[server]`, `[metrics]`, `[storage]`, `[limits]` and `[dashboard]`, which only the main file has.
+//! Reads `[server]`, `[metrics]`, `[storage]`, `[node]`, `[limits]` and `[dashboard]`, which only the main file has.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,6 +11,7 @@ use crate::document::{At, Fault, Section, Value};
 use crate::limits::{self, Limits};
 
 use super::dashboard::{self, Dashboard};
+use super::database::{self, Database, OwnNode};
 use super::read::{parse_address, path, ranged};
 use super::shown;
 
@@ -67,6 +68,13 @@ pub(super) struct Settings {
     pub(super) metrics: Option<SocketAddr>,
     #[serde(rename = "store")]
     pub(super) store_path: PathBuf,
+    #[serde(rename = "storage", skip_serializing_if = "Option::is_none")]
+    pub(super) database: Option<Database>,
+    /// Whether `storage.url` is written, good or not.
+    #[serde(skip)]
+    pub(super) has_url: bool,
+    #[serde(skip_serializing_if = "OwnNode::is_unset")]
+    pub(super) node: OwnNode,
     #[serde(serialize_with = "serialize_limits")]
     pub(super) limits: Limits,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,6 +94,9 @@ pub(super) fn read(root: &Section<'_>, folder: &Path) -> Settings {
         },
         metrics: None,
         store_path: STORE.into(),
+        database: None,
+        has_url: false,
+        node: OwnNode::default(),
         limits: Limits::default(),
         dashboard: None,
         places: BTreeMap::new(),
@@ -103,6 +114,9 @@ pub(super) fn read(root: &Section<'_>, folder: &Path) -> Settings {
     }
     if let Some(section) = root.section("storage") {
         settings.read_storage(section, folder);
+    }
+    if let Some(section) = root.section("node") {
+        settings.node = database::read_node(section, settings.has_url);
     }
     if let Some(section) = root.section("dashboard") {
         let others: Vec<_> = settings.metrics.into_iter().chain([settings.server.listen]).collect();
@@ -168,6 +182,9 @@ impl Settings {
         if let Some(path) = self.placed(STORE_PATH, path(&section, "path", folder)) {
             self.store_path = path;
         }
+        self.database = database::read(&section, folder);
+        self.has_url = section.has("url");
+        self.places.extend(section.place_of("url").map(|at| (database::URL.to_owned(), at)));
         for (key, limit) in RETENTION {
             self.read_limit(&section, key, limit);
         }

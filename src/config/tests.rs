@@ -485,3 +485,91 @@ fn get_is_a_method_of_sources_without_signatures_only() {
         assert!(found.contains(wrong), "{methods}: {found}");
     }
 }
+
+const CLUSTER: &str = "
+[storage]
+url = \"postgresql://app@db.example.org:5433/app\"
+password = \"env:SECRET\"
+ca = \"ca.pem\"
+require_synchronous_standby = true
+[node]
+name = \"a\"
+machine = \"serial-1\"
+[sources.plain]
+provider = \"none\"
+allow_unsigned = true
+[handlers.h]
+source = \"plain\"
+events = \"*\"
+command = [\"/bin/true\"]
+cluster_concurrency = 3
+nodes = [\"a\", \"b\"]
+";
+
+#[test]
+fn a_node_has_its_name_its_machine_and_its_database() {
+    let (folder, path) = written(CLUSTER);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = rcgen::CertificateParams::new(vec!["db.example.org".to_owned()]).unwrap();
+    let authority = authority.self_signed(&key).unwrap().pem();
+    fs::write(folder.path().join("ca.pem"), authority).unwrap();
+    let config = load(&path).unwrap();
+    let node = config.resolve(&environment()).unwrap().node.unwrap();
+    assert_eq!((node.name.as_str(), node.machine.as_str()), ("a", "serial-1"));
+
+    let shown = serde_json::to_value(&config).unwrap();
+    assert_eq!(shown["storage"]["url"], "postgresql://app@db.example.org:5433/app");
+    assert_eq!(shown["storage"]["password"]["value"], "***");
+    assert_eq!(shown["handlers"][0]["nodes"], serde_json::json!(["a", "b"]));
+    assert_eq!(shown["handlers"][0]["cluster_concurrency"], 3);
+
+    // Each on its own keeps the receiver from starting, with its key.
+    fs::write(folder.path().join("ca.pem"), "none").unwrap();
+    let wrong = config.resolve(&Environment::default()).err().unwrap();
+    assert_eq!(wrong.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), ["storage.password"]);
+    let wrong = config.resolve(&environment()).err().unwrap();
+    assert_eq!(wrong.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), ["storage.ca"]);
+}
+
+#[test]
+fn a_node_without_settings_has_the_names_of_its_machine() {
+    let (_folder, path) = written("[storage]\nurl = \"postgresql://app@localhost/app\"\n");
+    let node = load(&path).unwrap().resolve(&environment());
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    match node {
+        Ok(resolved) => {
+            let node = resolved.node.unwrap();
+            assert_eq!((node.name.as_str(), node.machine.as_str()), (host.trim(), machine.trim()));
+        }
+        Err(problems) => {
+            let texts: Vec<String> = problems.iter().map(|one| one.to_string()).collect();
+            let is_known =
+                |text: &String| text.contains("[node] name") || text.contains("[node] machine");
+            assert!(texts.iter().all(is_known), "{texts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_database_that_is_in_doubt_hides_the_store_and_its_url_stays_over_a_reload() {
+    let text = CLUSTER.replace("ca = \"ca.pem\"\n", "path = \"here.db\"\n");
+    let (_folder, path) = written(&text);
+    let before = load_in_part(&path).unwrap();
+    assert!(before.receiver_restarts(&before).is_empty());
+    let (_folder, path) = written(&text.replace("5433", "5434").replace("\"a\"\n", "\"c\"\n"));
+    let keys = |config: &Config| -> Vec<String> {
+        config.receiver_restarts(&before).into_iter().map(|problem| problem.key).collect()
+    };
+    let changed = load_in_part(&path).unwrap();
+    let mut keys = keys(&changed);
+    keys.sort();
+    assert_eq!(keys, ["node.name", "storage.path", "storage.url"]);
+    for wrong in ["url = 1", "password = \"plain\"", "ca = 1"] {
+        let key = wrong.split(' ').next().unwrap();
+        let rest =
+            text.lines().filter(|line| !line.starts_with(key)).collect::<Vec<_>>().join("\n");
+        let (_folder, path) = written(&rest.replace("[storage]", &format!("[storage]\n{wrong}")));
+        assert!(load_in_part(&path).is_err(), "{wrong}");
+    }
+}

@@ -44,6 +44,16 @@ impl Config {
                 warn_of_permissions(&secret.value, public, &secret.at, &found);
             }
         }
+        if let Some(database) = &self.settings.database {
+            if database.is_open {
+                let message = "the database is on another machine, and is not reached over TLS";
+                let help = "remove sslmode=disable, unless nobody else can reach the network between the two";
+                found.reject(&database.url.at, message, help);
+            }
+            if let Some(Value { value, at }) = &database.password {
+                warn_of_permissions(value, false, at, &found);
+            }
+        }
         for secret in self.dashboard().iter().flat_map(|dashboard| dashboard.secrets()) {
             warn_of_permissions(&secret.value, false, &secret.at, &found);
         }

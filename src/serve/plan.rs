@@ -24,7 +24,7 @@ impl Plan {
         resolved: Resolved,
         addresses: &[SocketAddr],
     ) -> Result<Self, Vec<Problem>> {
-        let Resolved { sources, workers, warnings } = resolved;
+        let Resolved { sources, workers, warnings, .. } = resolved;
         for unwise in config.warnings().iter().chain(&warnings) {
             tracing::warn!("{unwise}");
         }

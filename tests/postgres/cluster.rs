@@ -78,6 +78,11 @@ impl Cluster {
         self.get(&format!("SELECT count(*) FROM {what}")).await
     }
 
+    /// A connection of the node with this name.
+    pub(crate) async fn connected(&self, name: &str) -> Connection {
+        Connection::open(&target(self.server.port, false).of_node(name)).await.unwrap()
+    }
+
     /// A transaction that holds the rows of all nodes: each flight waits in its fence until it is dropped.
     pub(crate) async fn hold(&self) -> Client {
         let admin = self.admin().await;

@@ -1,10 +1,13 @@
 //! Connections: TLS with channel binding, the settings, and errors that keep the password.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use hooklatch::clock::Clock;
 use hooklatch::model::Timestamp;
-use hooklatch::store::postgres::{ConnectError, Connection, Flight, Severity, Target, check};
+use hooklatch::store::postgres::{
+    AddressError, ConnectError, Connection, Flight, Severity, Target, check, check_address,
+};
 use rcgen::{CertificateParams, KeyPair};
 
 use super::server::{PASSWORD, ROLE, Server};
@@ -28,12 +31,18 @@ async fn use_tls(server: &Server, algorithm: &'static rcgen::SignatureAlgorithm)
     path
 }
 
-fn address(server: &Server, host: &str, password: &str, more: &str) -> String {
-    format!("postgresql://{ROLE}:{password}@{host}:{}/app?hostaddr=127.0.0.1&{more}", server.port)
+fn address(server: &Server, host: &str, more: &str) -> String {
+    format!("postgresql://{ROLE}@{host}:{}/app?hostaddr=127.0.0.1&{more}", server.port)
 }
 
-async fn open(address: &str, authorities: Option<&PathBuf>) -> Result<Connection, ConnectError> {
-    let target = Target::new(address, authorities.map(PathBuf::as_path), false)?;
+/// Connects with a password.
+async fn open(
+    address: &str,
+    password: &str,
+    authorities: Option<&PathBuf>,
+) -> Result<Connection, ConnectError> {
+    let authorities = authorities.map(PathBuf::as_path);
+    let target = Target::new(address, Some(password), authorities, false)?;
     Connection::open(&target).await
 }
 
@@ -43,9 +52,8 @@ async fn tls_checks_the_server_and_binds_the_login_to_the_channel() {
     for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ECDSA_P384_SHA384] {
         let authority = use_tls(&server, algorithm).await;
         let required = "sslmode=require&channel_binding=require";
-        let connection = open(&address(&server, "localhost", PASSWORD, required), Some(&authority))
-            .await
-            .unwrap();
+        let own = address(&server, "localhost", required);
+        let connection = open(&own, PASSWORD, Some(&authority)).await.unwrap();
         // A TLS connection of the ordinary role, by the server's own account.
         let query = format!(
             "SELECT 1 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = '{ROLE}'"
@@ -53,25 +61,22 @@ async fn tls_checks_the_server_and_binds_the_login_to_the_channel() {
         server.wait_for(&query).await;
         drop(connection);
 
+        let other = address(&server, "example.com", required);
+        let unbound = address(&server, "localhost", "sslmode=disable&channel_binding=require");
+        let wrong = "wrong-and-not-to-be-shown";
         let refused = [
             // The machine's authorities did not sign the certificate.
-            (address(&server, "localhost", PASSWORD, required), None),
+            (&own, PASSWORD, None, "UnknownIssuer; set storage.ca"),
             // The certificate is of another host.
-            (address(&server, "example.com", PASSWORD, required), Some(&authority)),
-            (
-                address(&server, "localhost", "wrong-and-not-to-be-shown", required),
-                Some(&authority),
-            ),
+            (&other, PASSWORD, Some(&authority), "name the host in storage.url as the certificate"),
+            (&own, wrong, Some(&authority), "(28P01); set storage.password"),
             // No TLS, no binding.
-            (
-                address(&server, "localhost", PASSWORD, "sslmode=disable&channel_binding=require"),
-                Some(&authority),
-            ),
+            (&unbound, PASSWORD, Some(&authority), "(28000); add this to the server's pg_hba.conf"),
         ];
-        for (address, authorities) in refused {
-            let error = open(&address, authorities).await.err().expect("refused");
-            assert!(!error.to_string().contains("not-to-be-shown"), "{error}");
-            assert!(!format!("{error:?}").contains("not-to-be-shown"), "{error:?}");
+        for (address, password, authorities, expected) in refused {
+            let error = open(address, password, authorities).await.err().expect("refused");
+            assert!(error.to_string().contains(expected), "{error}");
+            assert!(!format!("{error} {error:?}").contains("not-to-be-shown"), "{error:?}");
         }
     }
 }
@@ -80,24 +85,77 @@ async fn tls_checks_the_server_and_binds_the_login_to_the_channel() {
 #[tokio::test]
 async fn a_remote_server_without_tls_is_refused() {
     let server = Server::start(&[]).await;
-    let error =
-        open(&address(&server, "db.example.com", PASSWORD, "application_name=x"), None).await;
-    let error = error.err().expect("refused").to_string();
-    assert!(error.contains("TLS"), "{error}");
-    open(&address(&server, "localhost", PASSWORD, "application_name=x"), None).await.unwrap();
+    let remote = address(&server, "db.example.com", "application_name=x");
+    let error = open(&remote, PASSWORD, None).await.err().expect("refused").to_string();
+    assert!(error.contains("does not support TLS; give the server a certificate"), "{error}");
+    let local = address(&server, "localhost", "application_name=x");
+    open(&local, PASSWORD, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn each_way_not_to_reach_a_database_says_what_to_do() {
+    let server = Server::start(&[]).await;
+    let hba = format!(
+        "local all all trust\nhost all {ROLE} all scram-sha-256\nhost all nobody all trust\n"
+    );
+    server.write("data/pg_hba.conf", &hba);
+    server.reload().await;
+    let admin = server.admin().await;
+    let closed = format!("CREATE DATABASE closed; REVOKE CONNECT ON DATABASE closed FROM PUBLIC");
+    for sql in closed.split("; ") {
+        admin.batch_execute(sql).await.unwrap();
+    }
+    let at = |port: u16, rest: &str| format!("postgresql://{ROLE}@127.0.0.1:{port}/{rest}");
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap();
+    let unreached = unused.local_addr().unwrap().port();
+    drop(unused);
+    for (address, password, expected) in [
+        (at(server.port, "app"), Some("wrong"), "(28P01); set storage.password"),
+        (at(server.port, "app"), None, "password missing; the server asks for a password"),
+        (at(server.port, "none"), Some(PASSWORD), "(3D000); create the database"),
+        (at(server.port, "closed"), Some(PASSWORD), "(42501); let the role connect"),
+        (at(server.port, "app").replace(ROLE, "nobody"), None, "(28000); add this to the server's"),
+        (
+            at(unreached, "app"),
+            Some(PASSWORD),
+            "refused (os error 111); see whether the server runs",
+        ),
+        ("postgresql://app@none.invalid/app".to_owned(), None, "; correct the host in storage.url"),
+    ] {
+        let target = Target::new(&address, password, None, false).unwrap();
+        let error = Connection::open(&target).await.err().expect("refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
-fn an_address_that_cannot_be_read_is_not_shown() {
-    for address in [
-        "postgresql://app:not-to-be@shown@localhost:x/app",
-        "host=localhost password=not-to-be shown=not-to-be-shown",
-        "password=not-to-be-shown",
+fn an_address_with_a_password_or_a_gap_is_refused_and_not_shown() {
+    for (address, expected) in [
+        ("postgresql://app:not-to-be@shown@localhost:x/app", AddressError::Unreadable),
+        ("postgresql://app:not-to-be-shown@localhost/app", AddressError::Password),
+        ("postgresql://app@localhost/app?password=not-to-be-shown", AddressError::Password),
+        ("host=localhost user=app dbname=app password=not-to-be-shown", AddressError::Unreadable),
+        ("mysql://app@localhost/app", AddressError::Unreadable),
+        ("postgresql://app@/app", AddressError::Incomplete("host")),
+        ("postgresql://localhost/app", AddressError::Incomplete("user")),
+        ("postgresql://app@localhost", AddressError::Incomplete("database")),
     ] {
-        if let Err(error) = Target::new(address, None, false) {
-            assert!(!error.to_string().contains("shown"), "{error}");
-            assert!(!format!("{error:?}").contains("shown"), "{error:?}");
-        }
+        let error = check_address(address).unwrap_err();
+        assert_eq!(error, expected, "{address}");
+        let error = Target::new(address, None, None, false).err().unwrap();
+        assert!(!format!("{error} {error:?}").contains("shown@"), "{error}");
+        assert!(!format!("{error} {error:?}").contains("not-to-be"), "{error}");
+    }
+    // Whether other machines can read what goes over it.
+    for (address, is_open) in [
+        ("postgresql://app@db.example.org/app", false),
+        ("postgresql://app@db.example.org/app?sslmode=disable", true),
+        ("postgresql://app@localhost,db.example.org/app?sslmode=disable", true),
+        ("postgresql://app@localhost/app?hostaddr=10.1.2.3&sslmode=disable", true),
+        ("postgresql://app@127.0.0.1,[::1]/app?sslmode=disable", false),
+        ("postgresql://app@%2Frun%2Fpostgresql/app?sslmode=disable", false),
+    ] {
+        assert_eq!(check_address(address), Ok(is_open), "{address}");
     }
 }
 

@@ -17,6 +17,7 @@ mod filled;
 mod losing;
 mod losses;
 mod moving;
+mod naming;
 mod proxy;
 mod registering;
 mod server;

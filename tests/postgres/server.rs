@@ -240,6 +240,15 @@ impl Server {
         client
     }
 
+    /// Makes the server read its files again, and waits until it has.
+    pub(crate) async fn reload(&self) {
+        let admin = self.admin().await;
+        let before = admin.query_one("SELECT pg_conf_load_time()::text", &[]).await.unwrap();
+        admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        let before: String = before.get(0);
+        self.wait_for(&format!("SELECT 1 WHERE pg_conf_load_time()::text <> '{before}'")).await;
+    }
+
     /// Sets a setting of the whole server, and waits until it is in force for new transactions.
     pub(crate) async fn set(&self, name: &str, value: &str) {
         let admin = self.admin().await;

@@ -22,8 +22,8 @@ pub(crate) fn node(name: &str) -> Node {
 }
 
 pub(crate) fn target(port: u16, require_standby: bool) -> Target {
-    let address = format!("postgresql://{ROLE}:{PASSWORD}@127.0.0.1:{port}/app?sslmode=disable");
-    Target::new(&address, None, require_standby).unwrap()
+    let address = format!("postgresql://{ROLE}@127.0.0.1:{port}/app?sslmode=disable");
+    Target::new(&address, Some(PASSWORD), None, require_standby).unwrap()
 }
 
 /// The connection of a flight that is committed.

@@ -2,10 +2,11 @@
 //! each.
 //!
 //! Must stay true: it changes no setting, does not open the database, because the receiver may have it
-//! open (S11), and contacts no other machine. As root it can check the most; it reports what it cannot
+//! open (S11), and contacts no other machine but that of `storage.url`. As root it can check the most; it reports what it cannot
 //! check as unknown.
 
 mod clock;
+mod database;
 mod disk;
 mod finding;
 mod machine;
@@ -30,11 +31,12 @@ use machine::Machine;
 type Check = fn(&Machine<'_>) -> Vec<Finding>;
 
 /// Every check, in the order of the output.
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("configuration", configuration),
     ("permissions", permissions::check),
     ("handlers", handlers),
     ("clock", clock::check),
+    ("database", database::check),
     ("file system", disk::file_system),
     ("space", disk::space),
     ("flush", disk::flush),

@@ -3,35 +3,19 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt::Write;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::future::poll_fn;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::{AsyncMessage, Client, Error, Statement};
 
 use crate::store::mutex::lock;
 
-/// How long a connection may take to be made: name look-up, handshakes, login and settings.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
+pub(super) use super::target::{ConnectError, Target};
 
-/// Idle time after which the kernel asks whether the server is still there; it asks every 5 s, three times.
-/// The server is set to ask as often, so that it frees the locks of a machine that is gone.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_RETRIES: u32 = 3;
-
-/// How long sent bytes may stay unacknowledged by the other machine.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+use super::target::{CONNECT_WAIT, UNREACHED};
 
 /// Set after the login, so that neither the role's nor the database's own settings remain.
 ///
@@ -59,88 +43,38 @@ const SETTINGS: &str = "
     SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = '25s';";
 
-/// Errors of a connection attempt. No text contains the password.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The driver's own text may quote a part of the password, so it is not shown.
-    #[error(
-        "the database's address cannot be read; write it as postgresql://USER@HOST:PORT/DATABASE, with special characters of a password percent-encoded"
-    )]
-    Address,
-    #[error("the certificate authorities of the database cannot be read: {0}")]
-    Authorities(String),
-    #[error("failed to connect to the database: {0}")]
-    Failed(String),
-    #[error("failed to connect to the database within {} s", .0.as_secs())]
-    Slow(Duration),
-}
+/// What to do about a failed connection, by what its text contains. The server's code ends its text.
+const FIXES: [(&str, &str); 12] = [
+    ("(28P01)", "set storage.password to the password of the role that storage.url names"),
+    ("password missing", "the server asks for a password: set storage.password"),
+    (
+        "(28000)",
+        "add this to the server's pg_hba.conf, and reload it: hostssl DATABASE ROLE ADDRESS scram-sha-256",
+    ),
+    ("(3D000)", "create the database, or correct storage.url: CREATE DATABASE NAME OWNER ROLE"),
+    ("(42501)", "let the role connect: GRANT CONNECT ON DATABASE NAME TO ROLE"),
+    ("(53300)", "raise max_connections of the server: each node needs three"),
+    ("(57P03)", "wait until the server has started, or see its log"),
+    (
+        "does not support TLS",
+        "give the server a certificate and set ssl = on; on a network that is yours alone, add ?sslmode=disable to storage.url",
+    ),
+    (
+        "invalid peer certificate",
+        "set storage.ca to the authority that signed the server's certificate, and name the host in storage.url as the certificate does",
+    ),
+    ("does not allow writes", "it is a standby: name the primary in storage.url, or both"),
+    ("lookup address", "correct the host in storage.url"),
+    ("error connecting to server", UNREACHED),
+];
 
-/// Where the database is, how it is reached, and what its commits must wait for.
-#[derive(Clone)]
-pub struct Target {
-    config: Config,
-    tls: MakeRustlsConnect,
-    /// Commits wait for a standby, and one that did not is not known to be committed.
-    require_standby: bool,
-}
-
-impl Target {
-    /// Reads an address as libpq writes it, URL or key-value. `authorities` is a PEM file of the certificate
-    /// authorities that sign the server's certificate, in place of the machine's.
-    ///
-    /// Without `sslmode=disable`, a server that is not on this machine is reached over TLS or not at all.
-    pub fn new(
-        address: &str,
-        authorities: Option<&Path>,
-        require_standby: bool,
-    ) -> Result<Self, ConnectError> {
-        let mut config: Config = address.parse().map_err(|_| ConnectError::Address)?;
-        if config.get_ssl_mode() == SslMode::Prefer && !is_local(&config) {
-            config.ssl_mode(SslMode::Require);
-        }
-        config
-            .application_name("hooklatch")
-            .target_session_attrs(TargetSessionAttrs::ReadWrite)
-            .connect_timeout(CONNECT_WAIT)
-            .keepalives(true)
-            .keepalives_idle(KEEPALIVE_IDLE)
-            .keepalives_interval(KEEPALIVE_INTERVAL)
-            .keepalives_retries(KEEPALIVE_RETRIES)
-            .tcp_user_timeout(UNACKNOWLEDGED);
-        let tls = MakeRustlsConnect::new(client(authorities).map_err(ConnectError::Authorities)?);
-        Ok(Target { config, tls, require_standby })
+/// What is said of a failed connection.
+fn explain(error: &Error) -> String {
+    let text = describe(error);
+    match FIXES.iter().find(|(part, _)| text.contains(part)) {
+        Some((_, fix)) => format!("{text}; {fix}"),
+        None => text,
     }
-}
-
-/// Whether every host is this machine.
-fn is_local(config: &Config) -> bool {
-    let names = config.get_hosts().iter().all(|host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        }
-    });
-    names && config.get_hostaddrs().iter().all(|ip| ip.is_loopback())
-}
-
-fn client(authorities: Option<&Path>) -> Result<ClientConfig, String> {
-    let certificates = match authorities {
-        Some(path) => CertificateDer::pem_file_iter(path)
-            .and_then(Iterator::collect)
-            .map_err(|error| format!("{}: {error}", path.display()))?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
-    let mut roots = RootCertStore::empty();
-    let (_, unreadable) = roots.add_parsable_certificates(certificates);
-    if let Some(path) = authorities
-        && (unreadable > 0 || roots.is_empty())
-    {
-        return Err(format!("{}: not a list of certificates in PEM", path.display()));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// What the server said outside of its answers.
@@ -185,7 +119,7 @@ impl Connection {
         };
         let made = timeout(CONNECT_WAIT, made).await;
         let made = made.map_err(|_| ConnectError::Slow(CONNECT_WAIT))?;
-        made.map_err(|error: Error| ConnectError::Failed(describe(&error)))
+        made.map_err(|error: Error| ConnectError::Failed(explain(&error)))
     }
 
     /// The prepared statement, which is prepared when it is first asked for.

@@ -10,6 +10,7 @@ use super::claim::{self, NodeAttempt};
 use super::connection::Connection;
 use super::flight::{Doubt, Flight, FlightOutcome, Refusal, Session};
 use super::handlers::{PublishedHandler, publish};
+use super::node_file::NodeFile;
 use crate::random;
 
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
@@ -84,13 +85,20 @@ pub struct Registrar {
     pub handlers: Vec<PublishedHandler>,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
+    file: Option<NodeFile>,
 }
 
 impl Registrar {
     /// The first registration replaces any session in the row: the process holds the state folder's lock, so
     /// no other one of this node runs.
     pub fn new(node: Node) -> Self {
-        Registrar { node, handlers: Vec::new(), written: Vec::new() }
+        Registrar { node, handlers: Vec::new(), written: Vec::new(), file: None }
+    }
+
+    /// The same for the node of a state folder, whose file keeps the count of its sessions.
+    pub fn of_folder(file: NodeFile, name: String, machine: String) -> Self {
+        let node = Node { id: file.id, name, machine, count: file.count };
+        Registrar { file: Some(file), ..Registrar::new(node) }
     }
 
     /// Writes a new session to the node's row, and reads what runs under it. A node that was declared lost is
@@ -139,6 +147,7 @@ impl Registrar {
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
                 self.written = vec![id];
                 self.node.count = count;
+                self.keep(count).await;
                 let session = Session { node: node.id, id, count };
                 let running = claim::read(rows.get(list).map_or(&[], Vec::as_slice));
                 Ok((connection, Registered { session, running }))
@@ -150,6 +159,16 @@ impl Registrar {
             }
             FlightOutcome::NotCommitted(refusal, _) => Err(RegisterError::NotCommitted(refusal)),
             FlightOutcome::Unknown(doubt) => Err(RegisterError::Unknown(doubt)),
+        }
+    }
+
+    /// Writes the count to the folder's file. Without it nothing breaks but the discovery of a database that was put
+    /// back, so a full disk must not keep the node from working.
+    async fn keep(&self, count: i64) {
+        let Some(file) = self.file.clone() else { return };
+        let kept = tokio::task::spawn_blocking(move || file.keep(count)).await;
+        if let Ok(Err(error)) = kept {
+            tracing::warn!("{error}");
         }
     }
 

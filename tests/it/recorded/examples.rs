@@ -14,7 +14,7 @@ use crate::support::{Receiver, SECRET, Site, stripe_event};
 const EVENT: &str = "evt_1DemoPaid00000001";
 const JOB: &str = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
 
-/// Commands that run until a signal, for a long time, or without a receiver: other tests run them.
+/// Commands that run until a signal, for a long time, without a receiver, or on PostgreSQL: other tests run them.
 const RUN_ELSEWHERE: &[&str] = &[
     "serve",
     "runner",
@@ -25,6 +25,7 @@ const RUN_ELSEWHERE: &[&str] = &[
     "restore",
     "keys",
     "confirm",
+    "node",
     "ui",
 ];
 

@@ -1,0 +1,49 @@
+//! Checks the PostgreSQL server that `storage.url` names, and what makes this machine a node of it.
+
+use crate::clock::Clock;
+use crate::config::Environment;
+use crate::store::postgres::{self, Connection, Severity};
+
+use super::super::config_check::of_unit;
+use super::super::runtime::block_on;
+use super::finding::{Finding, Verdict};
+use super::machine::Machine;
+
+pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
+    let environment = of_unit(&Environment::capture(), machine.path, "secrets");
+    let node = match machine.config.cluster_node(&environment) {
+        Ok(Some(node)) => node,
+        Ok(None) => return Vec::new(),
+        Err(problems) => {
+            return problems.iter().map(|one| Finding::of(one, Verdict::Bad)).collect();
+        }
+    };
+    let looked = block_on(async {
+        let connection = Connection::open(&node.target).await.map_err(|error| error.to_string())?;
+        postgres::check(&connection, &Clock::system()).await
+    });
+    let found = match looked {
+        Ok(Ok(found)) => found,
+        Ok(Err(why)) => return vec![finding(Verdict::Bad, &why)],
+        Err(failure) => return vec![Finding::unknown(failure.message)],
+    };
+    if found.is_empty() {
+        return vec![Finding::ok(format!("it is what a store needs; this is node {}", node.name))];
+    }
+    let of = |found: &postgres::Finding| {
+        let verdict = match found.severity {
+            Severity::Refused | Severity::Unready => Verdict::Bad,
+            Severity::Warned => Verdict::Unwise,
+        };
+        finding(verdict, &found.text)
+    };
+    found.iter().map(of).collect()
+}
+
+/// The store's texts end with what to do, behind a semicolon.
+fn finding(verdict: Verdict, text: &str) -> Finding {
+    match text.rsplit_once("; ") {
+        Some((seen, fix)) => Finding::new(verdict, seen, Some(fix.to_owned())),
+        None => Finding::new(verdict, text, None),
+    }
+}

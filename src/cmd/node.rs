@@ -1,0 +1,162 @@
+//! `hooklatch node`: the machines on one PostgreSQL, and the word of a person that one of them is lost.
+
+use std::time::Duration;
+
+use anstyle::AnsiColor;
+use serde_json::json;
+
+use crate::cli::{self, Options};
+use crate::config::{Config, Environment};
+use crate::exit::{Exit, Failure};
+use crate::model::State;
+use crate::store::postgres::{
+    Connection, LostError, LostNode, NodeRow, NodeWork, Target, declare_lost, nodes, work_of,
+};
+
+use super::config_check::of_unit;
+use super::output::{self, below, count, short_span, whole, words_of};
+use super::runtime::block_on;
+use super::{confirm, owner, store};
+
+/// Prints the nodes.
+pub(super) fn list(args: &Options) -> Result<Exit, Failure> {
+    let config = store::load(args)?;
+    let target = target(&config, args)?;
+    let nodes = block_on(async { nodes(&connect(&target).await?).await.map_err(unread) })??;
+    output::rows(&args.format, &nodes, node_row, false, "no receiver has registered yet")
+}
+
+fn node_row(node: &NodeRow) -> Vec<output::Cell> {
+    let state = match (node.state.as_str(), node.connections) {
+        ("active", 0) => output::painted("not connected", AnsiColor::Red),
+        ("active", _) => output::painted("connected", AnsiColor::Green),
+        (state, _) => state.into(),
+    };
+    vec![
+        whole("NODE", &node.name),
+        whole("STATE", state),
+        whole("RUNNING", node.running),
+        whole("SEEN", format!("{} ago", span(node.silent_millis))),
+        words_of("VERSION", &node.version),
+        below("MACHINE", format!("machine {}", node.machine)),
+    ]
+}
+
+fn span(millis: i64) -> String {
+    short_span(Duration::from_millis(millis.try_into().unwrap_or(0)))
+}
+
+/// Lists what runs on a node, asks, and declares it lost.
+pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
+    let (options, name) = (&args.options, args.name.as_str());
+    if !args.yes {
+        confirm::need_terminal()
+            .map_err(|failure| failure.help("--yes does it without a question"))?;
+    }
+    let config = store::load(options)?;
+    let target = target(&config, options)?;
+    let looked = block_on(async {
+        let connection = connect(&target).await?;
+        let all = nodes(&connection).await.map_err(unread)?;
+        let active = all.into_iter().find(|node| node.name == name && node.state == "active");
+        let node = active.ok_or_else(|| not_active(name, options))?;
+        Ok::<_, Failure>((node, work_of(&connection, name).await.map_err(unread)?))
+    })?;
+    let (node, work) = looked?;
+    warn(&node, &work);
+    if !args.yes {
+        if !options.json() {
+            output::listing(work.iter().map(work_row).collect(), false, "nothing runs there")?;
+        }
+        let question = format!("declare node '{name}' lost, because nothing of it runs any more");
+        if !confirm::confirmed(&question)? {
+            return Ok(confirm::declined());
+        }
+    }
+    let lost = block_on(async {
+        let declared = declare_lost(connect(&target).await?, name).await;
+        declared.map(|(_, lost)| lost).map_err(|error| match error {
+            LostError::NotActive(_) => not_active(name, options),
+            error => Exit::Unavailable.failure(error.to_string()),
+        })
+    })??;
+    report(name, &lost, options)
+}
+
+/// Says what makes the declaration wrong.
+fn warn(node: &NodeRow, work: &[NodeWork]) {
+    let name = &node.name;
+    if node.connections > 0 {
+        let connections = count(node.connections, "connection");
+        output::note(format!(
+            "node '{name}' is alive: it has {connections} to the database. Stop its receiver and its runners first"
+        ));
+    }
+    let reruns = work.iter().filter(|work| work.on_unknown == "rerun").count() as u64;
+    if reruns > 0 {
+        let jobs = count(reruns, "job");
+        output::note(format!(
+            "{jobs} with on_unknown = \"rerun\" may run on another node: what still runs on '{name}' then runs twice at once"
+        ));
+    }
+}
+
+fn work_row(work: &NodeWork) -> Vec<output::Cell> {
+    let then = if work.on_unknown == "rerun" { "may run again" } else { "is held" };
+    vec![
+        whole("HANDLER", &work.handler),
+        whole("#", work.attempt),
+        whole("RUNS FOR", span(work.running_millis)),
+        words_of("IF LOST", then),
+        below("JOB", format!("job {} of {} {}", work.job, work.source, work.event)),
+    ]
+}
+
+fn report(name: &str, lost: &LostNode, options: &Options) -> Result<Exit, Failure> {
+    let all: Vec<_> = lost
+        .unknown
+        .iter()
+        .map(|(job, attempt, state)| json!({ "job": job, "attempt": attempt, "state": state }))
+        .collect();
+    let held = lost.unknown.iter().filter(|(.., state)| *state == State::Held).count() as u64;
+    let unknown = count(lost.unknown.len() as u64, "attempt");
+    let mut text = format!("node {name} is lost; {unknown} of it ended as unknown");
+    if held > 0 {
+        let suffix = options.suffix();
+        text += &format!("\n{} held: hooklatch held{suffix}", count(held, "job"));
+    }
+    let json = json!({ "node": name, "id": lost.id.to_string(), "unknown": all });
+    output::answer(&options.format, json, text)
+}
+
+/// How to reach the configured database.
+fn target(config: &Config, options: &Options) -> Result<Target, Failure> {
+    let environment = of_unit(&Environment::capture(), options.config(), "secrets");
+    let Some(target) = config.database(&environment)? else {
+        // A mistake may hide it.
+        store::need_whole(config)?;
+        return Err(Exit::Config
+            .failure("the store is a file of this machine, which has no nodes")
+            .help("several machines need a database: storage.url"));
+    };
+    // A server on this machine may ask the kernel who connects.
+    owner::assume(&config.store().path)?;
+    Ok(target)
+}
+
+async fn connect(target: &Target) -> Result<Connection, Failure> {
+    Connection::open(target).await.map_err(|error| Exit::Unavailable.failure(error.to_string()))
+}
+
+fn unread(why: String) -> Failure {
+    let failure = Exit::Unavailable.failure(format!("the nodes cannot be read: {why}"));
+    match why.contains("(42P01)") {
+        true => failure.help("no receiver has made its tables there yet: is storage.url right?"),
+        false => failure,
+    }
+}
+
+fn not_active(name: &str, options: &Options) -> Failure {
+    let help = format!("see hooklatch node list{}", options.suffix());
+    Exit::NotFound.failure(format!("no active node has the name '{name}'")).help(help)
+}
