@@ -2,7 +2,9 @@
 //! that can be used and has everything.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use hooklatch::clock::Clock;
@@ -12,6 +14,7 @@ use hooklatch::store::{HeldStore, MoveError, MoveResult, OpenError, Settings, St
 use super::cluster::{CREATED, Cluster, accept, stripe};
 use super::filled::{compare, fill, settings};
 use super::proxy::{Act, Proxy, Side};
+use super::server::{PASSWORD, ROLE};
 use super::site::{node, target};
 
 const ADDRESS: &str = "postgresql://app@127.0.0.1/app";
@@ -30,13 +33,17 @@ enum FileState {
 }
 
 async fn state(settings: &Settings) -> FileState {
+    state_at(settings, ADDRESS).await
+}
+
+async fn state_at(settings: &Settings, address: &str) -> FileState {
     match Store::open(settings, Clock::system()) {
         Ok(store) => {
             store.close().await;
             FileState::Open
         }
         Err(OpenError::Moving { .. }) => FileState::Moving,
-        Err(OpenError::Moved { to, .. }) if to == ADDRESS => FileState::Moved,
+        Err(OpenError::Moved { to, .. }) if to == address => FileState::Moved,
         Err(error) => panic!("{error}"),
     }
 }
@@ -260,6 +267,48 @@ async fn what_cannot_be_moved_stays_usable_and_says_why() {
     let refused = move_to(&old, other.server.port, &own).await.unwrap_err();
     assert!(matches!(refused, MoveError::OtherDatabase { .. }), "{refused}");
     assert_eq!(state(&old).await, FileState::Moving);
+}
+
+#[tokio::test]
+async fn a_killed_move_is_finished_or_taken_back_by_the_same_command() {
+    let filled = Filled::new().await;
+    let cluster = Cluster::new(&[]).await;
+    let port = cluster.server.port;
+    let address = format!("postgresql://{ROLE}@127.0.0.1:{port}/app?sslmode=disable");
+    for (point, committed, file, again) in [
+        ("move.copied", false, FileState::Open, 0),
+        ("move.marked", false, FileState::Moving, 0),
+        ("move.committed", true, FileState::Moving, 0),
+        ("move.finished", true, FileState::Moved, 69),
+    ] {
+        cluster.empty().await;
+        let settings = filled.copy("killed");
+        let folder = settings.path.parent().unwrap().to_owned();
+        let config = folder.join("hooklatch.toml");
+        fs::write(&config, "[storage]\npath = \"hooklatch.db\"\n").unwrap();
+        fs::write(folder.join("pg"), PASSWORD).unwrap();
+        let password = format!("file:{}", folder.join("pg").display());
+        let run = |armed: String| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
+            command.args(["store", "move", "--json", "--to", &address]);
+            command.args(["--password-from", &password, "--config"]).arg(&config);
+            if !armed.is_empty() {
+                command.env("HOOKLATCH_CRASH", armed);
+            }
+            let output = command.output().unwrap();
+            let text = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+            assert!(!text.concat().contains(PASSWORD));
+            (output.status, text.concat())
+        };
+        let (killed, said) = run(format!("{point} 1 {}", folder.join("token").display()));
+        assert_eq!(killed.signal(), Some(9), "{point}: {said}");
+        assert_eq!(cluster.has_store().await, committed, "{point}");
+        assert_eq!(state_at(&settings, &address).await, file, "{point}");
+        let (done, said) = run(String::new());
+        assert_eq!(done.code(), Some(again), "{point}: {said}");
+        assert_eq!(state_at(&settings, &address).await, FileState::Moved, "{point}");
+        compare(&settings.path, &cluster.admin().await).await;
+    }
 }
 
 /// Adds events, each with a payload of 1 KB, a job and an attempt.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::random;
-use crate::store::engine::durable::sync_folder;
+use crate::store::node::durable::sync_folder;
 
 /// More than any file that was written here has.
 const MOST_BYTES: u64 = 128;
