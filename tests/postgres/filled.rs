@@ -68,7 +68,7 @@ impl Filler {
 
     async fn end(&self, claimed: &Claimed, outcome: Outcome, next: Next, answer: Option<Answer>) {
         let output = |text: &[u8]| OutputExcerpt {
-            head: Blob(text.to_vec().into()),
+            head: Blob(text.to_vec()),
             total: 9,
             ..OutputExcerpt::default()
         };
@@ -232,7 +232,7 @@ pub(crate) async fn compare(file: &Path, database: &Client) {
     let conn = Connection::open(file).unwrap();
     for (table, theirs, order) in TABLES {
         let mut select = conn.prepare(&format!("SELECT * FROM {table} ORDER BY {order}")).unwrap();
-        let columns: Vec<String> = select.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = select.column_names().map(str::to_owned).collect();
         let names = columns.join(", ");
         let query = format!("SELECT {names} FROM {theirs} ORDER BY {order}");
         let messages = database.simple_query(&query).await.unwrap();

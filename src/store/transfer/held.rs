@@ -66,7 +66,7 @@ impl HeldStore {
             return Err(mark.refusal(path).into());
         }
         let connection = Connection::open(target).await?;
-        let findings = check(&connection, &clock).await.map_err(MoveError::Server)?;
+        let findings = check(&connection, clock).await.map_err(MoveError::Server)?;
         if let Some(first) = findings.iter().find(|found| found.severity != Severity::Warned) {
             return Err(MoveError::Server(first.text.clone()));
         }
