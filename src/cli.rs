@@ -17,7 +17,7 @@ use crate::model::{EventId, Name, RunnerName, State};
 
 pub use look::{Audit, Explain, Jobs, Part, Stopped};
 pub use operator::{
-    Backup, Cancel, Drop, NodeLost, Pause, Reload, Replay, Resolve, Restore, Resume,
+    Backup, Cancel, Drop, NodeLost, Pause, Reload, Replay, Resolve, Restore, Resume, StoreMove,
 };
 pub use options::{ConfigFile, Filter, Format, Listing, Note, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
@@ -391,6 +391,10 @@ Examples:
   hooklatch doctor --json")]
     Doctor(Options),
 
+    /// Move the store from its file to PostgreSQL
+    #[command(subcommand, hide = true)]
+    Store(StoreCommand),
+
     /// List the machines on one PostgreSQL, or declare one lost
     #[command(subcommand, hide = true)]
     Node(NodeCommand),
@@ -709,4 +713,19 @@ Examples:
   hooklatch node lost b
   hooklatch node lost b --yes")]
     Lost(NodeLost),
+}
+
+/// `hooklatch store …`
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Move the store from its file to an empty database
+    #[command(after_help = "\
+Stop the receiver first; its runners may run on. Everything moves, with its numbers and times, in one transaction that \
+is compared with the file; attempts under way stay this machine's. Then the file opens no more: name the database as \
+storage.url, and start the receiver. A move that was cut off is finished by the same command.
+
+Example:
+  hooklatch store move --to postgresql://hooklatch@db.example.org/hooklatch \\
+    --password-from file:/etc/hooklatch/secrets/pg")]
+    Move(StoreMove),
 }

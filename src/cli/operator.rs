@@ -205,3 +205,22 @@ pub struct NodeLost {
     #[command(flatten)]
     pub options: Options,
 }
+
+/// `hooklatch store move`
+#[derive(Debug, Args)]
+pub struct StoreMove {
+    /// The database's address, without a password
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// Where the password is: file:PATH, credential:NAME or env:NAME
+    #[arg(long, value_name = "REFERENCE")]
+    pub password_from: Option<String>,
+    /// The authorities that sign the server's certificate, in place of the machine's
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Done means that a standby has it too
+    #[arg(long)]
+    pub require_synchronous_standby: bool,
+    #[command(flatten)]
+    pub options: Options,
+}

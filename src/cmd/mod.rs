@@ -48,6 +48,7 @@ mod show;
 mod signals;
 mod status;
 mod store;
+mod store_move;
 mod subscription;
 mod try_handler;
 mod ui;
@@ -56,7 +57,7 @@ pub(crate) mod verify;
 
 use clap::FromArgMatches;
 
-use crate::cli::{Cli, Command, ConfigCommand, Import, NodeCommand};
+use crate::cli::{Cli, Command, ConfigCommand, Import, NodeCommand, StoreCommand};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 
@@ -127,6 +128,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Keys(args) => keys::run(&args),
         Command::Reload(args) => reload::run(&args),
         Command::Register(args) => register::run(&args),
+        Command::Store(StoreCommand::Move(args)) => store_move::run(&args),
         Command::Backup(args) => backup::run(&args),
         Command::Restore(args) => restore::run(&args),
     }

@@ -122,6 +122,11 @@ impl Config {
     }
 }
 
+/// Name and machine of this machine's node where `[node]` names neither.
+pub fn default_node() -> Result<(Name, String), Fault> {
+    Ok((host_name()?, machine_id()?))
+}
+
 fn host_name() -> Result<Name, Fault> {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();

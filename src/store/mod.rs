@@ -11,6 +11,8 @@
 //! handles ──▶ sqlite, postgres ──▶ quarantine ──▶ node ──▶ decide ──▶ border
 //! sqlite: admin ──▶ intake, jobs ──▶ engine ──▶ tables
 //! ```
+//!
+//! [`transfer`] moves a store from SQLite to PostgreSQL.
 
 mod answer;
 mod border;
@@ -24,6 +26,7 @@ mod quarantine;
 mod sqlite;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 #[cfg(test)]
 pub(crate) use tests::hold_writer;
@@ -44,6 +47,7 @@ pub use node::open_error::OpenError;
 pub use sqlite::engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use sqlite::engine::inspect::{BackupInfo, InspectError, inspect, refuse_log};
 pub use sqlite::engine::restore::{RestoreError, RestoreResult, is_there, restore};
+pub use transfer::{HeldStore, MoveError, MoveResult};
 
 /// An open store with its three handles. The writer ends when all clones and handles are dropped;
 /// [`Store::close`] waits for its end.

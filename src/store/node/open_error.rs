@@ -23,6 +23,14 @@ pub enum OpenError {
         "{path}: made by a development build; nothing reads it: keep it, start with a new path"
     )]
     Development { path: PathBuf },
+    /// Its rows are in a database.
+    #[error("{path} has moved to PostgreSQL; set [storage] url = \"{to}\"")]
+    Moved { path: PathBuf, to: String },
+    /// They may be there.
+    #[error(
+        "{path} was being moved to PostgreSQL, which may be done; find out, and finish it: hooklatch store move --to '{to}'"
+    )]
+    Moving { path: PathBuf, to: String },
     /// The file is something else.
     #[error(
         "{path} is not a SQLite database; name another file as storage.path or move this one away"

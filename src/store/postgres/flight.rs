@@ -20,7 +20,7 @@ use futures_util::TryStreamExt;
 use futures_util::future::{BoxFuture, FutureExt, MaybeDone, maybe_done};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::connection::{Connection, describe};
@@ -87,7 +87,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn of(error: &Error) -> Self {
+    pub(crate) fn of(error: &Error) -> Self {
         let text = describe(error);
         match error.code().map_or("", SqlState::code) {
             FENCED => Refusal::Fenced,
@@ -142,7 +142,7 @@ impl Flight {
     }
 
     /// Begins a transaction of no session: a registration or a migration.
-    pub(super) fn unfenced(connection: Connection) -> Self {
+    pub(crate) fn unfenced(connection: Connection) -> Self {
         connection.clear_warning();
         let mut flight = Flight { answers: Vec::new(), leading: 1, connection };
         flight.run("BEGIN READ WRITE");
@@ -164,6 +164,21 @@ impl Flight {
     pub(super) fn run(&mut self, sql: &'static str) {
         let client = Arc::clone(&self.connection.client);
         self.push(Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) }));
+    }
+
+    /// Does work within the transaction that needs answers on its way, as a COPY does. After an error the transaction
+    /// is rolled back, and the flight is gone: it cannot be committed without the work.
+    pub(crate) async fn with<T, E>(
+        self,
+        work: impl AsyncFnOnce(&Client) -> Result<T, E>,
+    ) -> Result<(Self, T), E> {
+        match work(&self.connection.client).await {
+            Ok(value) => Ok((self, value)),
+            Err(error) => {
+                self.roll_back().await;
+                Err(error)
+            }
+        }
     }
 
     /// Polls an answer once, which encodes its statement and queues it for the socket. So an error of encoding is

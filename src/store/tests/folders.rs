@@ -11,7 +11,7 @@ const FOLDERS: &[&[&str]] = &[
     &["sqlite::intake", "sqlite::jobs"],
     &["sqlite::admin"],
     &["sqlite::store", "sqlite"],
-    &["handles"],
+    &["handles", "transfer"],
 ];
 
 const ENGINES: [&str; 2] = ["postgres", "sqlite"];

@@ -125,6 +125,9 @@ pub(crate) const OF_THE_RUNNER: &[Death] = &[
 pub(crate) const OF_THE_NEXT_RUNNER: &[Death] =
     &[("runner.orphaned.before", 1, Unknown), ("runner.orphaned.after", 1, Unknown)];
 
+/// Deaths of `store move`, in `tests/postgres/moving.rs`.
+const OF_A_MOVE: [&str; 4] = ["move.copied", "move.marked", "move.committed", "move.finished"];
+
 /// The names of the points that frames pass, to which the kind of message is appended.
 const FRAMES: [&str; 7] = [
     "receiver.before",
@@ -176,6 +179,7 @@ fn every_fail_point_is_used_once_and_has_a_death() {
     let mut died: BTreeSet<String> =
         tables.concat().iter().map(|death| death.0.to_owned()).collect();
     died.insert(PANIC.to_owned());
+    died.extend(OF_A_MOVE.map(str::to_owned));
     died.extend(keeping::POINTS.iter().chain(keys::POINTS).map(|point| (*point).to_owned()));
     let mut all: BTreeSet<String> = points.into_iter().collect();
     let frames = |point: &str, kinds: &[&str]| -> Vec<String> {

@@ -43,6 +43,9 @@ pub enum InspectError {
         "{path}: made by a development build; nothing reads it: keep it, start with a new path"
     )]
     Development { path: PathBuf },
+    /// Its rows are in a database, or may be.
+    #[error("{path} is not a backup: it has moved to PostgreSQL, or was being moved there")]
+    Moved { path: PathBuf },
     /// A newer hooklatch made it.
     #[error(
         "{path} is of a newer hooklatch (schema {schema}; this one knows {known}); install that version or a newer one"
@@ -89,6 +92,7 @@ pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<BackupInfo, Inspe
     let schema = match FileKind::of(&conn).map_err(damaged)? {
         FileKind::Store(schema) => schema,
         FileKind::Development => return Err(InspectError::Development { path: path.to_owned() }),
+        FileKind::Moved => return Err(InspectError::Moved { path: path.to_owned() }),
         FileKind::Empty | FileKind::Foreign => {
             return Err(InspectError::Foreign { path: path.to_owned() });
         }

@@ -8,6 +8,7 @@ pub(crate) mod copy_task;
 pub(crate) mod handle;
 pub(crate) mod inspect;
 pub(crate) mod migration_backup;
+pub(crate) mod moved;
 pub(crate) mod open;
 mod open_error;
 pub(crate) mod queue;

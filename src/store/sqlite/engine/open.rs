@@ -16,6 +16,7 @@ use crate::store::node::path::{beside, directory};
 use crate::store::node::space::Space;
 
 use super::connection::{Role, built_with, connect};
+use super::moved::Mark;
 use super::{migration_backup, schema};
 
 /// The log is read and written back in pieces of this size.
@@ -58,6 +59,9 @@ pub(crate) fn open(
         Ok(_) => {}
     }
     let mut writer = begin(path, limits)?;
+    if let Some(mark) = Mark::read(&writer).map_err(sql)? {
+        return Err(mark.refusal(path));
+    }
     let is_older = schema::is_older(&writer).map_err(sql)?;
     if is_older {
         migration_backup::keep_copy(writer, path, limits)?;
@@ -110,8 +114,8 @@ fn empty_log(
     }
 }
 
-/// Connects to a database that is a store or empty, and rewrites its log.
-fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
+/// Connects to a database that is a store, moved or not, or empty, and rewrites its log.
+pub(crate) fn begin(path: &Path, limits: &Limits) -> Result<Connection, OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
     let writer = connect(path, limits, Role::Writer).map_err(sql)?;
     if writer.is_readonly(MAIN_DB).map_err(sql)? {

@@ -9,6 +9,9 @@ use crate::crash;
 use crate::model::Timestamp;
 use crate::store::node::open_error::OpenError;
 
+/// The schema number of a store that moves to PostgreSQL, or has moved there. No migration leads to it.
+pub(crate) const MOVED: i64 = 1_000_000;
+
 /// Marks a file as a store in its header (`PRAGMA application_id`). A random number.
 pub(crate) const APPLICATION_ID: i64 = 0x6072_393E;
 
@@ -19,7 +22,7 @@ pub(crate) const DEVELOPMENT_IDS: [i64; 4] = [0x486F_6F6B, 0x4715_F7F5, 0x2B9E_6
 pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../../migrations/0001_initial.sql")];
 
 /// This program, for the message of an older one that meets its store.
-const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
+pub(crate) const WRITTEN_BY: &str = concat!("hooklatch ", env!("CARGO_PKG_VERSION"));
 
 /// The kind of a database, by its header.
 pub(crate) enum FileKind {
@@ -27,6 +30,8 @@ pub(crate) enum FileKind {
     Empty,
     /// A store of this schema.
     Store(i64),
+    /// A store that moves to PostgreSQL, or has moved there.
+    Moved,
     /// A store of a development build.
     Development,
     /// A database of another program.
@@ -41,6 +46,7 @@ impl FileKind {
         let tables: i64 =
             conn.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
         Ok(match application {
+            APPLICATION_ID if schema == MOVED => FileKind::Moved,
             APPLICATION_ID if schema > 0 => FileKind::Store(schema),
             APPLICATION_ID | 0 if schema == 0 && tables == 0 => FileKind::Empty,
             id if DEVELOPMENT_IDS.contains(&id) => FileKind::Development,
@@ -59,7 +65,8 @@ pub(crate) fn known() -> i64 {
     migrations().count() as i64
 }
 
-/// Refuses a file that is not ours, before anything is written to it: only an empty one is taken.
+/// Refuses a file that is not ours, before anything is written to it: only an empty one is taken. A store that has
+/// moved is refused by [`open`](super::open::open).
 pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let path = path.to_owned();
     match FileKind::of(conn).map_err(|error| OpenError::from_sql(&path, error))? {
@@ -67,7 +74,7 @@ pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), OpenError> {
             let by = written_by(conn).unwrap_or_else(|| "of an unknown version".to_owned());
             Err(OpenError::Newer { path, by, schema, known: known() })
         }
-        FileKind::Store(_) | FileKind::Empty => Ok(()),
+        FileKind::Store(_) | FileKind::Empty | FileKind::Moved => Ok(()),
         FileKind::Development => Err(OpenError::Development { path }),
         FileKind::Foreign => Err(OpenError::Foreign { path }),
     }
@@ -130,6 +137,6 @@ fn written_by(conn: &Connection) -> Option<String> {
         .flatten()
 }
 
-fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
+pub(crate) fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, name, |row| row.get(0))
 }
