@@ -189,7 +189,13 @@ pub(crate) async fn fill(settings: &Settings) {
     let rate = Some(Rate { starts, per: Duration::from_secs(1), burst });
     for handler in ["rated", "paused"] {
         filler.event(handler, handler).await;
-        let claim = Claim { handler: name(handler), limit: 1, runner: None, rate };
+        let claim = Claim {
+            handler: name(handler),
+            limit: 1,
+            runner: None,
+            rate,
+            cluster_concurrency: None,
+        };
         store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
     }
     let incarnation = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/00000000000000000000000000000007";

@@ -106,7 +106,7 @@ async fn a_pause_waits_for_the_claims_under_way_and_no_later_one_claims() {
     add_jobs(&a, 0, 3).await;
     let admin = admin(&cluster);
     let gate = hold_attempts(&cluster).await;
-    let under_way = claiming(&a, claim_of(&a, 1).await);
+    let under_way = claiming(&a, claim_of(1));
     cluster.blocked(1).await;
     let pausing = tokio::spawn({
         let admin = admin.clone();
@@ -294,7 +294,7 @@ async fn a_drop_and_a_claim_of_one_job_at_the_same_moment_do_not_both_win() {
     )
     .await
     .unwrap();
-    let claimed = claiming(&a, claim_of(&a, 1).await);
+    let claimed = claiming(&a, claim_of(1));
     cluster.blocked(1).await;
     let dropping = spawn_drop(&admin, job);
     cluster.blocked(2).await;

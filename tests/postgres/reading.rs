@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{AuditVerb, EventId, JobId, Name, Outcome, State, Timestamp};
 use hooklatch::retry::Next;
@@ -18,7 +19,7 @@ use super::site::target;
 use super::working::{add_jobs, claim, complete, end, holder, lose};
 
 pub(crate) fn reader(cluster: &Cluster, limits: &Limits) -> Admin {
-    Admin::new(target(cluster.server.port, false), limits)
+    Admin::new(target(cluster.server.port, false), limits, Clock::system())
 }
 
 async fn with_reader() -> (Cluster, Admin) {
