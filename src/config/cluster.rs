@@ -51,16 +51,23 @@ pub(super) fn check(settings: &Settings, problems: &Problems) {
     }
 }
 
-/// Refuses PostgreSQL, on which `serve` cannot run yet. When its call goes, so go `hide` of `node` in the command line,
-/// the exception in `tests/it/readme.rs` and the sentences on it in `docs/configuration.md` and
-/// `docs/several-machines.md`; the help of `doctor` then names the database's machine.
+/// Whether PostgreSQL may be used, on which `serve` cannot run yet: by a debug build that is asked for it. When this goes,
+/// so go its two callers, `hide` of `node` and `store` in the command line, the exception in `tests/it/readme.rs` and the
+/// sentences on it in `docs/configuration.md` and `docs/several-machines.md`; the help of `doctor` then names the
+/// database's machine.
+pub fn tries_postgres() -> bool {
+    let is_asked = cfg!(test) || std::env::var_os("HOOKLATCH_UNRELEASED").is_some();
+    cfg!(debug_assertions) && is_asked
+}
+
+/// What is said of it elsewhere.
+pub const UNRELEASED: &str = "this version cannot keep its store on PostgreSQL";
+
 pub(super) fn refuse_unreleased(settings: &Settings, problems: &Problems) {
-    let tried = cfg!(test) || std::env::var_os("HOOKLATCH_UNRELEASED").is_some();
     if let Some(Database { url, .. }) = &settings.database
-        && !(cfg!(debug_assertions) && tried)
+        && !tries_postgres()
     {
-        let message = "this version cannot keep its store on PostgreSQL";
-        problems.reject(&url.at, message, "remove it; the store is the file storage.path");
+        problems.reject(&url.at, UNRELEASED, "remove it; the store is the file storage.path");
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hooklatch::model::{GroupKey, GroupRule, OnRedelivery, State};
+use hooklatch::model::{GroupKey, GroupRule, OnRedelivery, Outcome, State};
+use hooklatch::retry::Next;
 use hooklatch::store::postgres::Writer;
 use hooklatch::store::{Accept, Accepted, Delay, Group};
 use tokio::sync::Semaphore;
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::{CREATED, Cluster, begin, github, new, stripe};
 use super::server::PATIENCE;
-use super::working::{claim, holder};
+use super::working::{claim, complete, end, holder};
 
 /// A new event whose job is in the group `key`.
 fn grouped(id: &str, key: &str, rule: GroupRule) -> Accept {
@@ -73,18 +74,6 @@ async fn jobs(cluster: &Cluster) -> String {
     cluster.get(jobs).await
 }
 
-/// What a completion does: the lock of the group, the job's end, and then the next one goes on. Its commit takes its
-/// time, so that accepts come in between.
-const END: &str = "
-    BEGIN;
-    INSERT INTO job_group (handler, key) VALUES ('h', 'k')
-        ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false;
-    UPDATE job SET state = 'succeeded', settled_at = 1 WHERE state = 'running';
-    UPDATE job SET behind = false WHERE row = (SELECT row FROM job WHERE behind ORDER BY event LIMIT 1)
-        AND NOT EXISTS (SELECT FROM job WHERE holds AND NOT behind);
-    SELECT pg_sleep(0.003);
-    COMMIT";
-
 /// At most one job holds the group, while none does none is behind, and jobs start in the order of their numbers. The
 /// next one is accepted when the only one has begun, so that accepts meet its end.
 #[tokio::test]
@@ -111,15 +100,16 @@ async fn a_group_that_two_nodes_fill_while_its_jobs_end_starts_each_once_and_in_
         let (holds, behind): (i64, i64) = (row.get(0), row.get(1));
         assert!(holds == 1 || (holds, behind) == (0, 0), "{holds} hold, {behind} are behind");
         assert!(Instant::now() < until, "{} started: {}", started.len(), jobs(&cluster).await);
-        let attempts = claim(&nodes[started.len() % 2], 5).await;
+        let node = &nodes[started.len() % 2];
+        let attempts = claim(node, 5).await;
         for attempt in &attempts {
             let number = format!("SELECT event FROM job WHERE id = '{}'", attempt.running.job);
             started.push(admin.query_one(&number, &[]).await.unwrap().get(0));
             places.add_permits(1);
         }
         assert!(attempts.len() < 2);
-        if !attempts.is_empty() {
-            admin.batch_execute(END).await.unwrap();
+        for attempt in &attempts {
+            complete(node, end(attempt, Outcome::Succeeded, Next::Succeeded)).await;
         }
     }
     for task in tasks {

@@ -26,6 +26,7 @@ const RUN_ELSEWHERE: &[&str] = &[
     "keys",
     "confirm",
     "node",
+    "store",
     "ui",
 ];
 
