@@ -1,20 +1,19 @@
 //! Requests with keys, at one node and at several at once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Answer, Digest, Headers, JobId, Outcome};
+use hooklatch::model::{Answer, DeadReason, Digest, Headers, HeldReason, JobId, Outcome};
 use hooklatch::retry::Next;
-use hooklatch::store::postgres::{Intake, NodeAttempt, STORE_ANSWER, Writer};
-use hooklatch::store::{Ask, Asked, KeyState};
-use uuid::Uuid;
+use hooklatch::store::postgres::{AttemptEnd, Intake, NodeAttempt, Writer};
+use hooklatch::store::{Ask, Asked, Completion, KeyState};
 
 use super::cluster::{Cluster, START, ready, stripe};
 use super::proxy::{Act, Proxy, Side};
 use super::working::{claim, complete, end, holder, succeeded};
-use hooklatch::model::{DeadReason, HeldReason};
 
 const PENDING: KeyState = KeyState::Pending;
 
@@ -49,19 +48,10 @@ fn answer(body: &'static str) -> Answer {
     Answer { status: 201, headers, body: Bytes::from_static(body.as_bytes()) }
 }
 
-/// What the end of an attempt with an answer does.
-async fn answered(cluster: &Cluster, writer: &Writer, attempt: &NodeAttempt, body: &'static str) {
-    let Answer { status, headers, body } = answer(body);
-    let stored = zstd::bulk::compress(&body, 1).unwrap();
-    let (job, bytes) = (attempt.running.job, i64::try_from(body.len()).unwrap());
-    let job = Uuid::from_bytes(*job.as_bytes());
-    let admin = cluster.admin().await;
-    let status = i32::from(status);
-    let written = admin
-        .execute(STORE_ANSWER, &[&job, &status, &headers.to_wire(), &stored, &bytes, &false])
-        .await;
-    assert_eq!(written.unwrap(), 1);
-    complete(writer, succeeded(attempt)).await;
+async fn answered(writer: &Writer, attempt: &NodeAttempt, body: &'static str) {
+    let AttemptEnd { done, claimant } = succeeded(attempt);
+    let done = Completion { answer: Some(answer(body)), ..(*done).clone() };
+    complete(writer, AttemptEnd { done: Arc::new(done), claimant }).await;
 }
 
 #[tokio::test]
@@ -95,7 +85,7 @@ async fn a_key_that_two_nodes_ask_at_once_runs_once_and_both_get_its_answer() {
         });
         let attempts = claim(&nodes[0], 5).await;
         assert_eq!(attempts.len(), 1);
-        answered(&cluster, &nodes[0], &attempts[0], "done").await;
+        answered(&nodes[0], &attempts[0], "done").await;
         for waiting in waiting {
             assert_eq!(waiting.await.unwrap(), Ok(KeyState::Answered(answer("done"))));
         }
@@ -166,7 +156,7 @@ async fn a_repeat_gets_the_state_of_the_key() {
     assert_eq!(cluster.get::<i64>("SELECT replays FROM job").await, 1);
 
     let attempt = claim(&b, 1).await.remove(0);
-    answered(&cluster, &b, &attempt, "first").await;
+    answered(&b, &attempt, "first").await;
     let has_answer = KeyState::Answered(answer("first"));
     assert_eq!(wait().await, has_answer);
     assert_eq!(ask(1).await, is(has_answer.clone()));

@@ -61,19 +61,6 @@ const BEGIN: &str = "
     SELECT row, $1, $2, $3, $13, now_ms(), now_ms() + $14::bigint, $15 FROM stored
     RETURNING event";
 
-/// Whether the event of the job ($1 id) is a request, whether its key is in use, and whether it is answered: what the
-/// end of the job's attempt asks before it settles it.
-pub const KEY_OF_JOB: &str = "
-    SELECT e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL
-    FROM job j JOIN event e ON e.row = j.event LEFT JOIN answer a ON a.event = e.row WHERE j.id = $1";
-
-/// Stores the answer ($2 status, $3 headers, $4 body under zstd, $5 its bytes) of the job ($1 id), in the transaction
-/// that settles the job. An answer that is there is never changed. $6: it is an error, which is forgotten after a time.
-pub const STORE_ANSWER: &str = "
-    UPDATE answer SET answered_at = now_ms(), status = $2, headers = $3, body = $4, body_bytes = $5,
-        error_until = CASE WHEN $6 THEN now_ms() + keep_errors END
-    WHERE event = (SELECT event FROM job WHERE id = $1) AND answered_at IS NULL";
-
 /// What a request finds. It is not committed before the answer arrives.
 pub(super) enum Found {
     /// Its job is ready, made by it or put back by it.

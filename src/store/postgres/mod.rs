@@ -40,7 +40,6 @@ mod writer;
 
 pub use admin::handle::Admin;
 pub use admin::nodes::{NodeHandler, NodeRow, NodeWork};
-pub use answer::{KEY_OF_JOB, STORE_ANSWER};
 pub use claim::{NodeAttempt, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};
 pub use connection::Connection;

@@ -31,7 +31,7 @@ const SPACING: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 
 const LISTEN: &str = "LISTEN hooklatch";
-const NOTIFY: &str = "NOTIFY hooklatch";
+pub(super) const NOTIFY: &str = "NOTIFY hooklatch";
 const OWN: &str = "SELECT pg_backend_pid()";
 
 /// The paused handlers, the attempts of node $1 that an operator wants to end, and whether other nodes live.

@@ -20,14 +20,12 @@ use crate::store::border::Error;
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::super::server::{Severity, check};
+use super::super::wake::NOTIFY;
 use super::super::writer::PLANS;
 
 /// Fails if the connection has lost its settings, and locks a row that lives as long as the store. Returns the
 /// database's time in milliseconds.
 const GUEST: &str = "SELECT guest()";
-
-/// Wakes the nodes that listen.
-const NOTIFY: &str = "NOTIFY hooklatch";
 
 /// How often a change is tried that is in conflict with other transactions. Each try waits for a lock for 5 s at most:
 /// all of them end within [`ADMIN_WAIT`](crate::limits::ADMIN_WAIT).
