@@ -12,8 +12,9 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::model::{DeadReason, JobId, Name, Outcome, Runner};
 use crate::retry::{History, Next, Policy};
-use crate::store::RecoveryResult;
-use crate::store::border::{Claim, Claims, Completion, Error, Record, Refused, RunningAttempt};
+use crate::store::border::{
+    Claim, Claims, Completion, Error, Record, RecoveryResult, Refused, RunningAttempt,
+};
 use crate::store::decide::recovery;
 
 use super::claim::{NodeAttempt, NodeClaims};
@@ -134,7 +135,7 @@ impl Jobs {
         self.complete_and_claim(&[], Some(claim)).await.1
     }
 
-    /// Whether a claimed attempt may begin (N16). Where not, it is settled as not started.
+    /// Whether a claimed attempt may begin (N16). Otherwise the dispatcher reports it as not started.
     pub fn may_begin(&self, job: JobId, attempt: u32) -> bool {
         self.writer.may_begin(job, attempt)
     }
@@ -162,7 +163,8 @@ impl Jobs {
         session.ok_or_else(|| Refused::Stopping.into())
     }
 
-    /// An end with its claimant. Of an attempt that this process does not know nobody is: it is a late end.
+    /// An end with its claimant. If this process does not know the attempt, the claimant is nil, and the end is kept as
+    /// a late one.
     fn end(&self, done: &Arc<Completion>) -> AttemptEnd {
         let claimant = self.writer.live.claimant((done.job, done.attempt));
         AttemptEnd { done: Arc::clone(done), claimant: claimant.unwrap_or(Uuid::nil()) }

@@ -1,4 +1,4 @@
-//! The attempts that this process has claimed or taken over and that are not known to be settled.
+//! The attempts that this process has claimed or taken over and whose ends it has not seen committed.
 //!
 //! The writer notes a claim when its commit is known, before it answers it. Only this process asks its runners to start
 //! something. So what a later registration lists and this process does not know was claimed by a transaction whose
@@ -20,20 +20,22 @@ pub(super) struct LiveAttempts(Mutex<State>);
 #[derive(Default)]
 struct State {
     attempts: HashMap<AttemptKey, Live>,
-    /// How many claims are committed.
+    /// How many claims of this process were answered as committed.
     claims: u64,
     is_registered: bool,
-    /// A registration was sent, and none was answered since.
+    /// A registration was sent, and none has succeeded since.
     is_registering: bool,
 }
 
 struct Live {
     attempt: NodeAttempt,
+    /// False if it is settled already, or has never started. It stays until its end is committed, so that no claim
+    /// takes its job.
     may_begin: bool,
 }
 
 impl LiveAttempts {
-    /// A registration is about to be sent: until one is answered, nothing begins.
+    /// A registration is about to be sent: until one has succeeded, nothing begins.
     pub(super) fn registering(&self) {
         lock(&self.0).is_registering = true;
     }
@@ -53,7 +55,8 @@ impl LiveAttempts {
             if state.attempts.get(&listed.key()).is_some_and(|live| live.attempt.is(listed)) {
                 continue;
             }
-            // An older claimant's attempt of the same number may still run: it stays.
+            // If the database went back, an attempt of another claimant may have this number and still run: it stays,
+            // and the listed one is settled without an entry.
             let live = Live { attempt: listed.clone(), may_begin: is_first };
             state.attempts.entry(listed.key()).or_insert(live);
             unknown.extend((!is_first).then(|| listed.clone()));
@@ -72,7 +75,7 @@ impl LiveAttempts {
         state.claims
     }
 
-    /// An end is committed.
+    /// An end of this claimant is committed, also as a late one: its runner has no more of it.
     pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) {
         let mut state = lock(&self.0);
         if state.attempts.get(&key).is_some_and(|live| live.attempt.claimant == claimant) {
@@ -80,7 +83,7 @@ impl LiveAttempts {
         }
     }
 
-    /// Whether the attempt may begin: it is known, and no registration has shown or may show that it is settled.
+    /// Whether the attempt may begin: it is known, no registration is under way, and none has lacked it.
     pub(super) fn may_begin(&self, key: AttemptKey) -> bool {
         let state = lock(&self.0);
         !state.is_registering && state.attempts.get(&key).is_some_and(|live| live.may_begin)

@@ -5,10 +5,9 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::model::{EventId, JobId};
-use crate::store::border::{Error, LEAST_CHARS};
+use crate::store::border::{Error, IdKind, IdMatch, IdQuery, LEAST_CHARS};
 use crate::store::codec;
 use crate::store::decide::ids::{FoundId, NAMED, short_lengths, uuids};
-use crate::store::{IdKind, IdMatch, IdQuery};
 
 use super::super::columns::Columns;
 use super::super::reader::Reading;

@@ -10,8 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::limits::PAGE_LOOK_ROWS;
-use crate::store::FollowCursor;
-use crate::store::border::{Error, EventFilter, EventRow};
+use crate::store::border::{Error, EventFilter, EventRow, FollowCursor};
 
 use super::super::columns::Columns;
 use super::filter::{EventValues, event_filters};

@@ -7,10 +7,9 @@ use tokio_postgres::Row;
 
 use crate::limits::{PAGE_LOOK_ROWS, SELECTED_JOBS};
 use crate::model::{HeldReason, State};
-use crate::store::border::Error;
+use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 use crate::store::codec;
 use crate::store::decide::key::KeyOf;
-use crate::store::{JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
 
 use super::super::columns::Columns;
 use super::filter::{JobValues, job_filters};

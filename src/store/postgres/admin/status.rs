@@ -9,11 +9,11 @@ use tokio_postgres::Row;
 
 use crate::limits::{COUNTED_JOBS, COUNTED_READY, LOOK_BACK_ROWS};
 use crate::model::{EventId, Name, State, Timestamp};
-use crate::store::border::{Error, PausedRow};
-use crate::store::codec;
-use crate::store::{
-    Backlog, BlockedGroups, Disk, Gauges, JobCounts, SourceActivity, StoppedJobs, StoreStatus,
+use crate::store::border::{
+    Backlog, BlockedGroups, Disk, Error, Gauges, JobCounts, PausedRow, SourceActivity, StoppedJobs,
+    StoreStatus,
 };
+use crate::store::codec;
 
 use super::super::columns::Columns;
 use super::super::reader::Reading;

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use crate::limits::STUCK_ROWS;
 use crate::model::State;
-use crate::store::border::{Error, JobRow};
-use crate::store::{StuckGroup, StuckJobs};
+use crate::store::border::{Error, JobRow, StuckGroup, StuckJobs};
 
 use super::super::columns::Columns;
 use super::handle::Admin;

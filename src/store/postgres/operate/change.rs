@@ -23,25 +23,24 @@ use super::super::server::{Severity, check};
 use super::super::wake::NOTIFY;
 use super::super::writer::PLANS;
 
-/// Fails if the connection has lost its settings, and locks a row that lives as long as the store. Returns the
+/// Fails if the connection has lost its settings. Writes to the log by a lock that keeps nobody out. Returns the
 /// database's time in milliseconds.
 const GUEST: &str = "SELECT guest()";
 
-/// How often a change is tried that is in conflict with other transactions. Each try waits for a lock for 5 s at most:
-/// all of them end within [`ADMIN_WAIT`](crate::limits::ADMIN_WAIT).
+/// How often a change is tried that is in conflict with other transactions. A try waits for each lock for 5 s at most.
 const TRIES: u32 = 5;
 
 /// The wait before the second try; each later one is longer by as much.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The wait before a change is tried again that is kept until it is committed.
+/// Between two rounds of [`Changer::keep`].
 const KEEP_PAUSE: Duration = Duration::from_secs(2);
 
 /// What one transaction does.
 pub(in super::super) trait Change: Send + Sync + 'static {
     type Done: Send + 'static;
 
-    /// Whether it may make jobs ready.
+    /// Whether the nodes are woken behind it.
     const WAKES: bool = false;
 
     /// Sends the statements. After a conflict it runs again in another transaction. `now` is the database's time.
@@ -138,7 +137,8 @@ impl Changer {
         })
     }
 
-    /// The rows of a query outside of a transaction. What they say may be on no standby (N5): nothing of it is told.
+    /// The rows of a query outside of a transaction. What they say may be on no standby (N5): nobody may
+    /// promise anything by it.
     pub(super) async fn look(
         &self,
         sql: &'static str,
@@ -161,7 +161,7 @@ impl Changer {
             let (outcome, done) = attempt(connection, change).await;
             let (why, connection) = match outcome {
                 FlightOutcome::Committed(connection, _) => {
-                    // Alone in its transaction, and a lost one costs a node 2 s (N20).
+                    // Alone in its transaction (N20). A node that misses it looks at its next tick.
                     if C::WAKES && done.is_ok() {
                         let woken = connection.client.batch_execute(NOTIFY).await;
                         *kept = woken.is_ok().then_some(connection);
@@ -173,7 +173,7 @@ impl Changer {
                 FlightOutcome::Unknown(doubt) => return Err(Error::Unconfirmed(doubt.to_string())),
                 FlightOutcome::NotCommitted(why, connection) => (why, connection),
             };
-            // A connection that ended while it was not used.
+            // The connection ended, perhaps while it was not used, and COMMIT was not sent.
             let is_old = connection.is_none() && matches!(why, Refusal::Failed { .. });
             let is_met = matches!(why, Refusal::Conflict(_) | Refusal::LockTimeout(_));
             *kept = connection.filter(|_| !why.ends_the_session());
