@@ -85,6 +85,21 @@ async fn a_registration_waits_for_the_flight_of_the_session_before() {
     committed(site.store(site.direct(false).await, 2).await);
 }
 
+/// A flight of the process before may keep the row locked for longer than the first registration waits.
+#[tokio::test]
+async fn a_first_registration_that_fails_can_be_repeated() {
+    let site = Site::new(&[]).await;
+    let mut flight = Flight::begin(site.direct(false).await, &site.session).await;
+    let insert = flight.send(INSERT, vec![Box::new(1_i64)]).await;
+    assert!(flight.rows(insert).await.is_some());
+    let mut registrar = Registrar::new(site.registrar.node.clone());
+    let failed = registrar.register(site.direct(false).await).await.err().unwrap();
+    let is_late = matches!(failed, RegisterError::NotCommitted(Refusal::LockTimeout(_)));
+    assert!(is_late, "{failed}");
+    committed(flight.commit().await);
+    assert!(registrar.register(site.direct(false).await).await.is_ok());
+}
+
 /// The answer to COMMIT is lost, so the process does not know whether its session is in the row. It registers again.
 #[tokio::test]
 async fn a_registration_cut_at_any_answer_can_be_repeated() {

@@ -113,6 +113,8 @@ pub struct Registrar {
     pub handlers: Vec<PublishedHandler>,
     /// The last history in which it has registered.
     pub seen: Option<ServerHistory>,
+    /// Until then the row has the session of an earlier process.
+    is_registered: bool,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
     file: Option<NodeFile>,
@@ -122,7 +124,14 @@ impl Registrar {
     /// The first registration replaces any session in the row: the process holds the state folder's lock, so
     /// no other one of this node runs.
     pub fn new(node: Node) -> Self {
-        Registrar { node, handlers: Vec::new(), seen: None, written: Vec::new(), file: None }
+        Registrar {
+            node,
+            handlers: Vec::new(),
+            seen: None,
+            is_registered: false,
+            written: Vec::new(),
+            file: None,
+        }
     }
 
     /// The same for the node of a state folder, whose file keeps the count of its sessions.
@@ -185,6 +194,7 @@ impl Registrar {
                 let count = rows.get(renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
                 self.written = vec![id];
+                self.is_registered = true;
                 self.seen = found;
                 self.node.count = count;
                 self.keep(count).await;
@@ -222,7 +232,7 @@ impl Registrar {
         if machine != self.node.machine {
             return Err(RegisterError::OtherMachine { name, machine });
         }
-        let is_own = session == id || self.written.is_empty() || self.written.contains(&session);
+        let is_own = session == id || !self.is_registered || self.written.contains(&session);
         match is_active && !is_own {
             true => Err(RegisterError::Replaced { name, session }),
             false => Ok(()),
