@@ -61,7 +61,8 @@ pub async fn start(
     if !unreached.is_empty() {
         return Err(Error::Config(unreached));
     }
-    let resolved = config.resolve(environment).map_err(Error::Config)?;
+    let mut resolved = config.resolve(environment).map_err(Error::Config)?;
+    let node = resolved.node.take();
     let Service { sockets, manager } = service;
     let ports = Ports::bind(sockets, &config)?;
     let plan = Plan::new(&config, resolved, &ports.addresses).map_err(Error::Config)?;
@@ -70,7 +71,10 @@ pub async fn start(
     }
 
     let (settings, limits) = (config.store(), config.limits().clone());
-    let store = open(settings.clone(), clock.clone()).await?;
+    let store = match node {
+        None => open(settings.clone(), clock.clone()).await?,
+        Some(node) => Store::connect(&settings, node, plan.published, clock.clone()).await?,
+    };
     store.admin.set_interest(config.interest());
     store.admin.set_judge(plan.sources.judge());
     store.admin.set_router(config.router());

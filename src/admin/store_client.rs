@@ -12,6 +12,7 @@ use super::operation::{Context, Operation};
 use super::socket::socket_path;
 use super::stream::{self, StreamOperation, StreamReader};
 use crate::clock::Clock;
+use crate::store::postgres::Target;
 use crate::store::{self, By, Manifest, OpenError, Settings, Store};
 
 /// A store that can be asked.
@@ -45,16 +46,27 @@ impl StoreClient {
     /// Connects to the receiver, or opens the stopped store. The lock decides: while a process holds it only
     /// the socket is used, and the process that gets it is alone with the store. Between the two tries a
     /// receiver may start or stop, so the socket is tried once more before the lock's holder is named.
-    pub async fn open(settings: &Settings, clock: Clock) -> Result<StoreClient, ConnectError> {
+    ///
+    /// A store in a `database` has its lock where the file would be.
+    pub async fn open(
+        settings: &Settings,
+        database: Option<Target>,
+        clock: Clock,
+    ) -> Result<StoreClient, ConnectError> {
         if let Some(running) = Self::of_receiver(settings).await? {
             return Ok(running);
         }
-        if !store::is_there(&settings.path) {
+        if database.is_none() && !store::is_there(&settings.path) {
             return Err(ConnectError::NoStore(settings.path.clone()));
         }
         let opening = settings.clone();
-        let opened = tokio::task::spawn_blocking(move || Store::open(&opening, clock)).await;
-        match opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())) {
+        let opened = match database {
+            Some(target) => Store::visit(settings, target, clock).await,
+            None => tokio::task::spawn_blocking(move || Store::open(&opening, clock))
+                .await
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())),
+        };
+        match opened {
             Ok(store) => {
                 let context = Context { store: store.admin.clone(), receiver: None };
                 Ok(StoreClient::Local(store, Box::new(context)))

@@ -82,7 +82,7 @@ fn fetch(config: &Config, to: &Path, bar: &ProgressBar) -> Result<(Partial, Mani
     let manifest = block_on(async {
         let client = match of_receiver {
             Some(client) => client,
-            None => StoreClient::open(&settings, Clock::system()).await?,
+            None => StoreClient::open(&settings, None, Clock::system()).await?,
         };
         let show = |stage, done, all| {
             bar.set_length(all);

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::admin::{Client, Operation, ShowJob, StoreClient, socket_path};
 use crate::cli::{Note, Options};
 use crate::clock::Clock;
-use crate::config::{self, Config, Handler};
+use crate::config::{self, Config, Environment, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name};
@@ -13,6 +13,7 @@ use crate::store::{
     AuditFilter, AuditRow, By, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor,
 };
 
+use super::config_check::of_unit;
 use super::runtime::block_on;
 use super::{output, owner};
 
@@ -80,9 +81,16 @@ pub(super) fn with_client_noted<T>(
     work: impl AsyncFnOnce(&StoreClient) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let settings = config.store();
+    // The store's owner may not read the unit's secrets.
+    let environment = of_unit(&Environment::capture(), Path::new(config.file()), "secrets");
+    let database = config.database(&environment);
     owner::assume(&settings.path)?;
     block_on(async {
-        let client = StoreClient::open(&settings, Clock::system()).await?.by(by(note));
+        let client = match StoreClient::of_receiver(&settings).await? {
+            Some(client) => client,
+            None => StoreClient::open(&settings, database?, Clock::system()).await?,
+        };
+        let client = client.by(by(note));
         if let StoreClient::Local(store, _) = &client {
             store.admin.set_router(config.router());
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::document::{Fault, Problem, Problems, Value};
 use crate::model::Name;
-use crate::store::postgres::Target;
+use crate::store::postgres::{ClusterNode, Target};
 
 use super::configuration::Config;
 use super::database::{Database, MACHINE_BYTES, OwnNode, URL, identity};
@@ -17,14 +17,6 @@ const SQLITE_LIMITS: &str = "log_bytes disk_floor_bytes ballast_bytes";
 
 /// Names the machine, unless `node.machine` does (machine-id(5)).
 const MACHINE_ID: &str = "/etc/machine-id";
-
-/// A receiver of several: how it reaches the database, and which node it is.
-pub struct ClusterNode {
-    pub target: Target,
-    pub name: Name,
-    /// The identity of the machine.
-    pub machine: String,
-}
 
 /// What a receiver reads at its start only, by key.
 pub(super) fn read_at_start(settings: &Settings) -> [(&'static str, String); 5] {

@@ -54,10 +54,18 @@ impl OwnNode {
 pub(crate) struct Spread {
     /// Most attempts at once on all nodes together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cluster_concurrency: Option<usize>,
+    pub(super) cluster_concurrency: Option<usize>,
     /// Empty for all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<Value<Name>>,
+}
+
+impl Spread {
+    /// Whether this node runs the handler's jobs. A receiver without a database has no name, and runs all.
+    pub(super) fn runs_at(&self, node: Option<&Name>) -> bool {
+        self.nodes.is_empty()
+            || node.is_none_or(|own| self.nodes.iter().any(|node| node.value == *own))
+    }
 }
 
 /// Reads the keys of `[storage]`; `None` without a good `url`.

@@ -18,10 +18,10 @@ use crate::provider::Scheme;
 use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, CommandValues, Configured};
+use crate::store::postgres::{ClusterNode, PublishedHandler};
 use crate::values::Values;
 use crate::verify::{self, Signer};
 
-use super::cluster::ClusterNode;
 use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
@@ -37,6 +37,8 @@ pub struct Resolved {
     pub sources: Vec<http::Source>,
     /// The handlers, in the order of their names.
     pub workers: Vec<Worker>,
+    /// The same for the other nodes of a database.
+    pub published: Vec<PublishedHandler>,
     /// The node that this receiver is; `None` if it has its store for itself.
     pub node: Option<ClusterNode>,
     /// Empty secrets, and those that two sources share.
@@ -49,11 +51,29 @@ impl Config {
     pub fn resolve(&self, environment: &Environment) -> Result<Resolved, Vec<Problem>> {
         let resolver = Resolver::new(self, environment);
         let sources = resolver.sources();
-        let worker = |handler| resolver.worker(handler, &sources);
-        let workers = self.handlers.iter().map(worker).collect();
         let node = self.read_node(environment, &resolver.problems);
+        let name = node.as_ref().map(|node| &node.name);
+        let worker = |handler| resolver.worker(handler, &sources, name);
+        let workers: Vec<Worker> = self.handlers.iter().map(worker).collect();
+        let both = self.handlers.iter().zip(&workers);
+        let published = both.map(|(handler, worker)| self.published(handler, worker)).collect();
         let warnings = resolver.warnings.into_sorted();
-        resolver.problems.none_or(Resolved { sources, workers, node, warnings })
+        resolver.problems.none_or(Resolved { sources, workers, published, node, warnings })
+    }
+
+    /// What other nodes know of a handler. Equal files give equal digests.
+    fn published(&self, handler: &Handler, worker: &Worker) -> PublishedHandler {
+        let command = handler.command();
+        let command = command
+            .map(|command| digest(handler, command, &self.form_fields(handler), self.limits()));
+        // Texts and numbers.
+        let shown = serde_json::to_string(handler).unwrap_or_default();
+        PublishedHandler {
+            handler: handler.name.clone(),
+            digest: Digest(Sha256::digest(format!("{shown} {command:?}")).into()),
+            policy: worker.policy.clone(),
+            runs: worker.runs,
+        }
     }
 
     /// The commands of one runner. Does not read the secrets of sources and of other runners. An `Err` is as
@@ -396,7 +416,7 @@ impl<'a> Resolver<'a> {
         resigners
     }
 
-    fn worker(&self, handler: &Handler, sources: &[http::Source]) -> Worker {
+    fn worker(&self, handler: &Handler, sources: &[http::Source], node: Option<&Name>) -> Worker {
         let limits = self.config.limits();
         let whole_answer_bytes = handler.answers.then(|| size(limits.answer_whole_bytes));
         let built = match &handler.action {
@@ -430,6 +450,8 @@ impl<'a> Resolver<'a> {
                 most_delay: handler.pace.most_delay(),
             },
             concurrency: handler.concurrency,
+            cluster_concurrency: handler.spread.cluster_concurrency,
+            runs: handler.spread.runs_at(node),
             rate: handler.pace.rate,
         }
     }

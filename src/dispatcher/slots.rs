@@ -25,6 +25,9 @@ pub(super) struct HandlerSlots {
     pub(super) traffic: Arc<HandlerTraffic>,
     pub(super) backoff: Backoff,
     concurrency: usize,
+    cluster_concurrency: Option<usize>,
+    /// Otherwise other nodes run its jobs.
+    runs: bool,
     rate: Option<Rate>,
     /// After a failed claim, or where its rate says so: the handler claims nothing before this monotonic time.
     no_claim_before: Duration,
@@ -45,6 +48,8 @@ impl HandlerSlots {
             traffic,
             backoff: Backoff::default(),
             concurrency: worker.concurrency.max(1),
+            cluster_concurrency: worker.cluster_concurrency,
+            runs: worker.runs,
             rate: worker.rate,
             no_claim_before: Duration::ZERO,
             may_have_jobs: true,
@@ -66,6 +71,8 @@ impl HandlerSlots {
         }
         self.policy = worker.policy;
         self.concurrency = worker.concurrency.max(1);
+        self.cluster_concurrency = worker.cluster_concurrency;
+        self.runs = worker.runs;
         if self.rate != worker.rate {
             self.rate = worker.rate;
             self.no_claim_before = Duration::ZERO;
@@ -80,9 +87,9 @@ impl HandlerSlots {
         }
     }
 
-    /// The runner of its commands; `None` for a forward.
+    /// The runner of its commands; `None` for a forward, and where they run at other nodes.
     pub(super) fn runner(&self) -> Option<&RunnerName> {
-        self.handler.command().map(|command| &command.runner)
+        self.handler.command().filter(|_| self.runs).map(|command| &command.runner)
     }
 }
 
@@ -165,14 +172,15 @@ impl Slots {
             let incarnation = capacities.get(name)?.incarnation;
             Some(Runner { name: name.clone(), incarnation })
         });
-        let (handler, rate) = (Arc::clone(&slots.handler), slots.rate);
+        let handler = Arc::clone(&slots.handler);
+        let HandlerSlots { rate, cluster_concurrency, .. } = *slots;
         *self.taken.entry(name.clone()).or_default() += limit;
         if let Some(runner) = &runner {
             *self.at_runner.entry(runner.name.clone()).or_default() += limit;
         }
         self.last = Some(name.clone());
         Some(PendingClaim {
-            claim: Claim { handler: name, limit, runner, rate, cluster_concurrency: None },
+            claim: Claim { handler: name, limit, runner, rate, cluster_concurrency },
             handler,
         })
     }
@@ -185,7 +193,7 @@ impl Slots {
         capacities: &BTreeMap<RunnerName, Capacity>,
     ) -> usize {
         let Some(slots) = self.handlers.get(name) else { return 0 };
-        if !slots.may_have_jobs || now < slots.no_claim_before {
+        if !slots.runs || !slots.may_have_jobs || now < slots.no_claim_before {
             return 0;
         }
         let taken = self.taken_by(name);
@@ -193,8 +201,10 @@ impl Slots {
 
         // One slot is reserved for each other handler that has none.
         let free = self.limit.saturating_sub(self.taken.values().sum());
-        let is_idle = |other: &&Name| *other != name && self.taken_by(other) == 0;
-        let unreserved = free.saturating_sub(self.handlers.keys().filter(is_idle).count());
+        let is_idle = |(other, slots): &(&Name, &HandlerSlots)| {
+            slots.runs && *other != name && self.taken_by(other) == 0
+        };
+        let unreserved = free.saturating_sub(self.handlers.iter().filter(is_idle).count());
         let shared = if taken == 0 { unreserved.max(free.min(1)) } else { unreserved };
 
         let Some(runner) = slots.runner() else { return own.min(shared) };
@@ -348,6 +358,8 @@ mod tests {
                 most_delay: Duration::ZERO,
             },
             concurrency,
+            cluster_concurrency: None,
+            runs: true,
             rate: None,
         }
     }

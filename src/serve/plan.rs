@@ -8,11 +8,13 @@ use crate::config::{Config, Resolved};
 use crate::dispatcher::Worker;
 use crate::document::Problem;
 use crate::http;
+use crate::store::postgres::PublishedHandler;
 use crate::verify::Signer;
 
 pub(super) struct Plan {
     pub(super) sources: http::Sources,
     pub(super) workers: Vec<Worker>,
+    pub(super) published: Vec<PublishedHandler>,
     /// For the admin API: what it reports of the sources, and their signers for test deliveries.
     pub(super) listeners: ListenerInfo,
 }
@@ -24,7 +26,7 @@ impl Plan {
         resolved: Resolved,
         addresses: &[SocketAddr],
     ) -> Result<Self, Vec<Problem>> {
-        let Resolved { sources, workers, warnings, .. } = resolved;
+        let Resolved { sources, workers, published, warnings, .. } = resolved;
         for unwise in config.warnings().iter().chain(&warnings) {
             tracing::warn!("{unwise}");
         }
@@ -47,6 +49,6 @@ impl Plan {
             configuration: config.digest().to_string(),
         };
         let sources = http::Sources::new(sources, config.server().trusted_proxies.clone());
-        Ok(Plan { sources, workers, listeners })
+        Ok(Plan { sources, workers, published, listeners })
     }
 }

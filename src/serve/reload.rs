@@ -69,13 +69,15 @@ impl Serving {
         }
         let resolved = config.resolve(environment).map_err(ReloadError::Config)?;
         let secrets = self.secrets(&config, &resolved.sources);
-        let Plan { sources, workers, listeners } =
+        let Plan { sources, workers, published, listeners } =
             Plan::new(&config, resolved, self.http.addresses()).map_err(ReloadError::Config)?;
         let limits = config.limits().clone();
 
         let loads = self.pool.load(&commands(&workers), ADMIN_WAIT).await?;
 
         let handlers = config.changed_handlers(&self.config);
+        // Before its own jobs know them: a new handler has no lane before.
+        self.store.publish(published).await;
         // A failed count must not fail the reload; the dispatcher holds the jobs either way.
         let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
@@ -126,12 +128,12 @@ impl Serving {
 /// The commands of each runner.
 fn commands(workers: &[Worker]) -> Vec<(RunnerName, CommandDigest)> {
     let digest = |worker: &Worker| match &worker.handler {
-        Handler::Command(command) => {
+        Handler::Command(command) if worker.runs => {
             let configuration = command.configuration;
             let digest = CommandDigest { handler: worker.name.clone(), configuration };
             Some((command.runner.clone(), digest))
         }
-        Handler::Forward(_) => None,
+        Handler::Command(_) | Handler::Forward(_) => None,
     };
     workers.iter().filter_map(digest).collect()
 }

@@ -4,8 +4,7 @@
 //! with what it promises; an engine has a file for each. All SQL is in this folder: only domain types cross its border.
 //! What the facts of a transaction lead to is decided in `decide` alone; the engines read the facts and make the
 //! writes. The rules S1 to S13 are in `docs/protocol.md`, N1 and on in `docs/cluster.md`; each file names those that it
-//! keeps. [`postgres`] has the connections, transactions and accepts of an engine on PostgreSQL, which no handle uses
-//! yet.
+//! keeps.
 //!
 //! ```text
 //! handles ──▶ sqlite, postgres ──▶ quarantine ──▶ node ──▶ decide ──▶ border
@@ -35,6 +34,8 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 
+use postgres::store::PostgresStore;
+use postgres::{ClusterNode, PublishedHandler, Target};
 use sqlite::store::SqliteStore;
 
 pub use border::*;
@@ -62,6 +63,7 @@ pub struct Store {
 #[derive(Clone)]
 enum Engine {
     Sqlite(Arc<SqliteStore>),
+    Postgres(Arc<PostgresStore>),
 }
 
 impl Store {
@@ -76,11 +78,54 @@ impl Store {
         })
     }
 
+    /// Opens the database as this node, under the lock of its state folder. The folder has the file's place, without the
+    /// file: a store that is still there is refused.
+    pub async fn connect(
+        settings: &Settings,
+        node: ClusterNode,
+        handlers: Vec<PublishedHandler>,
+        clock: Clock,
+    ) -> Result<Store, OpenError> {
+        let (settings, held) = transfer::hold(settings, clock.clone()).await?;
+        Ok(PostgresStore::open(&settings, node, handlers, held, clock).await?.into())
+    }
+
+    /// The same for a command where no receiver runs: it is no node, and takes no delivery and no job.
+    pub async fn visit(
+        settings: &Settings,
+        target: Target,
+        clock: Clock,
+    ) -> Result<Store, OpenError> {
+        let (settings, held) = transfer::hold(settings, clock.clone()).await?;
+        Ok(PostgresStore::visit(&settings, target, held, clock).await?.into())
+    }
+
+    /// Replaces the handlers that other nodes know of this one. A file has no other node.
+    pub async fn publish(&self, handlers: Vec<PublishedHandler>) {
+        match &self.engine {
+            Engine::Sqlite(_) => {}
+            Engine::Postgres(store) => store.publish(handlers).await,
+        }
+    }
+
     /// Refuses new requests, commits and answers the queued ones, closes, and releases the lock. Afterwards
     /// everything is refused.
     pub async fn close(&self) {
         match &self.engine {
             Engine::Sqlite(store) => store.close().await,
+            Engine::Postgres(store) => store.close().await,
+        }
+    }
+}
+
+impl From<PostgresStore> for Store {
+    fn from(store: PostgresStore) -> Self {
+        let kept = || Arc::clone(&store.quarantine);
+        Store {
+            intake: Intake::Postgres(store.intake.clone(), kept()),
+            jobs: Jobs::Postgres(store.jobs.clone()),
+            admin: Admin::Postgres(store.admin.clone(), kept()),
+            engine: Engine::Postgres(Arc::new(store)),
         }
     }
 }

@@ -52,7 +52,7 @@ fn serve(settings: &Settings, store: &Store) -> Listener {
 }
 
 async fn client(settings: &Settings) -> Result<StoreClient, ConnectError> {
-    StoreClient::open(settings, Clock::system()).await
+    StoreClient::open(settings, None, Clock::system()).await
 }
 
 /// Sends bytes and reads the answer to its end, which the request asks for or the server decides.

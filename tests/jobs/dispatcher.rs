@@ -199,7 +199,15 @@ fn worker(name: &str, handler: Handler) -> Worker {
         pauses: Vec::new(),
         most_delay: Duration::ZERO,
     };
-    Worker { name: name.parse().unwrap(), handler, policy, concurrency: 1, rate: None }
+    Worker {
+        name: name.parse().unwrap(),
+        handler,
+        policy,
+        concurrency: 1,
+        cluster_concurrency: None,
+        runs: true,
+        rate: None,
+    }
 }
 
 /// Makes a worker whose answers a client waits for.

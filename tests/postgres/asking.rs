@@ -5,20 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Answer, DeadReason, Digest, Headers, HeldReason, JobId, Outcome};
 use hooklatch::retry::Next;
-use hooklatch::store::postgres::{AttemptEnd, Intake, NodeAttempt, Writer};
+use hooklatch::store::postgres::{
+    AttemptEnd, Housekeeping, Intake, NodeAttempt, NodeNotices, Writer,
+};
 use hooklatch::store::{Ask, Asked, Completion, KeyState};
+use uuid::Uuid;
 
 use super::cluster::{Cluster, START, ready, stripe};
 use super::proxy::{Act, Proxy, Side};
+use super::site::target;
 use super::working::{claim, complete, end, holder, succeeded};
 
 const PENDING: KeyState = KeyState::Pending;
 
 fn intake(writer: &Writer) -> Intake {
-    Intake::new(writer.clone())
+    // Asks no server here.
+    let keeping =
+        Housekeeping::new(target(1, false), Clock::system(), NodeNotices::default(), Uuid::nil());
+    Intake::new(writer.clone(), keeping)
 }
 
 /// The request of this number with the key.
@@ -100,18 +108,12 @@ async fn a_repeat_gets_the_state_of_the_key() {
     let cluster = Cluster::new(&[]).await;
     let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
     let (one, other) = (intake(&a), intake(&b));
-    let source = "stripe".parse().unwrap();
-    let known = async |number: u8| {
-        let key = "k".parse().unwrap();
-        one.known_key(&source, "", &key, Digest([number; 32])).await
-    };
-    assert_eq!(known(1).await, None);
     let job = begun(one.ask(request("k", 1)).await);
     let is = |state: KeyState| Asked::Known { job, state };
     let ask = async |number| other.ask(request("k", number)).await.unwrap();
     assert_eq!(ask(1).await, is(PENDING));
-    assert_eq!(known(1).await, Some(is(PENDING)));
-    assert_eq!(known(2).await, Some(Asked::Conflict));
+    assert_eq!(one.ask(request("k", 1)).await, Ok(is(PENDING)));
+    assert_eq!(one.ask(request("k", 2)).await, Ok(Asked::Conflict));
     assert_eq!(ask(2).await, Asked::Conflict);
     // Another caller's key of the same name is the next variant of the event.
     let mut stranger = request("k", 2);
@@ -135,7 +137,6 @@ async fn a_repeat_gets_the_state_of_the_key() {
         .run("UPDATE job SET state = 'dead', reason = 'attempts exhausted', settled_at = 1")
         .await;
     assert_eq!(wait().await, KeyState::Failed);
-    assert_eq!(known(1).await, None, "something to do");
     assert_eq!(ask(2).await, Asked::Conflict);
     let mut asking = Vec::new();
     for number in 0..10 {
@@ -160,7 +161,7 @@ async fn a_repeat_gets_the_state_of_the_key() {
     let has_answer = KeyState::Answered(answer("first"));
     assert_eq!(wait().await, has_answer);
     assert_eq!(ask(1).await, is(has_answer.clone()));
-    assert_eq!(known(1).await, Some(is(has_answer)));
+    assert_eq!(one.ask(request("k", 1)).await, Ok(is(has_answer)));
     // A key that has expired is a new one.
     cluster.run("DELETE FROM answer WHERE caller = ''").await;
     let next = begun(other.ask(request("k", 2)).await);

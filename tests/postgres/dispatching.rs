@@ -7,7 +7,9 @@ use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, OnUnknown, Outcome, State};
 use hooklatch::retry::{Next, Policy};
-use hooklatch::store::postgres::{Jobs, Node, PublishedHandler, Registrar, Writer};
+use hooklatch::store::postgres::{
+    Housekeeping, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
+};
 use hooklatch::store::{Claim, Completion, Error, Record};
 use tokio::time::timeout;
 
@@ -23,7 +25,9 @@ async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jo
     let target = target(cluster.server.port, false);
     let (writer, _) = Writer::start(target.clone(), registrar, &Limits::default(), Clock::system());
     ready(&writer).await;
-    let jobs = Jobs::start(writer.clone(), target, Clock::system());
+    let keeping =
+        Housekeeping::new(target.clone(), Clock::system(), NodeNotices::default(), node.id);
+    let jobs = Jobs::start(writer.clone(), target, Clock::system(), keeping);
     (writer, jobs)
 }
 

@@ -164,7 +164,7 @@ impl Site {
 
     async fn client(&self) -> Result<StoreClient, Failure> {
         let settings = config::load(&self.config())?.store();
-        Ok(StoreClient::open(&settings, Clock::system()).await?)
+        Ok(StoreClient::open(&settings, None, Clock::system()).await?)
     }
 }
 

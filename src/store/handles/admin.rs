@@ -1,5 +1,6 @@
 //! The verbs of `admin`, `scrape` and `serve`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -15,6 +16,8 @@ use crate::store::border::{
 };
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
+use crate::store::postgres;
+use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::sqlite;
 use crate::store::sqlite::engine::copy_task::{CopyError, CopyInProgress};
 
@@ -24,6 +27,7 @@ use super::verbs;
 #[derive(Clone)]
 pub enum Admin {
     Sqlite(sqlite::admin::handle::Admin),
+    Postgres(postgres::Admin, Arc<QuarantineHandle>),
 }
 
 impl Admin {
@@ -32,16 +36,18 @@ impl Admin {
     pub fn by(&self, uid: u32, by: By) -> Admin {
         match self {
             Admin::Sqlite(admin) => Admin::Sqlite(admin.by(uid, by)),
+            Admin::Postgres(admin, kept) => Admin::Postgres(admin.by(uid, by), Arc::clone(kept)),
         }
     }
 
     /// COPY: begins a copy of the store as it is once the copy ends.
     ///
     /// # Errors
-    /// Where another one is being made, or the store takes nothing now.
+    /// Where another one is being made, the store takes nothing now, or it is on PostgreSQL.
     pub fn copy(&self) -> Result<CopyInProgress, CopyError> {
         match self {
             Admin::Sqlite(admin) => admin.copy(),
+            Admin::Postgres(..) => Err(CopyError::OnServer),
         }
     }
 

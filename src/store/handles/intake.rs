@@ -1,10 +1,13 @@
 //! The verbs of `http`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Digest, EventId, JobId, Name, Timestamp};
 use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused};
 use crate::store::decide::notice::Notice;
+use crate::store::postgres;
+use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::sqlite;
 
 use super::verbs;
@@ -13,9 +16,26 @@ use super::verbs;
 #[derive(Clone)]
 pub enum Intake {
     Sqlite(sqlite::intake::handle::Intake),
+    Postgres(postgres::Intake, Arc<QuarantineHandle>),
 }
 
 impl Intake {
+    /// The state of a key that was used before, from flushed commits (S3): writes nothing and does not wait for the
+    /// queue. `None` if [`Intake::ask`] has something to do, if the answer is too long to unpack on this thread, or
+    /// if the store cannot be read. On PostgreSQL always: a question costs as much there.
+    pub fn known_key(
+        &self,
+        source: &Name,
+        caller: &str,
+        key: &EventId,
+        request: Digest,
+    ) -> Option<Asked> {
+        match self {
+            Intake::Sqlite(intake) => intake.known_key(source, caller, key, request),
+            Intake::Postgres(..) => None,
+        }
+    }
+
     verbs! {
         /// Fails with the reason while accepts are refused.
         pub fn ready() -> Result<(), Refused>;
@@ -32,11 +52,6 @@ impl Intake {
         /// is known to have failed, puts the job back. Else returns the state of the key. Returns after the flush, and
         /// is not undone by dropping the future, as [`Intake::accept`].
         pub async fn ask(ask: Ask) -> Result<Asked, Refused>;
-
-        /// The state of a key that was used before, from flushed commits (S3): writes nothing and does not wait for the
-        /// queue. `None` if [`Intake::ask`] has something to do, if the answer is too long to unpack on this thread, or
-        /// if the store cannot be read.
-        pub fn known_key(source: &Name, caller: &str, key: &EventId, request: Digest) -> Option<Asked>;
 
         /// Waits until the job of a key does not run any more and is not to run, at most `wait`, and says what has
         /// become of it. What it says is flushed (I1).

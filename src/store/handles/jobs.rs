@@ -13,6 +13,7 @@ use crate::store::border::{
     RunningAttempt,
 };
 use crate::store::decide::notice::Notice;
+use crate::store::postgres;
 use crate::store::sqlite;
 
 use super::verbs;
@@ -21,6 +22,7 @@ use super::verbs;
 #[derive(Clone)]
 pub enum Jobs {
     Sqlite(sqlite::jobs::handle::Jobs),
+    Postgres(postgres::Jobs),
 }
 
 impl Jobs {

@@ -17,6 +17,7 @@ macro_rules! on_engine {
     ($handle:ident, $engine:ident => $verb:expr) => {
         match $handle {
             Self::Sqlite($engine) => $verb,
+            Self::Postgres($engine, ..) => $verb,
         }
     };
 }

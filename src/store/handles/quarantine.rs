@@ -10,19 +10,25 @@ use crate::store::mutex::lock;
 use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::quarantine::keeper::QuarantineKeeper;
 
-use super::{Admin, Intake, on_engine};
+use super::{Admin, Intake};
 
 impl Intake {
     /// Keeps a failed delivery, or only counts it: where there are too many of them, and where the disk
     /// is short. Never waits.
     pub fn quarantine(&self, failed: FailedDelivery) {
-        on_engine!(self, engine => engine.quarantine.keep(failed));
+        match self {
+            Intake::Sqlite(intake) => intake.quarantine.keep(failed),
+            Intake::Postgres(_, quarantine) => quarantine.keep(failed),
+        }
     }
 }
 
 impl Admin {
     pub(super) fn quarantine(&self) -> &Arc<QuarantineHandle> {
-        on_engine!(self, engine => &engine.quarantine)
+        match self {
+            Admin::Sqlite(admin) => &admin.quarantine,
+            Admin::Postgres(_, quarantine) => quarantine,
+        }
     }
 
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.

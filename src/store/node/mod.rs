@@ -1,6 +1,7 @@
 //! What a process has for itself beside its store, whatever the engine: the lock of its folder, the places and the
-//! space of its files, and what its memory knows of the last events and of those who wait.
+//! space of its files, and what its memory knows of its commits, of the last events and of those who wait.
 
+pub(crate) mod commits;
 pub(crate) mod durable;
 pub(crate) mod lock;
 pub(crate) mod open_error;

@@ -31,6 +31,14 @@ pub enum OpenError {
         "{path} was being moved to PostgreSQL, which may be done; find out, and finish it: hooklatch store move --to '{to}'"
     )]
     Moving { path: PathBuf, to: String },
+    /// Its receiver would begin an empty store beside it.
+    #[error(
+        "{path} has a store, and storage.url names a database; move it there: hooklatch store move --to URL; or move the file away"
+    )]
+    NotMoved { path: PathBuf },
+    /// The database that has the store cannot be used.
+    #[error("{why}")]
+    Database { why: String },
     /// The file is something else.
     #[error(
         "{path} is not a SQLite database; name another file as storage.path or move this one away"

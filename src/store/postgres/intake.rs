@@ -1,15 +1,15 @@
 //! The handle of `http` on PostgreSQL.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::model::{Digest, EventId, JobId, Name};
+use crate::model::{JobId, Timestamp};
 use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused};
-use crate::store::node::recent::Recent;
+use crate::store::decide::notice::Notice;
 
 use super::answer::{Question, Request};
+use super::operate::housekeeping::Housekeeping;
 use super::writer::Writer;
 
 /// Between two looks of a caller who waits: a job's end at another node is seen after that time.
@@ -23,12 +23,17 @@ const TRIED_FOR: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Intake {
     writer: Writer,
-    recent: Arc<Recent>,
+    keeping: Housekeeping,
 }
 
 impl Intake {
-    pub fn new(writer: Writer) -> Self {
-        Intake { writer, recent: Arc::default() }
+    pub fn new(writer: Writer, keeping: Housekeeping) -> Self {
+        Intake { writer, keeping }
+    }
+
+    /// Counts a notice as soon as the database can be written. Returns at once.
+    pub fn notify(&self, notice: Notice) {
+        self.keeping.notify(notice);
     }
 
     /// Fails with the reason while accepts are refused.
@@ -42,8 +47,13 @@ impl Intake {
         self.writer.accept(new, Instant::now() + TRIED_FOR).await
     }
 
-    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6).
-    pub async fn accept_all(&self, new: Vec<Accept>) -> Result<Vec<Accepted>, Refused> {
+    /// ACCEPT of the events of one delivery, in one transaction: all are stored or none is (S6). Their jobs' time begins
+    /// with the database's.
+    pub async fn accept_all(
+        &self,
+        new: Vec<Accept>,
+        _now: Timestamp,
+    ) -> Result<Vec<Accepted>, Refused> {
         self.writer.accept_all(new, Instant::now() + TRIED_FOR).await
     }
 
@@ -52,26 +62,8 @@ impl Intake {
     /// and is not undone by dropping the future, as [`Intake::accept`].
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
         self.ready()?;
-        self.recent.note(&ask.source, ask.delivery.event_id());
         let asked = self.question(Question::ask(ask).await?).await?;
         asked.ok_or_else(|| Refused::Failed("no answer".to_owned()))
-    }
-
-    /// The state of a key that was used at this node a short time ago. None if [`Intake::ask`] has something to do, or
-    /// if the database cannot be used. In the writer's queue: what is told is committed first (N5).
-    pub async fn known_key(
-        &self,
-        source: &Name,
-        caller: &str,
-        key: &EventId,
-        request: Digest,
-    ) -> Option<Asked> {
-        if !self.recent.has(source, key) {
-            return None;
-        }
-        let (source, caller, key) = (source.clone(), caller.to_owned(), key.clone());
-        let question = Question::Key { source, caller, key, request, begin: None };
-        self.question(question).await.ok()?
     }
 
     /// Waits until the job of a key does not run any more and is not to run, at most `wait`, and says what has become

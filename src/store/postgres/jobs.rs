@@ -1,6 +1,7 @@
 //! The handle of `dispatcher`.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::complete::{AttemptEnd, EndResult};
 use super::connection::Target;
 use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
+use super::operate::housekeeping::Housekeeping;
 use super::register::Registered;
 use super::settle::settle;
 use super::writer::Writer;
@@ -34,11 +36,12 @@ const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
 pub struct Jobs {
     writer: Writer,
     clock: Clock,
+    keeping: Housekeeping,
 }
 
 impl Jobs {
     /// Hears wake-ups of other nodes, and sends them, until the writer ends.
-    pub fn start(writer: Writer, target: Target, clock: Clock) -> Jobs {
+    pub fn start(writer: Writer, target: Target, clock: Clock, keeping: Housekeeping) -> Jobs {
         let (wakeups, mut sessions) = (Arc::clone(&writer.wakeups), writer.sessions());
         tokio::spawn(async move {
             // None where the writer has ended.
@@ -48,7 +51,7 @@ impl Jobs {
                 _ended = sessions.wait_for(|_| false) => {}
             }
         });
-        Jobs { writer, clock }
+        Jobs { writer, clock, keeping }
     }
 
     /// Replaces the handlers that this node publishes: at the start, and at each reload.
@@ -214,6 +217,15 @@ impl Jobs {
         let end = AttemptEnd { done: Arc::new(done), claimant };
         // If the writer ends first, the next process claims it again, and finds no payload either.
         tokio::spawn(async move { settle(&queue, end).await });
+    }
+}
+
+/// What any node does for all of them is a verb of the dispatcher too.
+impl Deref for Jobs {
+    type Target = Housekeeping;
+
+    fn deref(&self) -> &Housekeeping {
+        &self.keeping
     }
 }
 

@@ -139,6 +139,12 @@ impl Queue {
         lock(&self.state).door = None;
     }
 
+    /// The items with a deadline that wait, and their bytes.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        let state = lock(&self.state);
+        (state.items.len() as u64, state.bytes as u64)
+    }
+
     /// Refuses further items; the writer ends after those in the queue.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;

@@ -48,7 +48,7 @@ const LOOK: &str = "
 pub(super) struct Wakeups {
     /// For the one task that claims.
     dispatcher: Arc<Notify>,
-    count: watch::Sender<u64>,
+    pub(super) count: watch::Sender<u64>,
     /// Other nodes are to be told.
     tell: Notify,
     found: Mutex<Found>,

@@ -19,6 +19,7 @@ use crate::limits::Limits;
 use crate::model::{JobId, Outcome};
 use crate::retry::Next as NextState;
 use crate::store::border::{Accept, Accepted, Claim, Claimed, Completion, Record, Refused};
+use crate::store::node::commits::Commits;
 use crate::store::node::subscriptions::{Subscription, Subscriptions};
 
 use super::accept;
@@ -60,6 +61,7 @@ pub struct Writer {
     pub(super) queue: Arc<Queue>,
     pub(super) live: Arc<LiveAttempts>,
     pub(super) wakeups: Arc<Wakeups>,
+    pub(super) commits: Arc<Commits>,
     payloads: Arc<Payloads>,
     subscriptions: Arc<Subscriptions>,
     /// None from the sending of a registration to its answer.
@@ -80,6 +82,7 @@ impl Writer {
         let subscriptions = Arc::<Subscriptions>::default();
         let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
+        let commits = Arc::<Commits>::default();
         let task = Task {
             target,
             registrar,
@@ -96,8 +99,24 @@ impl Writer {
             sessions: told,
             look: Instant::now(),
         };
-        let writer = Writer { queue, live, wakeups, payloads, subscriptions, sessions };
+        let writer = Writer { queue, live, wakeups, commits, payloads, subscriptions, sessions };
         (writer, tokio::spawn(task.run()))
+    }
+
+    /// One that takes nothing.
+    pub(super) fn closed(target: Target, limits: &Limits) -> Writer {
+        let queue = Queue::new(limits);
+        queue.close();
+        queue.refuse_all(&Refused::Stopping);
+        Writer {
+            queue: Arc::new(queue),
+            live: Arc::default(),
+            wakeups: Arc::default(),
+            commits: Arc::default(),
+            payloads: Arc::new(Payloads::new(target)),
+            subscriptions: Arc::default(),
+            sessions: watch::channel(None).1,
+        }
     }
 
     /// Fails with the reason while accepts are refused.
@@ -197,6 +216,11 @@ impl Writer {
         attempts: &[NodeAttempt],
     ) -> Result<Vec<Option<Claimed>>, Refused> {
         self.payloads.read(attempts).await
+    }
+
+    /// Counts the wake-ups, and when accepts begin or end to be refused.
+    pub(super) fn stirred(&self) -> watch::Sender<u64> {
+        self.wakeups.count.clone()
     }
 
     /// Changes with each wake-up: something may be ready, or answered.

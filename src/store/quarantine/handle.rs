@@ -25,7 +25,7 @@ use super::keeper::{KeeperTask, QuarantineKeeper, weight};
 use super::rate::Rate;
 
 /// The store's end of the thread.
-pub(crate) struct QuarantineHandle {
+pub struct QuarantineHandle {
     limits: Limits,
     clock: Clock,
     stirred: watch::Sender<u64>,

@@ -60,7 +60,7 @@ pub(crate) enum Backup {
 impl Store {
     /// A store on SQLite.
     pub(crate) fn sqlite(&self) -> &SqliteStore {
-        let Engine::Sqlite(store) = &self.engine;
+        let Engine::Sqlite(store) = &self.engine else { panic!("a store on PostgreSQL") };
         store
     }
 }
@@ -113,9 +113,8 @@ impl Bench {
 
     /// No caller waits for an answer.
     pub(crate) fn nobody_waits(&self) -> bool {
-        match &self.store.intake {
-            Intake::Sqlite(intake) => intake.subscriptions.is_empty(),
-        }
+        let Intake::Sqlite(intake) = &self.store.intake else { panic!("a store on PostgreSQL") };
+        intake.subscriptions.is_empty()
     }
 
     /// The same, and it stays so until [`Bench::repair`].

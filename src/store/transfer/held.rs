@@ -1,5 +1,6 @@
 //! The file of a store that moves, held by its lock.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 use rusqlite::MAIN_DB;
@@ -113,6 +114,30 @@ impl HeldStore {
         finish(&conn, address)?;
         Ok(MoveResult { store, rows })
     }
+}
+
+/// Takes the lock of a state folder whose store is in a database, and returns it with the real path. A file whose store has not
+/// moved there is refused.
+pub(in super::super) async fn hold(
+    settings: &Settings,
+    clock: Clock,
+) -> Result<(Settings, StoreLock), OpenError> {
+    let settings = settings.clone();
+    let held = move || {
+        let HeldStore { path, _lock: lock, .. } = HeldStore::take(&settings, clock)?;
+        if !restore::is_there(&path) {
+            return Ok((Settings { path, ..settings }, lock));
+        }
+        let conn = open::begin(&path, &settings.limits)?;
+        match Mark::read(&conn).map_err(|error| OpenError::from_sql(&path, error))? {
+            Some(mark) if mark.done => Ok((Settings { path, ..settings }, lock)),
+            Some(mark) => Err(mark.refusal(&path)),
+            None => Err(OpenError::NotMoved { path }),
+        }
+    };
+    tokio::task::spawn_blocking(held)
+        .await
+        .unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
 }
 
 /// What a flight has committed that changes nothing of the store.

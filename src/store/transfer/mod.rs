@@ -10,4 +10,5 @@ mod error;
 mod held;
 
 pub use error::MoveError;
+pub(super) use held::hold;
 pub use held::{HeldStore, MoveResult};

@@ -4,18 +4,25 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustix::process::geteuid;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::limits::{LISTINGS, Limits};
+use crate::measure::Distribution;
 use crate::routing::Router;
-use crate::store::border::{By, Caller, Error};
+use crate::store::border::{
+    Accept, Accepted, AuditPlace, AuditSubject, By, Caller, Disk, Error, Refused, WriterGauges,
+};
 use crate::store::codec;
+use crate::store::decide::notice::NoticeSubscribers;
+use crate::store::node::commits::Commits;
 
-use super::super::columns::Columns;
 use super::super::connection::Target;
 use super::super::operate::change::Changer;
+use super::super::operate::notice::NodeNotices;
 use super::super::reader::{Reader, Reading};
+use super::super::writer::Writer;
 
 /// `list_millis` is the time for so many rows; a longer listing gets a multiple of it.
 const ROWS_PER_TURN: u64 = 1_000;
@@ -30,6 +37,10 @@ pub struct Admin {
     /// By which a job is decided again before it is put back.
     pub(in super::super) router: Arc<ArcSwap<Router>>,
     pub(in super::super) caller: Arc<Caller>,
+    /// The store's random identity.
+    store: Uuid,
+    /// Not where only nodes are asked for.
+    own: Option<(Writer, NodeNotices)>,
 }
 
 struct Readers {
@@ -51,6 +62,68 @@ impl Admin {
             target,
             router: Arc::default(),
             caller: Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() }),
+            store: Uuid::nil(),
+            own: None,
+        }
+    }
+
+    /// The same handle for a store that is open.
+    pub(in super::super) fn of(self, store: Uuid, writer: Writer, notices: NodeNotices) -> Self {
+        Admin { store, own: Some((writer, notices)), ..self }
+    }
+
+    /// Another one after a change of the history that held the store's jobs (N27): a process keeps the one that it began
+    /// with.
+    pub fn id(&self) -> Uuid {
+        self.store
+    }
+
+    pub fn ready(&self) -> Result<(), Refused> {
+        self.own.as_ref().map_or(Ok(()), |(writer, _)| writer.ready())
+    }
+
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        match &self.own {
+            Some((writer, _)) => writer.stirred().subscribe(),
+            None => watch::Sender::new(0).subscribe(),
+        }
+    }
+
+    /// The server has the log, and checkpoints by itself.
+    pub fn writer_gauges(&self) -> WriterGauges {
+        let idle = (Arc::<Commits>::default(), (0, 0));
+        let writer = self.own.as_ref().map(|(writer, _)| writer);
+        let (commits, (queue_items, queue_bytes)) =
+            writer.map_or(idle, |writer| (Arc::clone(&writer.commits), writer.queue.waiting()));
+        WriterGauges {
+            queue_items,
+            queue_bytes,
+            batch_items: commits.items.get(),
+            batch_seconds: commits.seconds.get(),
+            checkpoint_seconds: Distribution { buckets: Vec::new(), sum: 0.0 },
+            disk: Disk::default(),
+            log_used_bytes: 0,
+            log_bound_bytes: 0,
+        }
+    }
+
+    pub(in super::super::super) async fn accept_kept(
+        &self,
+        _new: Vec<Accept>,
+        _subject: &AuditSubject,
+        _row: Option<AuditPlace>,
+    ) -> Result<(Vec<Accepted>, AuditPlace), Refused> {
+        Err(Refused::Failed("STUB".to_owned()))
+    }
+
+    /// Its task hangs on nothing but the server, which a restart does not mend.
+    pub async fn writer_answers(&self) -> bool {
+        self.own.as_ref().is_none_or(|(writer, _)| writer.sessions().has_changed().is_ok())
+    }
+
+    pub fn set_interest(&self, interest: NoticeSubscribers) {
+        if let Some((_, notices)) = &self.own {
+            notices.set(interest);
         }
     }
 
@@ -63,13 +136,6 @@ impl Admin {
     /// From now on replays go by these routes.
     pub fn set_router(&self, router: Router) {
         self.router.store(Arc::new(router));
-    }
-
-    /// The store's random identity; another one after a change of the history that held its jobs (N27).
-    pub async fn id(&self) -> Result<Uuid, Error> {
-        let row = self.look().read().await?.row("SELECT store_id FROM meta", &[]).await?;
-        row.ok_or_else(|| Error::Unavailable("its identity is missing".to_owned()))?
-            .value("store_id")
     }
 
     pub(super) fn look(&self) -> &Reader {

@@ -14,8 +14,8 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 
 use crate::measure::Histogram;
 use crate::store::mutex::lock;
+use crate::store::node::commits::SECONDS;
 
-use super::commits::SECONDS;
 use super::connection::close;
 use super::queue::Queue;
 

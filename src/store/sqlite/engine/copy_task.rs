@@ -49,6 +49,9 @@ pub enum CopyError {
         "the copy gave way to the store's own trouble: {0}; try again when `hooklatch status` is well"
     )]
     GaveWay(String),
+    /// The store is no file.
+    #[error("the store is on PostgreSQL; back it up with pg_dump or pg_basebackup on its server")]
+    OnServer,
     /// The store accepts nothing now.
     #[error("the store is not available: {0}")]
     Refused(#[from] Refused),

@@ -1,7 +1,6 @@
 //! The engine: one SQLite file, one writer thread, and readers. It knows no verb.
 
 pub(crate) mod checkpoint;
-pub(crate) mod commits;
 pub(crate) mod connection;
 pub(crate) mod copy;
 pub(crate) mod copy_task;

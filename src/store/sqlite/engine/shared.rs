@@ -10,13 +10,13 @@ use crate::clock::Clock;
 use crate::limits::LISTINGS;
 use crate::store::border::Settings;
 use crate::store::decide::notice::Notice;
+use crate::store::node::commits::Commits;
 use crate::store::node::space::Space;
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::paused::Paused;
 use crate::store::sqlite::tables::secret_use::SecretUses;
 
 use super::checkpoint::Checkpoints;
-use super::commits::Commits;
 use super::open::Opened;
 use super::queue::{Priority, Queue, WriteRequest};
 use super::readers::Readers;

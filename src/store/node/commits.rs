@@ -21,7 +21,7 @@ pub(crate) const SECONDS: &[f64] =
 pub(crate) struct Commits {
     /// When something was last changed.
     pub(crate) last: Mutex<Option<Timestamp>>,
-    /// How much of the log was in use after the last batch.
+    /// How much of SQLite's log was in use after the last batch.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) items: Histogram,
     pub(crate) seconds: Histogram,

@@ -1,0 +1,184 @@
+//! Opens a store on PostgreSQL, for a receiver or for a command where none runs, and closes it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::model::Name;
+use crate::store::border::Settings;
+use crate::store::mutex::lock;
+use crate::store::node::lock::StoreLock;
+use crate::store::node::open_error::OpenError;
+use crate::store::node::space::Space;
+use crate::store::quarantine::handle::QuarantineHandle;
+
+use super::admin::handle::Admin;
+use super::connection::{Connection, Target, describe};
+use super::flight::FlightOutcome;
+use super::handlers::PublishedHandler;
+use super::intake::Intake;
+use super::jobs::Jobs;
+use super::node_file::NodeFile;
+use super::operate::housekeeping::Housekeeping;
+use super::operate::notice::NodeNotices;
+use super::register::Registrar;
+use super::schema::migrate;
+use super::server::{Severity, check};
+use super::writer::Writer;
+
+/// The random identity of the store.
+const ID: &str = "SELECT store_id FROM meta";
+
+/// How long a start waits for the database, which may be slow after a crash. A commit may also wait for a standby.
+const START_WAIT: Duration = Duration::from_secs(30);
+
+/// How long a reload waits for a session.
+const PUBLISH_WAIT: Duration = Duration::from_secs(2);
+
+const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.url right?";
+
+const SLOW: &str = "the database does not answer; see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
+
+/// A receiver of several: how it reaches the database, and which node it is.
+pub struct ClusterNode {
+    pub target: Target,
+    pub name: Name,
+    /// The identity of the machine.
+    pub machine: String,
+}
+
+/// An open store with its three handles.
+pub(in super::super) struct PostgresStore {
+    pub(in super::super) intake: Intake,
+    pub(in super::super) jobs: Jobs,
+    pub(in super::super) admin: Admin,
+    pub(in super::super) quarantine: Arc<QuarantineHandle>,
+    writer: Writer,
+    /// Until it is closed.
+    lock: Mutex<Option<Arc<StoreLock>>>,
+}
+
+impl PostgresStore {
+    /// For a receiver: connects, checks the server, makes the schema where it is missing, registers the node with its
+    /// handlers, and starts its tasks. The caller has taken the lock of the state folder.
+    pub(in super::super) async fn open(
+        settings: &Settings,
+        node: ClusterNode,
+        handlers: Vec<PublishedHandler>,
+        held: StoreLock,
+        clock: Clock,
+    ) -> Result<PostgresStore, OpenError> {
+        let failed = |why: String| OpenError::Database { why };
+        let ClusterNode { target, name, machine } = node;
+        let file = NodeFile::open(&settings.path).map_err(|error| failed(error.to_string()))?;
+        let mut registrar = Registrar::of_folder(file, name.to_string(), machine);
+        registrar.handlers = handlers;
+        let id = registrar.node.id;
+        let store = in_time(async {
+            let connection = connect(&target, &clock).await?;
+            let connection = match migrate(connection).await {
+                FlightOutcome::Committed(connection, _) => connection,
+                FlightOutcome::NotCommitted(why, _) => return Err(why.to_string()),
+                FlightOutcome::Unknown(doubt) => return Err(doubt.to_string()),
+            };
+            // What keeps the node from registering is said at the start, and not with each delivery.
+            let registered = registrar.register(connection).await;
+            identity(&registered.map_err(|error| error.to_string())?.0).await
+        });
+        let store = store.await?;
+        let limits = &settings.limits;
+        let (writer, _) = Writer::start(target.clone(), registrar, limits, clock.clone());
+        PostgresStore::start(settings, target, (store, id), writer, held, clock)
+    }
+
+    /// For a command where no receiver runs: it is no node, and takes no delivery and no job.
+    pub(in super::super) async fn visit(
+        settings: &Settings,
+        target: Target,
+        held: StoreLock,
+        clock: Clock,
+    ) -> Result<PostgresStore, OpenError> {
+        let look = async { identity(&connect(&target, &clock).await?).await };
+        let store = in_time(look).await?;
+        let writer = Writer::closed(target.clone(), &settings.limits);
+        PostgresStore::start(settings, target, (store, Uuid::nil()), writer, held, clock)
+    }
+
+    fn start(
+        settings: &Settings,
+        target: Target,
+        (store, node): (Uuid, Uuid),
+        writer: Writer,
+        held: StoreLock,
+        clock: Clock,
+    ) -> Result<PostgresStore, OpenError> {
+        let Settings { path, limits } = settings;
+        let (lock, notices) = (Arc::new(held), NodeNotices::default());
+        let space = Arc::new(Space::new(path, limits));
+        let (own, stirred) = (Arc::clone(&lock), writer.stirred());
+        let quarantine = QuarantineHandle::start(settings, clock.clone(), space, own, stirred);
+        let quarantine = quarantine.map(Arc::new).map_err(|error| OpenError::Io {
+            path: path.clone(),
+            detail: format!("failed to start a thread: {error}"),
+        })?;
+        let keeping = Housekeeping::new(target.clone(), clock.clone(), notices.clone(), node);
+        let admin = Admin::new(target.clone(), limits, clock.clone());
+        Ok(PostgresStore {
+            intake: Intake::new(writer.clone(), keeping.clone()),
+            jobs: Jobs::start(writer.clone(), target, clock, keeping),
+            admin: admin.of(store, writer.clone(), notices),
+            quarantine,
+            writer,
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    /// Replaces the handlers that this node publishes: behind the requests that are queued, or with its next
+    /// registration.
+    pub(in super::super) async fn publish(&self, handlers: Vec<PublishedHandler>) {
+        let published = timeout(PUBLISH_WAIT, self.writer.publish(handlers)).await;
+        if !matches!(published, Ok(Ok(()))) {
+            tracing::warn!("other nodes learn the new handlers with the next session");
+        }
+    }
+
+    /// Refuses new requests, commits and answers the queued ones, and releases the lock.
+    pub(in super::super) async fn close(&self) {
+        self.writer.close();
+        self.quarantine.close().await;
+        // An error means that the writer has ended, as awaited.
+        let _ = self.writer.sessions().wait_for(|_| false).await;
+        lock(&self.lock).take();
+    }
+}
+
+async fn in_time(opening: impl Future<Output = Result<Uuid, String>>) -> Result<Uuid, OpenError> {
+    let opened = timeout(START_WAIT, opening).await.unwrap_or_else(|_| Err(SLOW.to_owned()));
+    opened.map_err(|why| OpenError::Database { why })
+}
+
+/// Connects to a server that is as it must be.
+async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
+    let connection = Connection::open(target).await.map_err(|error| error.to_string())?;
+    for finding in check(&connection, clock).await? {
+        match finding.severity {
+            Severity::Refused | Severity::Unready => return Err(finding.text),
+            Severity::Warned => tracing::warn!("{}", finding.text),
+        }
+    }
+    Ok(connection)
+}
+
+/// The store's identity.
+async fn identity(connection: &Connection) -> Result<Uuid, String> {
+    let read = |error: Error| match error.code() {
+        Some(&SqlState::UNDEFINED_TABLE) => NO_TABLES.to_owned(),
+        _ => describe(&error),
+    };
+    connection.client.query_one(ID, &[]).await.map_err(read)?.try_get(0).map_err(read)
+}
