@@ -569,6 +569,15 @@ pub struct Drill {
     /// Repeat the choices of the run that printed this seed
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Run so many nodes over one PostgreSQL, and kill one of them each time
+    #[arg(long, value_name = "N", hide = true, requires = "url", value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub nodes: Option<u8>,
+    /// Their database, which must be empty: postgresql://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL", hide = true, requires = "nodes")]
+    pub url: Option<String>,
+    /// Where its password is: file:/path or env:NAME
+    #[arg(long, value_name = "REFERENCE", hide = true, requires = "url")]
+    pub password_from: Option<String>,
     #[command(flatten)]
     pub format: Format,
 }

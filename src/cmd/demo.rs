@@ -53,9 +53,9 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
     let site = Site::new(None, &files)?;
     block_on(async {
         let mut signals = Signals::register()?;
-        let receiver = site.start().await?;
+        let receiver = site.start(0).await?;
         let shown = show(args, &site, &receiver, &mut signals).await;
-        let stopped = site.stop(Some(receiver)).await;
+        let stopped = site.stop(vec![receiver]).await;
         let as_promised = shown?;
         stopped?;
         Ok(Exit::answer(as_promised))

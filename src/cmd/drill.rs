@@ -5,6 +5,8 @@
 //! provider is fake. Must stay true: the drill does not touch anything outside that folder, and no
 //! process that it started outlives it.
 
+use std::path::Path;
+
 use data_encoding::HEXLOWER;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -20,6 +22,8 @@ use super::runtime::block_on;
 use super::signals::Signals;
 use super::{owner, progress};
 use crate::cli;
+use crate::config::{Environment, Reference, tries_postgres};
+use crate::document::Fault;
 use crate::exit::{Exit, Failure};
 
 /// Fewer events than this are acknowledged between two kills. The number is random and may be 0, so that
@@ -40,12 +44,7 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
         owner::assume(&folder.join("hooklatch.db"))?;
     }
     let secret = format!("whsec_{}", HEXLOWER.encode(&bytes::<32>()?));
-    let files = [
-        ("hooklatch.toml", include_str!("drill/hooklatch.toml")),
-        ("handler", include_str!("drill/handler")),
-        ("secret", &secret),
-    ];
-    let mut site = Site::new(args.folder.as_deref(), &files)?;
+    let mut site = lay_out(args, &secret)?;
     let provider = Provider::new("stripe", &secret)?;
     let result = block_on(drill(args, &site, provider, seed))?.map_err(|failure| {
         site.keep();
@@ -62,6 +61,39 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     }
     ignore_left_reader(output::either(&args.format, &report, || report.print(&site)))?;
     Ok(Exit::answer(report.as_promised))
+}
+
+/// Makes the site: of one receiver, or of several nodes.
+fn lay_out(args: &cli::Drill, secret: &str) -> Result<Site, Failure> {
+    let (config, folder) = (include_str!("drill/hooklatch.toml"), args.folder.as_deref());
+    let mut files = vec![("handler", include_str!("drill/handler")), ("secret", secret)];
+    let Some(url) = args.url.as_deref().filter(|_| tries_postgres()) else {
+        files.push(("hooklatch.toml", config));
+        return Site::new(folder, &files);
+    };
+    let wrong = |fault: Fault| Exit::Usage.failure(fault.to_string());
+    let mut storage = format!("url = {url:?}\n");
+    let mut password = None;
+    if let Some(text) = &args.password_from {
+        let reference = Reference::parse(text, Path::new("")).map_err(wrong)?;
+        password =
+            Some(reference.read(&Environment::capture()).map_err(|error| wrong(error.into()))?);
+        storage += "password = \"file:password\"\n";
+    }
+    if let Some(password) = &password {
+        files.push(("password", password.as_str()));
+    }
+    let names: Vec<String> =
+        (1..=args.nodes.unwrap_or(1)).map(|number| format!("n{number}")).collect();
+    let of_node = |name: &String| {
+        let place = format!(
+            "path = \"{name}.db\"\n{storage}\n[node]\nname = \"{name}\"\nmachine = \"drill\"\n"
+        );
+        (format!("{name}.toml"), config.replace("path = \"hooklatch.db\"\n", &place))
+    };
+    let configs: Vec<_> = names.iter().map(of_node).collect();
+    files.extend(configs.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    Ok(Site::new(folder, &files)?.of_nodes(names))
 }
 
 /// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: the drill
@@ -81,21 +113,28 @@ async fn drill(
     if !args.format.json {
         let kills = output::count(u64::from(args.kills), "kill");
         let place = site.root().display();
-        let line = format!("{kills} of a receiver with its store in {place}, seed {seed}\n");
+        let what = match args.nodes {
+            Some(nodes) => format!("one of {nodes} nodes with their folders"),
+            None => "a receiver with its store".to_owned(),
+        };
+        let line = format!("{kills} of {what} in {place}, seed {seed}\n");
         ignore_left_reader(output::line(line))?;
     }
     let bar = progress::bar(u64::from(args.kills), "{pos}/{len} kills  {msg}");
-    let mut storm = Storm { site, receiver: None, runner_kills: 0, bar };
+    let receivers = (0..site.size()).map(|_| None).collect();
+    let mut storm = Storm { site, receivers, runner_kills: 0, bar };
     let result = tokio::select! {
         result = storm.run(args, provider, Random(seed)) => result.map(Ok),
         signal = signals.next() => Ok(Err(signal)),
     };
     storm.bar.finish_and_clear();
     // A receiver completes the attempts of its killed predecessor, so one must run before the stop.
-    if matches!(result, Ok(Err(_))) && storm.receiver.is_none() {
-        storm.receiver = Some(site.start().await?);
+    for (node, receiver) in storm.receivers.iter_mut().enumerate() {
+        if matches!(result, Ok(Err(_))) && receiver.is_none() {
+            *receiver = Some(site.start(node).await?);
+        }
     }
-    let stopped = site.stop(storm.receiver.take()).await;
+    let stopped = site.stop(storm.receivers.into_iter().flatten().collect()).await;
     let tally = match result? {
         Ok(tally) => tally,
         Err(signal) => return stopped.map(|()| Err(signal)),
@@ -118,7 +157,8 @@ async fn drill(
 /// The processes that the drill kills at random moments.
 struct Storm<'a> {
     site: &'a Site,
-    receiver: Option<Receiver>,
+    /// One for each node.
+    receivers: Vec<Option<Receiver>>,
     runner_kills: usize,
     bar: ProgressBar,
 }
@@ -132,25 +172,29 @@ impl Storm<'_> {
         provider: Provider,
         mut random: Random,
     ) -> Result<Tally, Failure> {
-        let receiver = self.site.start().await?;
-        let load = Load::start(provider, receiver.address, self.bar.clone());
-        self.receiver = Some(receiver);
+        let mut addresses = Vec::new();
+        for (node, place) in self.receivers.iter_mut().enumerate() {
+            let receiver = place.insert(self.site.start(node).await?);
+            addresses.push(receiver.address);
+        }
+        let load = Load::start(provider, addresses, self.bar.clone());
         for _ in 0..args.kills {
+            let node = random.one_of(self.receivers.len());
             load.more(random.below(MOST_BETWEEN_KILLS)).await?;
             // Draws all numbers whether they are used or not, so that a seed always gives the same kills.
             let (order, between) = (random.below(3), random.below(10));
-            if args.runner_kills && order == 1 && self.kill_runner().await? {
+            if args.runner_kills && order == 1 && self.kill_runner(node).await? {
                 load.more(between).await?;
             }
             // Dropping the receiver kills it.
-            self.receiver = None;
+            self.receivers[node] = None;
             if args.runner_kills && order == 2 {
-                self.kill_runner().await?;
+                self.kill_runner(node).await?;
             }
             self.bar.inc(1);
-            let receiver = self.site.start().await?;
-            load.redirect(receiver.address);
-            self.receiver = Some(receiver);
+            let receiver = self.site.start(node).await?;
+            load.redirect(node, receiver.address);
+            self.receivers[node] = Some(receiver);
         }
         let tally = load.finish().await?;
         let acknowledged = tally.acknowledged;
@@ -160,8 +204,8 @@ impl Storm<'_> {
     }
 
     /// Kills the runner. False if there is no runner, as before the first command.
-    async fn kill_runner(&mut self) -> Result<bool, Failure> {
-        let Some(runner) = self.site.runner() else { return Ok(false) };
+    async fn kill_runner(&mut self, node: usize) -> Result<bool, Failure> {
+        let Some(runner) = self.site.runner(node) else { return Ok(false) };
         runner.kill().await?;
         self.runner_kills += 1;
         Ok(true)
@@ -172,6 +216,11 @@ impl Storm<'_> {
 struct Random(u64);
 
 impl Random {
+    /// A number less than `count`; of one there is no choice, and none is drawn.
+    fn one_of(&mut self, count: usize) -> usize {
+        if count > 1 { self.below(count as u64) } else { 0 }
+    }
+
     /// A number less than `bound`, which must not be 0.
     fn below(&mut self, bound: u64) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

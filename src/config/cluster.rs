@@ -44,7 +44,7 @@ pub(super) fn check(settings: &Settings, problems: &Problems) {
 }
 
 /// Whether PostgreSQL may be used, on which `serve` cannot run yet: by a debug build that is asked for it. When this goes,
-/// so go its two callers, `hide` of `node` and `store` in the command line, the exception in `tests/it/readme.rs` and the
+/// so go its callers, its variable in `cmd/kit/receiver.rs`, `hide` of `node`, `store` and `--nodes` in the command line, the exception in `tests/it/readme.rs` and the
 /// sentences on it in `docs/configuration.md` and `docs/several-machines.md`; the help of `doctor` then names the
 /// database's machine.
 pub fn tries_postgres() -> bool {

@@ -45,8 +45,8 @@ struct Shared {
 }
 
 struct State {
-    /// The receiver's address.
-    address: SocketAddr,
+    /// Those of the receivers.
+    addresses: Vec<SocketAddr>,
     /// Whether clients must not begin another event.
     ending: bool,
     tally: Tally,
@@ -76,9 +76,9 @@ impl Tally {
 }
 
 impl Load {
-    /// Starts the clients, which deliver to the receiver at `address`; `bar` shows the counts.
-    pub(crate) fn start(provider: Provider, address: SocketAddr, bar: ProgressBar) -> Self {
-        let state = State { address, ending: false, tally: Tally::default() };
+    /// Starts the clients, which deliver to the receivers in turn; `bar` shows the counts.
+    pub(crate) fn start(provider: Provider, addresses: Vec<SocketAddr>, bar: ProgressBar) -> Self {
+        let state = State { addresses, ending: false, tally: Tally::default() };
         let shared = Arc::new(Shared { provider, state: watch::Sender::new(state), bar });
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
@@ -87,9 +87,9 @@ impl Load {
         Load { shared, _clients: clients }
     }
 
-    /// Sends all further deliveries to another receiver.
-    pub(crate) fn redirect(&self, address: SocketAddr) {
-        self.shared.state.send_modify(|state| state.address = address);
+    /// Sends the further deliveries of one receiver to another one in its place.
+    pub(crate) fn redirect(&self, node: usize, address: SocketAddr) {
+        self.shared.state.send_modify(|state| state.addresses[node] = address);
     }
 
     /// Waits until `count` more events are acknowledged. Fails after [`PATIENCE`] without progress.
@@ -132,11 +132,13 @@ impl Shared {
                 tally.answers.push(Answered::Never);
             });
             let event = Event::of(number);
+            let mut turn = number;
             let answer = loop {
-                match self.deliver(&event).await {
+                match self.deliver(&event, turn).await {
                     Answered::Never => sleep(RETRY_WAIT).await,
                     answer => break answer,
                 }
+                turn += 1;
             };
             self.state.send_modify(|State { tally, .. }| {
                 tally.answers[number] = answer;
@@ -148,8 +150,11 @@ impl Shared {
     }
 
     /// Makes one delivery with a fresh signature. `Never` means that the caller must repeat it.
-    async fn deliver(&self, Event { id, kind, body, .. }: &Event) -> Answered {
-        let address = self.state.borrow().address;
+    async fn deliver(&self, Event { id, kind, body, .. }: &Event, turn: usize) -> Answered {
+        let address = {
+            let addresses = &self.state.borrow().addresses;
+            addresses[turn % addresses.len()]
+        };
         let delivery = async {
             let headers = self.provider.sign(id, kind, body, Clock::system().now());
             let headers = headers.map_err(|failure| failure.message)?;

@@ -1,4 +1,5 @@
-//! A scratch site: a folder with a configuration, its handlers and the store `hooklatch.db`.
+//! A scratch site: a folder with its handlers and, of each node, a configuration and the store beside it. Most have one
+//! node, `hooklatch`.
 //!
 //! `demo`, `drill` and the crash tests work on it. Must stay true: it is separate from the operator's
 //! configuration and store.
@@ -18,7 +19,7 @@ use super::receiver::{Receiver, Runner};
 use crate::admin::{ListHandlers, ShowEvent, StoreClient};
 use crate::clock::Clock;
 use crate::cmd::store;
-use crate::config;
+use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 use crate::model::EventId;
 use crate::store::EventFilter;
@@ -30,6 +31,8 @@ const POLL: Duration = Duration::from_millis(50);
 pub(crate) struct Site {
     root: PathBuf,
     temporary: Option<TempDir>,
+    /// By name.
+    nodes: Vec<String>,
 }
 
 impl Site {
@@ -57,7 +60,7 @@ impl Site {
             let failure = Exit::Usage.failure(message);
             return Err(failure.help("name a folder that is not there yet"));
         }
-        let site = Site { root: full, temporary };
+        let site = Site { root: full, temporary, nodes: vec!["hooklatch".to_owned()] };
         for (name, text) in files {
             let path = site.path(name);
             let write = || {
@@ -79,8 +82,23 @@ impl Site {
         &self.root
     }
 
+    /// The same site with these nodes, of each of which it has the configuration `NAME.toml`.
+    pub(crate) fn of_nodes(self, nodes: Vec<String>) -> Self {
+        Site { nodes, ..self }
+    }
+
+    /// How many nodes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Of the first node.
     pub(crate) fn config(&self) -> PathBuf {
-        self.path("hooklatch.toml")
+        self.file(0, "toml")
+    }
+
+    fn file(&self, node: usize, extension: &str) -> PathBuf {
+        self.path(&format!("{}.{extension}", self.nodes[node]))
     }
 
     /// Keeps the folder when this value is dropped.
@@ -140,31 +158,32 @@ impl Site {
         Ok(stored)
     }
 
-    /// Starts a receiver that appends to `receiver.log`, and waits until it serves.
-    pub(crate) async fn start(&self) -> Result<Receiver, Failure> {
-        Receiver::start(&self.config(), &self.path("receiver.log")).await
+    /// Starts the receiver of a node, which appends to `receiver.log`, and waits until it serves. One at a time.
+    pub(crate) async fn start(&self, node: usize) -> Result<Receiver, Failure> {
+        Receiver::start(&self.file(node, "toml"), &self.path("receiver.log")).await
     }
 
-    /// Stops the receiver, and then the runner, so that no receiver starts another runner.
-    pub(crate) async fn stop(&self, receiver: Option<Receiver>) -> Result<(), Failure> {
-        let stopped = match receiver {
-            Some(receiver) => receiver.stop().await,
-            None => Ok(()),
-        };
-        if let Some(runner) = self.runner() {
+    /// Stops the receivers, and then the runners, so that no receiver starts another runner.
+    pub(crate) async fn stop(&self, receivers: Vec<Receiver>) -> Result<(), Failure> {
+        let mut stopped = Ok(());
+        for receiver in receivers {
+            stopped = stopped.and(receiver.stop().await);
+        }
+        for runner in (0..self.size()).filter_map(|node| self.runner(node)) {
             runner.stop().await?;
         }
         stopped
     }
 
-    /// The runner of the store, if one listens.
-    pub(crate) fn runner(&self) -> Option<Runner> {
-        Runner::find(&self.path("hooklatch.db"))
+    /// The runner of a node, if one listens.
+    pub(crate) fn runner(&self, node: usize) -> Option<Runner> {
+        Runner::find(&self.file(node, "db"))
     }
 
     async fn client(&self) -> Result<StoreClient, Failure> {
-        let settings = config::load(&self.config())?.store();
-        Ok(StoreClient::open(&settings, None, Clock::system()).await?)
+        let config = config::load(&self.config())?;
+        let database = config.database(&Environment::capture())?;
+        Ok(StoreClient::open(&config.store(), database, Clock::system()).await?)
     }
 }
 

@@ -93,6 +93,8 @@ impl PostgresStore {
         let store = store.await?;
         let limits = &settings.limits;
         let (writer, _) = Writer::start(target.clone(), registrar, limits, clock.clone());
+        // The process is ready when its writer is.
+        let _ = timeout(START_WAIT, writer.sessions().wait_for(Option::is_some)).await;
         PostgresStore::start(settings, target, (store, id), writer, held, clock)
     }
 
