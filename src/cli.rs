@@ -578,6 +578,9 @@ pub struct Drill {
     /// Where its password is: file:/path or env:NAME
     #[arg(long, value_name = "REFERENCE", hide = true, requires = "url")]
     pub password_from: Option<String>,
+    /// As `storage.require_synchronous_standby`
+    #[arg(long, hide = true, requires = "url")]
+    pub require_synchronous_standby: bool,
     #[command(flatten)]
     pub format: Format,
 }

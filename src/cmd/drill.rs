@@ -72,7 +72,8 @@ fn lay_out(args: &cli::Drill, secret: &str) -> Result<Site, Failure> {
         return Site::new(folder, &files);
     };
     let wrong = |fault: Fault| Exit::Usage.failure(fault.to_string());
-    let mut storage = format!("url = {url:?}\n");
+    let require = args.require_synchronous_standby;
+    let mut storage = format!("url = {url:?}\nrequire_synchronous_standby = {require}\n");
     let mut password = None;
     if let Some(text) = &args.password_from {
         let reference = Reference::parse(text, Path::new("")).map_err(wrong)?;

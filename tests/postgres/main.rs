@@ -30,6 +30,7 @@ mod reading_cost;
 mod registering;
 mod server;
 mod site;
+mod storm;
 mod unanswered;
 mod waits;
 mod working;

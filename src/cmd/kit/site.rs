@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use super::PATIENCE;
 use super::account::Stored;
@@ -26,6 +27,9 @@ use crate::store::EventFilter;
 
 /// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
+
+/// Between two starts of a receiver, as its unit has it (`RestartSec`).
+const RESTART: Duration = Duration::from_secs(1);
 
 /// The folder of a scratch site. A temporary folder is deleted when this value is dropped.
 pub(crate) struct Site {
@@ -130,12 +134,21 @@ impl Site {
         let ledger_bytes = || fs::metadata(self.path("ledger.txt")).map_or(0, |found| found.len());
         let (mut written, mut end) = (ledger_bytes(), clock.monotonic() + PATIENCE);
         let client = self.client().await?;
-        while has_open_jobs(&client).await? && clock.monotonic() < end {
+        loop {
+            match has_open_jobs(&client).await {
+                Ok(false) => break,
+                // The database of several may be away for a moment.
+                Err(failure) if self.size() == 1 || clock.monotonic() >= end => {
+                    return Err(failure);
+                }
+                Ok(true) if clock.monotonic() >= end => break,
+                Ok(true) | Err(_) => {}
+            }
             let now = ledger_bytes();
             if now > written {
                 (written, end) = (now, clock.monotonic() + PATIENCE);
             }
-            tokio::time::sleep(POLL).await;
+            sleep(POLL).await;
         }
         client.close().await;
         Ok(())
@@ -158,9 +171,18 @@ impl Site {
         Ok(stored)
     }
 
-    /// Starts the receiver of a node, which appends to `receiver.log`, and waits until it serves. One at a time.
+    /// Starts the receiver of a node, which appends to `receiver.log`, and waits until it serves. One at a time. One of
+    /// several is started again where it ends, as a service is: its database may be away.
     pub(crate) async fn start(&self, node: usize) -> Result<Receiver, Failure> {
-        Receiver::start(&self.file(node, "toml"), &self.path("receiver.log")).await
+        let (config, log) = (self.file(node, "toml"), self.path("receiver.log"));
+        let clock = Clock::system();
+        let end = clock.monotonic() + PATIENCE;
+        loop {
+            match Receiver::start(&config, &log).await {
+                Err(_) if self.size() > 1 && clock.monotonic() < end => sleep(RESTART).await,
+                started => return started,
+            }
+        }
     }
 
     /// Stops the receivers, and then the runners, so that no receiver starts another runner.
