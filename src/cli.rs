@@ -297,8 +297,8 @@ Examples:
 
     /// List who has changed what, newest first
     #[command(after_help = "\
-Verbs: replay, make-missing, resolve, drop, cancel, pause, resume, quarantine-accept, quarantine-drop, reload. WHO is \
-the user of the command, as the kernel says, and the name that it gave: under sudo that of the person. `asked` stands \
+Verbs: replay, make-missing, resolve, drop, cancel, pause, resume, quarantine-accept, quarantine-drop, reload, node-lost. \
+WHO is the user of the command, as the kernel says, and the name that it gave: under sudo that of the person. `asked` stands \
 before a cancel, a reload or a quarantine-drop, whose end has a row of its own. Commands take the reason with --note. \
 Rows are kept as long as storage.keep_ids says, at most 100,000.
 

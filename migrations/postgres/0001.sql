@@ -243,8 +243,8 @@ CREATE TABLE attempt (
     node uuid NOT NULL REFERENCES node (id),
     -- The session that claimed it. NULL once the node was declared lost: what the claimant reports then is a late end.
     claimant uuid,
-    -- Of a command that is live: the runner that it was claimed for, by its process and by its name. That runner's
-    -- silence proves "never started". NULL for a forward, which the receiver runs itself, and once it is settled.
+    -- Of a command: the runner that it was claimed for, by its process and by its name. That runner's silence proves
+    -- "never started". NULL for a forward, which the receiver runs itself, and once its claimant has reported its end.
     incarnation text COLLATE "C",
     runner text COLLATE "C" CHECK (runner IS NULL OR incarnation IS NOT NULL),
     -- The operator asked its node to end it.
@@ -273,6 +273,7 @@ CREATE TABLE attempt (
 -- Of a job one attempt is live, and a node finds its own.
 CREATE UNIQUE INDEX attempt_live ON attempt (job) WHERE outcome IS NULL;
 CREATE INDEX attempt_of_node ON attempt (node) WHERE outcome IS NULL;
+CREATE INDEX attempt_lost ON attempt (node) WHERE claimant IS NULL;
 
 -- A row is the report of an attempt that was settled without it: its node was declared lost, or the database has gone
 -- back. It changes nothing. The job may be gone, so its id is not a foreign key.

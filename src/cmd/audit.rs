@@ -46,13 +46,14 @@ pub(super) fn who(row: &AuditRow) -> String {
 
 /// The narrowest thing that names it.
 pub(super) fn subject(subject: &AuditSubject, short: &Short) -> String {
-    let AuditSubject { job, event, handler, source, state, refused_for, jobs, .. } = subject;
+    let AuditSubject { job, event, handler, source, state, refused_for, node, jobs, .. } = subject;
     let job = job.map(|job| format!("job {}", short.of(job)));
     let event = event.as_ref().map(|event| format!("event {}", short.of(event)));
     let handler = handler.as_ref().map(|handler| format!("handler {handler}"));
     let source = source.as_ref().map(|source| format!("source {source}"));
     let many = state.map(|state| format!("{} {state}", count(jobs.len() as u64, "job")));
-    let found = job.or(event).or(handler).or(source).or(refused_for.clone()).or(many);
+    let node = node.as_ref().map(|node| format!("node {node}"));
+    let found = job.or(event).or(handler).or(source).or(refused_for.clone()).or(node).or(many);
     found.unwrap_or_default()
 }
 

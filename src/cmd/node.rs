@@ -11,9 +11,7 @@ use crate::config::{Config, Environment};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
 use crate::store::Error;
-use crate::store::postgres::{
-    Admin, Connection, LostError, LostNode, NodeRow, NodeWork, Target, declare_lost,
-};
+use crate::store::postgres::{Admin, LostNode, NodeNotices, NodeRow, NodeWork, Target};
 
 use super::config_check::of_unit;
 use super::output::{self, below, count, short_span, whole, words_of};
@@ -58,8 +56,8 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     }
     let config = store::load(options)?;
     let target = target(&config, options)?;
+    let admin = Admin::new(target, config.limits(), Clock::system());
     let looked = block_on(async {
-        let admin = Admin::new(target.clone(), config.limits(), Clock::system());
         let all = admin.nodes().await.map_err(|error| unread(&error))?;
         let active = all.into_iter().find(|node| node.name == name && node.state == "active");
         let node = active.ok_or_else(|| not_active(name, options))?;
@@ -76,13 +74,10 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
             return Ok(confirm::declined());
         }
     }
-    let lost = block_on(async {
-        let declared = declare_lost(connect(&target).await?, name).await;
-        declared.map(|(_, lost)| lost).map_err(|error| match error {
-            LostError::NotActive(_) => not_active(name, options),
-            error => Exit::Unavailable.failure(error.to_string()),
-        })
-    })??;
+    let notices = NodeNotices::default();
+    notices.set(config.interest());
+    let lost = block_on(admin.declare_lost(name, notices))?.map_err(|error| unread(&error))?;
+    let lost = lost.ok_or_else(|| not_active(name, options))?;
     report(name, &lost, options)
 }
 
@@ -145,10 +140,6 @@ fn target(config: &Config, options: &Options) -> Result<Target, Failure> {
     // A server on this machine may ask the kernel who connects.
     owner::assume(&config.store().path)?;
     Ok(target)
-}
-
-async fn connect(target: &Target) -> Result<Connection, Failure> {
-    Connection::open(target).await.map_err(|error| Exit::Unavailable.failure(error.to_string()))
 }
 
 fn unread(error: &Error) -> Failure {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::select;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -331,10 +332,9 @@ impl Flow {
             let detail = "not begun: the receiver stopped first";
             return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
         }
-        if !self.store.may_begin(key.job, key.attempt) {
-            let detail = "not begun: another node may have the job";
-            return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
-        }
+        let store = self.store.clone();
+        // Asked directly before it begins: a registration meanwhile may have shown that another node has the job (N16).
+        let may_begin = move || store.may_begin(key.job, key.attempt);
         match (&claim.runner, &**handler) {
             (Some(runner), Handler::Command(command)) => {
                 let (client, incarnation) = (self.pool.client(&runner.name), runner.incarnation);
@@ -342,9 +342,9 @@ impl Flow {
                 attempt.client = Some(client);
                 let acknowledged = self.acks.before(key);
                 let command = command.clone();
+                let may_begin = acknowledged.map(move |()| may_begin());
                 let run = async move {
-                    acknowledged.await;
-                    let report = command.run(facts, incarnation, pending).await;
+                    let report = command.run(facts, incarnation, pending, may_begin).await;
                     Step::Ended(Box::new((attempt, report)))
                 };
                 self.commands.spawn(run.instrument(span));
@@ -354,7 +354,10 @@ impl Flow {
                 let stop = self.stop_attempts.clone();
                 let clock = self.clock.clone();
                 let run = async move {
-                    let report = forward.run(&facts, &stop, &clock).await;
+                    let report = match may_begin() {
+                        true => forward.run(&facts, &stop, &clock).await,
+                        false => Report::new(Outcome::NotStarted, handler::TAKEN),
+                    };
                     Step::Ended(Box::new((attempt, report)))
                 };
                 self.work.spawn(run.instrument(span));

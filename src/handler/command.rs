@@ -15,8 +15,8 @@ use crate::runner::message::{Refusal, Start};
 use crate::runner::{AskedBy, Captured, Ended, Exited, Status};
 use crate::store::{Record, Usage};
 
-use super::Report;
 use super::runner_client::{AttemptResult, NotStarted, PendingAttempt};
+use super::{Report, TAKEN};
 
 /// EX_DATAERR of sysexits.h: the event itself is wrong, so that another attempt cannot succeed.
 const REJECTED: i32 = 65;
@@ -52,8 +52,15 @@ pub struct Command {
 
 impl Command {
     /// Runs one attempt to its end. The future may be dropped at any time: the runner continues, and a later
-    /// receiver gets the end. `runner` is the runner that the claim was made for.
-    pub async fn run(&self, facts: Facts, runner: Incarnation, pending: PendingAttempt) -> Report {
+    /// receiver gets the end. `runner` is the runner that the claim was made for. It is asked to start it directly after
+    /// `may_begin` has said so.
+    pub async fn run(
+        &self,
+        facts: Facts,
+        runner: Incarnation,
+        pending: PendingAttempt,
+        may_begin: impl Future<Output = bool>,
+    ) -> Report {
         let body = facts.body;
         let start = Start {
             incarnation: runner,
@@ -61,7 +68,10 @@ impl Command {
             body: digest(body.clone()).await,
             facts: Facts { body: Bytes::new(), ..facts },
         };
-        report(pending.start(start, body).await, Some(self))
+        match may_begin.await {
+            true => report(pending.start(start, body).await, Some(self)),
+            false => Report::new(Outcome::NotStarted, TAKEN),
+        }
     }
 }
 
@@ -215,7 +225,15 @@ fn killed(signal: i32) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
+    use futures_util::FutureExt;
+    use tokio::sync::watch;
+
+    use super::super::runner_client::{Place, RunnerClient};
     use super::*;
+    use crate::runner::message::Key;
+    use crate::runner::tests::facts;
 
     fn report(status: Status, asked_by: Option<AskedBy>) -> Report {
         let (stdout, stderr, usage) = Default::default();
@@ -244,6 +262,34 @@ mod tests {
     fn ended_with(status: Status, stdout: Captured) -> Exited {
         let (asked_by, usage, stderr) = Default::default();
         Exited { status, asked_by, usage, stdout, stderr }
+    }
+
+    /// A body is hashed on another thread, and the node registers meanwhile.
+    #[tokio::test]
+    async fn whether_an_attempt_may_begin_is_asked_directly_before_its_start() {
+        let client = RunnerClient::new(
+            RunnerName::default(),
+            Place::Nowhere,
+            uuid::Uuid::nil(),
+            watch::Sender::new(()),
+        );
+        let facts = facts(vec![0; INLINE_BYTES + 1]);
+        let incarnation = Incarnation::from_parts(uuid::Uuid::nil(), 1);
+        let mut details = Vec::new();
+        for taken in [false, true] {
+            let key = Key { job: facts.job, attempt: facts.attempt };
+            let pending = client.track(key, incarnation, false);
+            let (registered, command) = (Cell::new(false), command(false));
+            let may_begin = async { !registered.get() };
+            let run = command.run(facts.clone(), incarnation, pending, may_begin);
+            tokio::pin!(run);
+            assert!((&mut run).now_or_never().is_none(), "its body is not hashed elsewhere");
+            registered.set(taken);
+            let report = run.await;
+            assert_eq!(report.outcome, Outcome::NotStarted);
+            details.push(report.record.detail);
+        }
+        assert_eq!(details, ["the runner was gone before it was asked", TAKEN]);
     }
 
     #[test]

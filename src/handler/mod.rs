@@ -21,6 +21,9 @@ pub use forward::{ForwardSettings, Target};
 pub use runner_client::{CannotAsk, Capacity, RunnerClient};
 pub use runner_pool::{RunnerPool, Runners};
 
+/// What is said of an attempt that may not begin (N16).
+pub(crate) const TAKEN: &str = "not begun: another node may have the job";
+
 /// A handler that can run attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handler {

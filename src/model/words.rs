@@ -214,6 +214,7 @@ words! {
         QuarantineAccept = "quarantine-accept",
         QuarantineDrop = "quarantine-drop",
         Reload = "reload",
+        NodeLost = "node-lost",
     }
 }
 

@@ -14,7 +14,7 @@ use super::cluster::{Cluster, START};
 use super::server::PATIENCE;
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange,
-    hold_attempts, holder, job, may_begin, succeeded,
+    hold_attempts, holder, job, later_session, may_begin, session, succeeded,
 };
 
 /// Claims 7 jobs at a time until there are none.
@@ -93,6 +93,32 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
     let detail: String = cluster.get("SELECT detail FROM attempt WHERE number = 1 LIMIT 1").await;
     assert_eq!(detail, "exit\u{fffd}status");
     assert_eq!(cluster.count("late_end").await, 0);
+}
+
+/// Its server may have been the primary before: there the payload of a later claim is missing.
+#[tokio::test]
+async fn a_payload_is_read_on_no_connection_of_an_earlier_session() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 1).await;
+    let own = claim(&a, 1).await;
+    let readers =
+        "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query LIKE '%JOIN payload%'";
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        assert!(a.payloads(&own).await.unwrap()[0].is_some());
+        pids.push(
+            cluster.get::<i32>(&format!("{readers} ORDER BY backend_start DESC LIMIT 1")).await,
+        );
+        let before = session(&a).await;
+        cluster
+            .run(&format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app' AND pid NOT IN ({readers})"
+            ))
+            .await;
+        later_session(&a, &before).await;
+    }
+    assert_ne!(pids[0], pids[1]);
 }
 
 /// The claim that is under way holds the lane: the pause waits for it.

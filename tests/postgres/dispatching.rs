@@ -8,9 +8,9 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, OnUnknown, Outcome, State};
 use hooklatch::retry::{Next, Policy};
 use hooklatch::store::postgres::{
-    Housekeeping, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
+    Housekeeping, Intake, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
 };
-use hooklatch::store::{Claim, Completion, Error, Record};
+use hooklatch::store::{Claim, Completion, Error, KeyState, Record};
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, START, ready};
@@ -20,14 +20,23 @@ use super::working::{add_jobs, claim_of, lose, policy, runner};
 
 /// A process of the node.
 async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
+    process_at(cluster, node, policy, Clock::system()).await
+}
+
+async fn process_at(
+    cluster: &Cluster,
+    node: &Node,
+    policy: &Policy,
+    clock: Clock,
+) -> (Writer, Jobs) {
     let mut registrar = Registrar::new(node.clone());
     registrar.handlers = vec![published("h", policy)];
     let target = target(cluster.server.port, false);
-    let (writer, _) = Writer::start(target.clone(), registrar, &Limits::default(), Clock::system());
+    let (writer, _) = Writer::start(target.clone(), registrar, &Limits::default(), clock.clone());
     ready(&writer).await;
     let keeping =
         Housekeeping::new(target.clone(), Clock::system(), NodeNotices::default(), node.id);
-    let jobs = Jobs::start(writer.clone(), target, Clock::system(), keeping);
+    let jobs = Jobs::start(writer.clone(), target, clock, keeping);
     (writer, jobs)
 }
 
@@ -77,6 +86,121 @@ async fn an_accept_at_one_node_wakes_the_other_at_once() {
     }
     took.sort();
     assert!(took[2] < Duration::from_millis(200), "{took:?}");
+}
+
+/// The other node gets what the cluster's limit has kept from it.
+#[tokio::test]
+async fn an_end_that_makes_room_in_the_cluster_wakes_the_other_node_and_a_look_wakes_nobody() {
+    let cluster = Cluster::new(&[]).await;
+    let hold = policy(OnUnknown::Hold);
+    let (a, of_a) = process(&cluster, &node("a"), &hold).await;
+    let (_b, b) = process(&cluster, &node("b"), &hold).await;
+    add_jobs(&a, 0, 6).await;
+    let limited = Claim { cluster_concurrency: Some(1), ..claim_of(1) };
+    let (mut took, wake) = (Vec::new(), b.wake());
+    for _ in 0..5 {
+        let claims = of_a.complete_and_claim(&[], Some(limited.clone())).await.1.unwrap();
+        let job = claims.jobs[0].facts.job;
+        tokio::time::sleep(Duration::from_millis(130)).await;
+        let _ = timeout(Duration::ZERO, wake.notified()).await;
+        let since = Instant::now();
+        let end = completion(job, 1, Outcome::Succeeded, Next::Succeeded);
+        assert_eq!(of_a.complete(end).await, Ok(true));
+        timeout(PATIENCE, wake.notified()).await.unwrap();
+        took.push(since.elapsed());
+    }
+    took.sort();
+    assert!(took[2] < Duration::from_millis(200), "{took:?}");
+
+    // Without a listener, nothing else is heard.
+    let c = cluster.node("c").await;
+    let mut heard = c.wakeups();
+    heard.mark_unchanged();
+    let job: uuid::Uuid = cluster.get("SELECT id FROM job WHERE state = 'ready'").await;
+    let job = hooklatch::model::JobId::from_bytes(*job.as_bytes());
+    let state = Intake::new(c.clone()).await_answer(job, Duration::ZERO).await;
+    assert_eq!(state, Ok(KeyState::Pending));
+    assert!(!heard.has_changed().unwrap(), "a look woke the nodes");
+    add_jobs(&c, 6, 1).await;
+    timeout(PATIENCE, heard.changed()).await.unwrap().unwrap();
+}
+
+/// Meanwhile the job was put back under a new key. Its runner may still have the attempt: here nothing of its group
+/// begins, and its end is kept.
+#[tokio::test]
+async fn a_process_that_was_down_while_its_node_was_lost_awaits_what_its_runner_may_have() {
+    let cluster = Cluster::new(&[]).await;
+    let (own, hold) = (node("a"), policy(OnUnknown::Hold));
+    let (writer, jobs) = process(&cluster, &own, &hold).await;
+    for number in 0..2 {
+        add_jobs(&writer, number, 1).await;
+    }
+    let group = "UPDATE job SET group_key = 'g', group_rule = 'latest',
+        behind = event > (SELECT min(event) FROM job)";
+    cluster.run(group).await;
+    let handler = "h".parse().unwrap();
+    let first = jobs.claim(&handler, 9, Some(runner())).await.unwrap().jobs.remove(0).facts.job;
+    writer.close();
+    lose(&cluster, "a").await;
+    cluster
+        .run(
+            "INSERT INTO former_key SELECT id, row, 1, 0 FROM job WHERE state = 'held';
+             UPDATE job SET id = gen_random_uuid() WHERE state = 'held'",
+        )
+        .await;
+    let (writer, jobs) = process(&cluster, &own, &hold).await;
+    assert_eq!(jobs.recover(Vec::new()).await.unwrap().unknown, []);
+    let running = jobs.running().await.unwrap();
+    assert_eq!(running.len(), 1);
+    assert_eq!((running[0].job, running[0].attempt), (first, 1));
+    assert_eq!(running[0].runner, Some(runner()));
+    assert!(jobs.claim(&handler, 9, Some(runner())).await.unwrap().jobs.is_empty());
+    // A later session of the process does not take it for another claim.
+    cluster.run("UPDATE node SET state = 'lost'").await;
+    assert!(jobs.claim(&handler, 9, Some(runner())).await.unwrap().jobs.is_empty());
+    ready(&writer).await;
+    assert!(jobs.claim(&handler, 9, Some(runner())).await.unwrap().jobs.is_empty());
+    assert_eq!(cluster.count("late_end").await, 0);
+    let end = completion(first, 1, Outcome::Succeeded, Next::Succeeded);
+    assert_eq!(jobs.complete(end).await, Ok(false));
+    let late = "SELECT string_agg(job || ' ' || attempt || ' ' || outcome, ', ') FROM late_end";
+    assert_eq!(cluster.get::<String>(late).await, format!("{first} 1 succeeded"));
+    let next = jobs.claim(&handler, 9, Some(runner())).await.unwrap().jobs.remove(0).facts;
+    assert_eq!(next.event_id.as_str(), "e00001");
+    writer.close();
+    let (_writer, jobs) = process(&cluster, &own, &hold).await;
+    let running = jobs.running().await.unwrap();
+    assert_eq!(running.iter().map(|own| own.job).collect::<Vec<_>>(), [next.job]);
+}
+
+/// The node's clock is years behind: when a job gives up is decided by its clock alone.
+#[tokio::test]
+async fn a_job_is_as_old_by_the_nodes_clock_as_by_the_databases() {
+    let cluster = Cluster::new(&[]).await;
+    let (own, hold) = (node("a"), policy(OnUnknown::Hold));
+    let (writer, jobs) = process_at(&cluster, &own, &hold, Clock::manual(START)).await;
+    add_jobs(&writer, 0, 1).await;
+    cluster.run("UPDATE job SET since = since - 3600000").await;
+    let claims = jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap();
+    writer.close();
+    let (_writer, jobs) = process_at(&cluster, &own, &hold, Clock::manual(START)).await;
+    for since in [claims.jobs[0].since, jobs.running().await.unwrap()[0].since] {
+        let age = START.since(since).as_secs();
+        assert!((3600..3660).contains(&age), "{age}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_seen_at_each_of_its_looks() {
+    let cluster = Cluster::new(&[]).await;
+    let _a = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    for _ in 0..2 {
+        cluster.run("UPDATE node SET seen_at = 1").await;
+        becomes(&cluster, "SELECT seen_at > now_ms() - 5000 FROM node").await;
+    }
+    cluster.run("UPDATE node SET state = 'lost', seen_at = 1").await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(cluster.get::<i64>("SELECT seen_at FROM node").await, 1);
 }
 
 #[tokio::test]

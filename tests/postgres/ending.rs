@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hooklatch::model::{Answer, Headers, OnUnknown, Outcome, State};
+use hooklatch::model::{Answer, DeadReason, Headers, HeldReason, OnUnknown, Outcome, State};
+use hooklatch::pattern::Pattern;
 use hooklatch::retry::Next;
-use hooklatch::store::Completion;
 use hooklatch::store::postgres::{AttemptEnd, EndResult, NodeAttempt, Writer};
+use hooklatch::store::{Completion, NoticeSubscribers};
 use tokio::time::timeout;
 
-use super::cluster::{Cluster, START};
+use super::cluster::{Cluster, START, new, stripe};
 use super::server::PATIENCE;
 use super::working::{
-    SUCCEEDED, add_jobs, claim, claim_of, complete, end, exchange, holder, job, later_session,
-    lose, may_begin, session, succeeded, worker,
+    SUCCEEDED, add_jobs, admin, claim, claim_of, complete, end, exchange, holder, job,
+    later_session, lose, may_begin, session, succeeded, worker,
 };
 
 /// Puts all jobs into so many groups, by turns, each behind the first of its group.
@@ -170,6 +171,51 @@ async fn a_lost_node_that_is_back_claims_nothing_of_a_group_that_it_still_runs()
     assert_eq!(claim(&a, 9).await, []);
     assert_eq!(complete(&a, succeeded(&first)).await, EndResult::Late);
     assert_eq!(claim(&a, 9).await[0].running.event_id.as_str(), "e00002");
+}
+
+/// Once, in the transaction that makes it so.
+#[tokio::test]
+async fn jobs_that_become_dead_or_held_are_counted_for_who_wants_to_know() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    let all = vec![Pattern::new("job", true)];
+    a.notices.set(NoticeSubscribers::new(vec![("mail".parse().unwrap(), all)]));
+    add_jobs(&a, 0, 4).await;
+    let own = claim(&a, 4).await;
+    let dead = end(&own[0], Outcome::Rejected, Next::Dead(DeadReason::Rejected));
+    let held = end(&own[1], Outcome::Cancelled, Next::Held(HeldReason::Cancelled));
+    exchange(&a, vec![dead.clone(), held, succeeded(&own[2])], None).await;
+    assert_eq!(complete(&a, dead.clone()).await, EndResult::Repeated);
+    let late = AttemptEnd { claimant: uuid::Uuid::nil(), ..dead };
+    assert_eq!(complete(&a, late).await, EndResult::Late);
+    let counts = "SELECT string_agg(type || ': ' || reason || ' ' || count || ' ' || event_id, ', '
+        ORDER BY type, reason) FROM notice";
+    let event = |own: &NodeAttempt| own.running.event_id.as_str().to_owned();
+    let ended = format!(
+        "job.dead: rejected 1 {}, job.held: cancelled 1 {}",
+        event(&own[0]),
+        event(&own[1])
+    );
+    assert_eq!(cluster.get::<String>(counts).await, ended);
+    admin(&cluster).declare_lost("a", a.notices.clone()).await.unwrap().unwrap();
+    let lost = format!("{ended}, job.held: unknown outcome 1 {}", event(&own[3]));
+    assert_eq!(cluster.get::<String>(counts).await, lost);
+
+    // Held at once, by both ways of an accept. A duplicate makes nothing.
+    cluster.run("DELETE FROM notice").await;
+    let undecided = |id: &str| {
+        let mut odd = new(stripe(id, "{}"));
+        odd.jobs[0].undecided = Some("it is odd".to_owned());
+        odd
+    };
+    for all in [vec!["odd1"], vec!["odd2", "odd3"], vec!["odd1"]] {
+        let all = all.into_iter().map(undecided).collect();
+        a.accept_all(all, tokio::time::Instant::now() + PATIENCE).await.unwrap();
+    }
+    assert_eq!(cluster.get::<String>(counts).await, "job.held: condition failed 3 odd3");
+    a.notices.set(NoticeSubscribers::default());
+    a.accept(undecided("odd4"), tokio::time::Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(cluster.get::<i64>("SELECT count FROM notice").await, 3);
 }
 
 fn with_answer(own: &NodeAttempt, outcome: Outcome, next: Next) -> AttemptEnd {

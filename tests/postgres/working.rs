@@ -8,8 +8,8 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, JobId, OnUnknown, Outcome, Runner, RunnerName, State};
 use hooklatch::retry::{GiveUp, Next, Policy};
 use hooklatch::store::postgres::{
-    AttemptEnd, Connection, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaims,
-    PublishedHandler, Registered, Registrar, Writer, declare_lost,
+    Admin, AttemptEnd, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaims, NodeNotices,
+    PublishedHandler, Registered, Registrar, Writer,
 };
 use hooklatch::store::{Claim, Completion, Record};
 use tokio::task::JoinHandle;
@@ -170,9 +170,12 @@ pub(crate) async fn complete(writer: &Writer, end: AttemptEnd) -> EndResult {
     ended.into_iter().next().unwrap().unwrap()
 }
 
+pub(crate) fn admin(cluster: &Cluster) -> Admin {
+    Admin::new(target(cluster.server.port, false), &Limits::default(), Clock::system())
+}
+
 pub(crate) async fn lose(cluster: &Cluster, name: &str) -> LostNode {
-    let connection = Connection::open(&target(cluster.server.port, false)).await.unwrap();
-    declare_lost(connection, name).await.unwrap().1
+    admin(cluster).declare_lost(name, NodeNotices::default()).await.unwrap().unwrap()
 }
 
 /// State, attempt and counted attempts of a job.

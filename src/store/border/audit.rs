@@ -127,6 +127,9 @@ pub struct AuditSubject {
     pub source: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<Name>,
+    /// The node that was declared lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The state in which jobs were chosen, or to which one was resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,

@@ -27,6 +27,7 @@ use super::arrival;
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::new_event::{self, GroupedJobs, Groups, Rows};
+use super::operate::notice::NodeNotices;
 use super::prepared::{Form, NewEvent, Try};
 use super::stop::{Stop, ask, wait_briefly};
 
@@ -112,6 +113,7 @@ pub(super) async fn fast(
     connection: Connection,
     session: &Session,
     requests: &[&Request],
+    notices: &NodeNotices,
 ) -> (FlightOutcome, Tries) {
     let mut flight = Flight::begin(connection, session).await;
     wait_briefly(&mut flight).await;
@@ -126,7 +128,7 @@ pub(super) async fn fast(
         rows.add(event, Form::first(place), &mut grouped);
     }
     let store = rows.send(&mut flight).await;
-    if let Err(stop) = grouped.settle(&mut flight).await {
+    if let Err(stop) = grouped.settle(&mut flight, notices).await {
         return (stop.end(flight).await, Vec::new());
     }
     let outcome = flight.commit().await;
@@ -150,12 +152,13 @@ pub(super) async fn slow(
     mut connection: Connection,
     session: &Session,
     requests: &[&Request],
+    notices: &NodeNotices,
 ) -> (FlightOutcome, Tries) {
     let all = requests.iter().flat_map(|request| &request.events);
     let mut groups = new_event::groups(all);
     loop {
         let mut flight = Flight::begin(connection, session).await;
-        let stop = match store(&mut flight, requests, &groups).await {
+        let stop = match store(&mut flight, requests, &groups, notices).await {
             Ok(tries) => return (flight.commit().await, tries),
             Err(stop) => stop,
         };
@@ -171,7 +174,12 @@ pub(super) async fn slow(
     }
 }
 
-async fn store(flight: &mut Flight, requests: &[&Request], groups: &Groups) -> Result<Tries, Stop> {
+async fn store(
+    flight: &mut Flight,
+    requests: &[&Request],
+    groups: &Groups,
+    notices: &NodeNotices,
+) -> Result<Tries, Stop> {
     wait_briefly(flight).await;
     new_event::lock(flight, groups).await;
     let events: Vec<&NewEvent> = requests.iter().flat_map(|request| &request.events).collect();
@@ -194,7 +202,7 @@ async fn store(flight: &mut Flight, requests: &[&Request], groups: &Groups) -> R
         let tried = arrival::store(flight, events[place], form, groups, &mut grouped).await?;
         tries[place] = Some(tried);
     }
-    grouped.settle(flight).await?;
+    grouped.settle(flight, notices).await?;
     let mut tries = tries.into_iter().flatten();
     Ok(requests.iter().map(|own| Some(tries.by_ref().take(own.events.len()).collect())).collect())
 }

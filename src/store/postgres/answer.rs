@@ -155,7 +155,7 @@ impl Request {
         (Request { question, until, in_doubt: false, answer }, receiver)
     }
 
-    fn begin(&self) -> Option<&NewKey> {
+    pub(super) fn begin(&self) -> Option<&NewKey> {
         match &self.question {
             Question::Key { begin, .. } => begin.as_deref(),
             Question::Job(_) => None,

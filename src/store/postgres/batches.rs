@@ -15,6 +15,7 @@ use super::accept;
 use super::answer;
 use super::connection::Connection;
 use super::flight::{FlightOutcome, Refusal, Session};
+use super::operate::notice::NodeNotices;
 use super::prepared::Try;
 use super::secret_use::SecretUses;
 
@@ -117,6 +118,13 @@ impl Work {
     fn new(way: Way, requests: Vec<Request>) -> Self {
         Work { way, requests, tries: 0, not_before: Instant::now() }
     }
+
+    /// Whether it may change something, and does not only look.
+    pub(super) fn may_change(&self) -> bool {
+        let is_look =
+            |request: &Request| matches!(request, Request::Ask(ask) if ask.begin().is_none());
+        !self.requests.iter().all(is_look)
+    }
 }
 
 /// The work that waits.
@@ -127,6 +135,7 @@ pub(super) struct Batches {
     /// What is tried again.
     retries: VecDeque<Work>,
     pub(super) secrets: SecretUses,
+    pub(super) notices: NodeNotices,
 }
 
 impl Batches {
@@ -188,7 +197,7 @@ impl Batches {
         session: &Session,
         mut work: Work,
     ) -> Option<Connection> {
-        let (outcome, mut tried) = fly(connection, session, &work).await;
+        let (outcome, mut tried) = fly(connection, session, &work, &self.notices).await;
         tried.resize_with(work.requests.len(), || None);
         match outcome {
             FlightOutcome::Committed(connection, _) => {
@@ -262,6 +271,7 @@ async fn fly(
     connection: Connection,
     session: &Session,
     work: &Work,
+    notices: &NodeNotices,
 ) -> (FlightOutcome, Vec<Option<Tried>>) {
     let (mut accepts, mut asks) = (Vec::new(), Vec::new());
     for request in &work.requests {
@@ -271,8 +281,8 @@ async fn fly(
         }
     }
     let (outcome, tries) = match work.way {
-        Way::Fast => accept::fast(connection, session, &accepts).await,
-        Way::Slow => accept::slow(connection, session, &accepts).await,
+        Way::Fast => accept::fast(connection, session, &accepts, notices).await,
+        Way::Slow => accept::slow(connection, session, &accepts, notices).await,
         Way::Ask => {
             let (outcome, found) = answer::find(connection, session, &asks).await;
             return (outcome, found.into_iter().map(|found| Some(Tried::Ask(found))).collect());

@@ -58,7 +58,7 @@ const CLAIM: &str = "
         INSERT INTO attempt (job, number, started_at, node, claimant, incarnation, runner)
         SELECT row, attempt, now_ms(), $5, $6, $7, $8 FROM taken
     )
-    SELECT id, attempt, $1, source, event_id, counted, since, $7::text, $8::text, $6::uuid, group_key
+    SELECT id, attempt, $1, source, event_id, counted, since, $7::text, $8::text, $6::uuid, group_key, now_ms() - since
     FROM taken JOIN event ON event.row = taken.event ORDER BY taken.row";
 
 /// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
@@ -67,12 +67,17 @@ const NEXT_DUE: &str = "
     SELECT min(due_at) - now_ms() FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at > now_ms()
         AND EXISTS (SELECT FROM lane WHERE handler = $1 AND paused_at IS NULL)";
 
-/// The attempts that run under a node, by the index of live attempts. Read behind the lock on the node's row.
+/// The attempts that run under a node. $2: also those with which it was declared lost, without a claimant, until their
+/// ends have come: a runner may have them, by the key of that time. Read behind the lock on the node's row.
 pub(super) const RUNNING: &str = "
-    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner, a.claimant,
-        j.group_key
-    FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
-    WHERE a.node = $1 AND a.outcome IS NULL AND j.state = 'running' ORDER BY a.job";
+    SELECT key.id, a.number, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner,
+        coalesce(a.claimant, '00000000-0000-0000-0000-000000000000'), j.group_key, now_ms() - j.since
+    FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event CROSS JOIN LATERAL (
+        SELECT coalesce((SELECT f.id FROM former_key f WHERE f.job = j.row AND f.attempt >= a.number
+            ORDER BY f.attempt LIMIT 1), j.id) AS id) key
+    WHERE a.node = $1 AND (a.outcome IS NULL OR $2 AND a.claimant IS NULL
+        AND NOT EXISTS (SELECT FROM late_end l WHERE l.job = key.id AND l.attempt = a.number))
+    ORDER BY a.job, a.number";
 
 /// An attempt by its job and number.
 pub(super) type AttemptKey = (JobId, u32);
@@ -81,8 +86,10 @@ pub(super) type AttemptKey = (JobId, u32);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAttempt {
     pub running: RunningAttempt,
-    /// The session that claimed it.
+    /// The session that claimed it. Nil where it was declared lost.
     pub claimant: Uuid,
+    /// The time from `running.since`, which is the database's, to the claim or the registration.
+    pub age: Duration,
     /// The group of its job.
     pub group: Option<String>,
 }
@@ -145,7 +152,7 @@ pub(super) fn read_paces(rows: &[Row], claims: &[&Claim]) -> BTreeMap<Name, Pace
 
 /// A claim whose lane is locked, in its flight.
 pub(super) struct ClaimFlight<'a> {
-    claim: &'a Claim,
+    pub(super) claim: &'a Claim,
     pace: Option<Pace>,
     /// Its statements.
     claimed: usize,
@@ -255,5 +262,7 @@ fn attempt(row: &Row) -> Result<NodeAttempt, String> {
         runner,
     };
     let claimant = row.try_get(9).map_err(unreadable)?;
-    Ok(NodeAttempt { running, claimant, group: row.try_get(10).map_err(unreadable)? })
+    let age: i64 = row.try_get(11).map_err(unreadable)?;
+    let age = Duration::from_millis(age.try_into().unwrap_or(0));
+    Ok(NodeAttempt { running, claimant, age, group: row.try_get(10).map_err(unreadable)? })
 }

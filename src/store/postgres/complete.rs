@@ -10,16 +10,19 @@ use std::sync::Arc;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-use crate::model::{JobId, State};
+use crate::model::{JobId, Outcome, State, Timestamp};
+use crate::retry::Next;
 use crate::store::answer::StoredAnswer;
-use crate::store::border::Completion;
+use crate::store::border::{Completion, Record};
 use crate::store::codec;
 use crate::store::decide::end::{End, EndAnswer, JobAfter, may_be_superseded};
 use crate::store::decide::key::KeyOf;
+use crate::store::decide::notice::of_state;
 
-use super::claim::uuid;
+use super::claim::{NodeAttempt, uuid};
 use super::flight::{Flight, Param};
 use super::group::{LOCK_OF_JOBS, RELEASE_OF_JOBS};
+use super::operate::notice::NodeNotices;
 
 /// Locks these jobs ($1 ids), in the order of their ids.
 const LOCK_JOBS: &str = "SELECT FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE";
@@ -42,7 +45,7 @@ const FACTS: &str = "
 /// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
 /// attempt: then this is a repeat. Returns whether it was settled, and whether the attempt was the claimant's. $23:
-/// the node is declared lost, so that its own report comes late.
+/// the node is declared lost, so that its own report comes late; its runner is kept, which may still have the attempt.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
 const SETTLE: &str = "
@@ -56,7 +59,8 @@ const SETTLE: &str = "
         UPDATE attempt SET outcome = $4, finished_at = now_ms() + $5, detail = $6, exit_code = $7, signal = $8,
             http_status = $9, stdout_head = $10, stdout_tail = $11, stdout_total = $12, stderr_head = $13,
             stderr_tail = $14, stderr_total = $15, cpu_millis = $16, memory_bytes = $17,
-            incarnation = NULL, runner = NULL, claimant = CASE WHEN $23 THEN NULL ELSE claimant END
+            incarnation = CASE WHEN $23 THEN incarnation END, runner = CASE WHEN $23 THEN runner END,
+            claimant = CASE WHEN NOT $23 THEN claimant END
         FROM live WHERE job = live.row AND number = $2 AND outcome IS NULL
     ), settled AS (
         UPDATE job SET state = $18, reason = $19, due_at = now_ms() + $20,
@@ -80,6 +84,17 @@ pub struct AttemptEnd {
     pub done: Arc<Completion>,
     /// The session that claimed the attempt.
     pub claimant: Uuid,
+}
+
+impl AttemptEnd {
+    /// Of an attempt that has not begun.
+    pub(super) fn unstarted(own: &NodeAttempt, next: Next, detail: &str, now: Timestamp) -> Self {
+        let (job, attempt) = own.key();
+        let record = Record { detail: detail.to_owned(), ..Record::default() };
+        let (outcome, counts, finished_at, answer) = (Outcome::NotStarted, false, now, None);
+        let done = Completion { job, attempt, outcome, counts, next, finished_at, record, answer };
+        AttemptEnd { done: Arc::new(done), claimant: own.claimant }
+    }
 }
 
 /// What became of an end. Each is committed, so the runner may forget the attempt (R9).
@@ -170,6 +185,7 @@ impl EndFacts {
 /// An end in its flight.
 pub(super) struct SentEnd {
     pub(super) statement: usize,
+    job: Uuid,
     state: State,
     /// Other nodes may have something to do: a job that is ready, or a caller who waits.
     pub(super) concerns_others: bool,
@@ -228,7 +244,21 @@ async fn send(
         || facts.is_some_and(|facts| facts.grouped)
         || may_be_superseded(decided.next);
     let statement = flight.send(SETTLE, params).await;
-    SentEnd { statement, state: after.state, concerns_others }
+    SentEnd { statement, job: uuid(&done.job), state: after.state, concerns_others }
+}
+
+/// Counts the jobs that these ends have made dead or held: behind all else, since notices are locked last (N8).
+pub(super) async fn note(flight: &mut Flight, sent: &[SentEnd], notices: &NodeNotices) {
+    let mut jobs = Vec::new();
+    for end in sent {
+        if of_state(end.state).is_some_and(|kind| notices.want(kind))
+            && let Some(rows) = flight.rows(end.statement).await
+            && matches!(end.read(rows), EndResult::Settled(_))
+        {
+            jobs.push(end.job);
+        }
+    }
+    notices.note_jobs(flight, jobs).await;
 }
 
 impl SentEnd {

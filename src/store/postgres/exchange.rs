@@ -11,10 +11,11 @@ use crate::store::border::{Claim, Refused};
 use super::claim::{
     ClaimFlight, NodeClaims, lock_lane, needs_lane_alone, read_paces, send_paces, uuid,
 };
-use super::complete::{EndFacts, EndResult, PreparedEnd};
+use super::complete::{EndFacts, EndResult, PreparedEnd, note};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::live::LiveAttempts;
+use super::operate::notice::NodeNotices;
 
 /// What a request takes in memory beside its outputs, roughly.
 const REQUEST_BYTES: usize = 1024;
@@ -117,6 +118,7 @@ pub(super) async fn exchange(
     connection: Connection,
     session: &Session,
     live: &LiveAttempts,
+    notices: &NodeNotices,
     requests: &[Request],
     patience: Option<Duration>,
 ) -> (FlightOutcome, Option<Results>) {
@@ -163,21 +165,24 @@ pub(super) async fn exchange(
     for claim in &mut sent_claims {
         claim.take_shares(&mut flight).await;
     }
+    note(&mut flight, &sent_ends, notices).await;
     let outcome = flight.commit().await;
     let FlightOutcome::Committed(_, rows) = &outcome else { return (outcome, None) };
-    let concerns_others = sent_ends.iter().any(|end| end.concerns_others);
+    let mut concerns_others = sent_ends.iter().any(|end| end.concerns_others);
     let (mut ended, mut claimed) = (sent_ends.iter(), sent_claims.iter());
     let mut done = Vec::with_capacity(requests.len());
     for request in requests {
         done.extend(match request {
             Request::End(end, _) => ended.next().map(|sent| {
                 let key = (end.end.done.job, end.end.done.attempt);
-                live.ended(key, end.end.claimant);
+                concerns_others |= live.ended(key, end.end.claimant);
                 Done::Ended(sent.read(rows.get(sent.statement).map_or(&[], Vec::as_slice)))
             }),
             Request::Claim(..) => claimed.next().map(|sent| {
                 let claims = sent.read(rows);
-                Done::Claimed(NodeClaims { number: live.claimed(&claims.attempts), ..claims })
+                let is_limited = sent.claim.cluster_concurrency.is_some();
+                let number = live.claimed(&claims.attempts, is_limited);
+                Done::Claimed(NodeClaims { number, ..claims })
             }),
         });
     }

@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{DeadReason, JobId, Name, Outcome, Runner};
+use crate::model::{DeadReason, JobId, Name, Runner};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
-    Claim, Claims, Completion, Error, Record, RecoveryResult, Refused, RunningAttempt,
+    Claim, Claimed, Claims, Completion, Error, RecoveryResult, Refused, RunningAttempt,
 };
 use crate::store::decide::recovery;
 
@@ -25,7 +25,7 @@ use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::operate::housekeeping::Housekeeping;
 use super::register::Registered;
-use super::settle::settle;
+use super::settle::{settle, settle_soon};
 use super::writer::Writer;
 
 /// Between two tries to read payloads.
@@ -65,7 +65,8 @@ impl Jobs {
         self.session().await?;
         let now = self.clock.now();
         let mut ends = Vec::new();
-        for NodeAttempt { running, claimant, .. } in self.writer.live.all() {
+        for own in self.writer.live.all() {
+            let (claimant, running) = (own.claimant, self.by_own_clock(own));
             if running.runner.is_none() {
                 let before = History { counted: running.counted, since: running.since };
                 let key = (running.job, running.attempt);
@@ -87,7 +88,7 @@ impl Jobs {
     pub async fn running(&self) -> Result<Vec<RunningAttempt>, Error> {
         self.session().await?;
         let mut running: Vec<_> =
-            self.writer.live.all().into_iter().map(|own| own.running).collect();
+            self.writer.live.all().into_iter().map(|own| self.by_own_clock(own)).collect();
         running.sort_by_key(|own| own.job);
         Ok(running)
     }
@@ -166,6 +167,11 @@ impl Jobs {
         session.ok_or_else(|| Refused::Stopping.into())
     }
 
+    /// By the node's clock, as the ends of its attempts are: what follows an end is decided by one clock (N30).
+    fn by_own_clock(&self, NodeAttempt { running, age, .. }: NodeAttempt) -> RunningAttempt {
+        RunningAttempt { since: self.clock.now().before(age), ..running }
+    }
+
     /// An end with its claimant. If this process does not know the attempt, the claimant is nil, and the end is kept as
     /// a late one.
     fn end(&self, done: &Arc<Completion>) -> AttemptEnd {
@@ -191,32 +197,26 @@ impl Jobs {
             sleep(PAYLOAD_PAUSE).await;
         };
         let mut jobs = Vec::with_capacity(attempts.len());
-        for (attempt, payload) in attempts.iter().zip(payloads) {
+        for (attempt, payload) in attempts.into_iter().zip(payloads) {
             match payload {
-                Some(claimed) => jobs.push(claimed),
-                None => self.settle_without_payload(attempt),
+                Some(claimed) => {
+                    jobs.push(Claimed { since: self.by_own_clock(attempt).since, ..claimed });
+                }
+                None => {
+                    let RunningAttempt { job, attempt: number, .. } = attempt.running;
+                    tracing::error!(%job, attempt = number, "a claimed job cannot run: its payload is gone");
+                    let next = Next::Dead(DeadReason::PayloadGone);
+                    let end = AttemptEnd::unstarted(
+                        &attempt,
+                        next,
+                        "the payload is gone",
+                        self.clock.now(),
+                    );
+                    settle_soon(&self.writer.queue, end);
+                }
             }
         }
         Ok(Claims { number, jobs, due, pause })
-    }
-
-    fn settle_without_payload(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
-        let RunningAttempt { job, attempt, .. } = *running;
-        tracing::error!(%job, attempt, "a claimed job cannot run: its payload is gone");
-        let done = Completion {
-            job,
-            attempt,
-            outcome: Outcome::NotStarted,
-            counts: false,
-            next: Next::Dead(DeadReason::PayloadGone),
-            finished_at: self.clock.now(),
-            record: Record { detail: "the payload is gone".to_owned(), ..Record::default() },
-            answer: None,
-        };
-        let (queue, claimant) = (Arc::clone(&self.writer.queue), *claimant);
-        let end = AttemptEnd { done: Arc::new(done), claimant };
-        // If the writer ends first, the next process claims it again, and finds no payload either.
-        tokio::spawn(async move { settle(&queue, end).await });
     }
 }
 

@@ -4,7 +4,8 @@
 //! something. So what a later registration lists and this process does not know was claimed by a transaction whose
 //! answer was lost, and has never started (N16).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Mutex;
 
 use uuid::Uuid;
@@ -32,6 +33,8 @@ struct Live {
     /// False if it is settled already, or has never started. It stays until its end is committed, so that no claim
     /// takes its job.
     may_begin: bool,
+    /// Its end may make room for other nodes: the cluster limits its handler, or it is not known whether it does.
+    is_limited: bool,
 }
 
 impl LiveAttempts {
@@ -57,29 +60,33 @@ impl LiveAttempts {
             }
             // If the database went back, an attempt of another claimant may have this number and still run: it stays,
             // and the listed one is settled without an entry.
-            let live = Live { attempt: listed.clone(), may_begin: is_first };
+            let live = Live { attempt: listed.clone(), may_begin: is_first, is_limited: true };
             state.attempts.entry(listed.key()).or_insert(live);
             unknown.extend((!is_first).then(|| listed.clone()));
         }
         unknown
     }
 
-    /// A claim is committed. Returns its number, from 1.
-    pub(super) fn claimed(&self, attempts: &[NodeAttempt]) -> u64 {
+    /// A claim is committed, of a handler that the cluster limits or not. Returns its number, from 1.
+    pub(super) fn claimed(&self, attempts: &[NodeAttempt], is_limited: bool) -> u64 {
         let mut state = lock(&self.0);
         for attempt in attempts {
-            let live = Live { attempt: attempt.clone(), may_begin: true };
+            let live = Live { attempt: attempt.clone(), may_begin: true, is_limited };
             state.attempts.insert(attempt.key(), live);
         }
         state.claims += 1;
         state.claims
     }
 
-    /// An end of this claimant is committed, also as a late one: its runner has no more of it.
-    pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) {
+    /// An end of this claimant is committed, also as a late one: its runner has no more of it. Returns whether
+    /// that may make room for other nodes.
+    pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) -> bool {
         let mut state = lock(&self.0);
-        if state.attempts.get(&key).is_some_and(|live| live.attempt.claimant == claimant) {
-            state.attempts.remove(&key);
+        match state.attempts.entry(key) {
+            Entry::Occupied(own) if own.get().attempt.claimant == claimant => {
+                own.remove().is_limited
+            }
+            _ => false,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::store::decide::new_job;
 
 use super::flight::{Flight, Param};
 use super::group::{LOCK, RELEASE_OF_JOBS};
+use super::operate::notice::NodeNotices;
 use super::prepared::{Form, NewEvent};
 use super::stop::Stop;
 
@@ -134,9 +135,11 @@ pub(super) async fn lock(flight: &mut Flight, groups: &Groups) {
     }
 }
 
-/// The new jobs of groups in one transaction.
+/// The new jobs in one transaction that are of groups, or held.
 #[derive(Default)]
 pub(super) struct GroupedJobs {
+    held: Vec<Uuid>,
+    /// Those of groups.
     all: Vec<Uuid>,
     /// Those that replace older ones.
     latest: Vec<Uuid>,
@@ -145,6 +148,7 @@ pub(super) struct GroupedJobs {
 
 impl GroupedJobs {
     fn add(&mut self, job: &NewJob, id: Uuid, held: Option<HeldReason>) {
+        self.held.extend(held.map(|_| id));
         let Some(group) = &job.group else { return };
         self.all.push(id);
         if group.rule == GroupRule::Latest && held.is_none() {
@@ -153,8 +157,12 @@ impl GroupedJobs {
         }
     }
 
-    /// Lets the stored ones take their places. The last statements of a transaction.
-    pub(super) async fn settle(self, flight: &mut Flight) -> Result<(), Stop> {
+    /// Lets the stored ones take their places, and counts the held ones. The last statements of a transaction.
+    pub(super) async fn settle(
+        self,
+        flight: &mut Flight,
+        notices: &NodeNotices,
+    ) -> Result<(), Stop> {
         if !self.latest.is_empty() {
             let most = codec::size(BATCH_JOBS - 1 + self.latest.len());
             let replaced = vec![Box::new(self.latest) as Param, Box::new(most)];
@@ -168,6 +176,7 @@ impl GroupedJobs {
         if !self.all.is_empty() {
             flight.send(RELEASE_OF_JOBS, vec![Box::new(self.all)]).await;
         }
+        notices.note_jobs(flight, self.held).await;
         Ok(())
     }
 }

@@ -1,5 +1,8 @@
 //! What handlers get for their attempts, read after the claim is committed, on a connection that writes nothing.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
@@ -20,11 +23,17 @@ const READ: &str = "
     LEFT JOIN answer ON answer.event = job.event
     WHERE job.id = ANY ($1::uuid[])";
 
-pub(super) struct Payloads(Reader);
+pub(super) struct Payloads(ArcSwap<Reader>);
 
 impl Payloads {
     pub(super) fn new(target: Target) -> Self {
-        Payloads(Reader::new(target))
+        Payloads(ArcSwap::from_pointee(Reader::new(target)))
+    }
+
+    /// A session is registered. An earlier connection may be to a server that was the primary, and has no payload of
+    /// what this session claims.
+    pub(super) fn renew(&self, target: &Target) {
+        self.0.store(Arc::new(Reader::new(target.clone())));
     }
 
     /// Of each attempt, in their order. None where the payload is gone or cannot be read: such a job must not run
@@ -58,7 +67,8 @@ impl Payloads {
             other => other.to_string(),
         };
         let jobs: Vec<Uuid> = attempts.iter().map(|attempt| uuid(&attempt.running.job)).collect();
-        let mut reading = self.0.read().await.map_err(failed)?;
+        let reader = self.0.load_full();
+        let mut reading = reader.read().await.map_err(failed)?;
         reading.rows(READ, &[&jobs]).await.map_err(failed)
     }
 }

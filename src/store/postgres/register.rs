@@ -34,7 +34,7 @@ const NEW_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 
 /// Replaces the session. Every later transaction of the earlier one fails.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
-    version = $5, state = 'active' WHERE id = $1 RETURNING count";
+    version = $5, state = 'active', seen_at = now_ms() WHERE id = $1 RETURNING count";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -98,7 +98,8 @@ pub enum RegisterError {
     Unknown(Doubt),
 }
 
-/// A session with what ran under the node when it began, whichever session has claimed it.
+/// A session with what ran under the node when it began, whichever session has claimed it. At the first one also what
+/// ran when the node was declared lost, until its end has come: only this process can find that.
 #[derive(Debug, Clone)]
 pub struct Registered {
     pub session: Session,
@@ -187,7 +188,9 @@ impl Registrar {
             )
             .await;
         publish(&mut flight, node.id, &self.handlers).await;
-        let list = flight.send(claim::RUNNING, vec![Box::new(node.id)]).await;
+        let list = flight
+            .send(claim::RUNNING, vec![Box::new(node.id), Box::new(!self.is_registered)])
+            .await;
         self.written.push(id);
         match flight.commit().await {
             FlightOutcome::Committed(connection, rows) => {

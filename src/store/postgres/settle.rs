@@ -1,5 +1,6 @@
 //! An end that is tried until it is committed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,6 +14,12 @@ use super::queue::{Item, Queue};
 
 /// Between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
+
+/// The same in a task of its own. If the writer ends first, the next process settles the attempt.
+pub(super) fn settle_soon(queue: &Arc<Queue>, end: AttemptEnd) {
+    let queue = Arc::clone(queue);
+    tokio::spawn(async move { settle(&queue, end).await });
+}
 
 /// Records an end, tried again after any error until it is committed. Fails only where the writer ends.
 pub(super) async fn settle(queue: &Queue, end: AttemptEnd) -> Result<EndResult, Refused> {

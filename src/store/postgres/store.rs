@@ -25,7 +25,6 @@ use super::intake::Intake;
 use super::jobs::Jobs;
 use super::node_file::NodeFile;
 use super::operate::housekeeping::Housekeeping;
-use super::operate::notice::NodeNotices;
 use super::register::Registrar;
 use super::schema::migrate;
 use super::server::{Severity, check};
@@ -120,7 +119,7 @@ impl PostgresStore {
         clock: Clock,
     ) -> Result<PostgresStore, OpenError> {
         let Settings { path, limits } = settings;
-        let (lock, notices) = (Arc::new(held), NodeNotices::default());
+        let (lock, notices) = (Arc::new(held), writer.notices.clone());
         let space = Arc::new(Space::new(path, limits));
         let (own, stirred) = (Arc::clone(&lock), writer.stirred());
         let quarantine = QuarantineHandle::start(settings, clock.clone(), space, own, stirred);
@@ -128,12 +127,12 @@ impl PostgresStore {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         })?;
-        let keeping = Housekeeping::new(target.clone(), clock.clone(), notices.clone(), node);
+        let keeping = Housekeeping::new(target.clone(), clock.clone(), notices, node);
         let admin = Admin::new(target.clone(), limits, clock.clone());
         Ok(PostgresStore {
             intake: Intake::new(writer.clone(), keeping.clone()),
             jobs: Jobs::start(writer.clone(), target, clock, keeping),
-            admin: admin.of(store, writer.clone(), notices),
+            admin: admin.of(store, writer.clone()),
             quarantine,
             writer,
             lock: Mutex::new(Some(lock)),

@@ -30,12 +30,19 @@ const SPACING: Duration = Duration::from_millis(20);
 /// Between two tries to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
-const LISTEN: &str = "LISTEN hooklatch";
+/// What this connection writes decides nothing, and waits for no flush.
+const LISTEN: &str =
+    "LISTEN hooklatch; SET default_transaction_read_only = off; SET synchronous_commit = off";
 pub(super) const NOTIFY: &str = "NOTIFY hooklatch";
 const OWN: &str = "SELECT pg_backend_pid()";
 
-/// The paused handlers, the attempts of node $1 that an operator wants to end, and whether other nodes live.
+/// The paused handlers, the attempts of node $1 that an operator wants to end, and whether other nodes live. Notes that
+/// the node was seen, unless a transaction of it is under way.
 const LOOK: &str = "
+    WITH seen AS (
+        UPDATE node SET seen_at = now_ms() WHERE id = (SELECT id FROM node
+            WHERE id = $1 AND state = 'active' AND seen_at < now_ms() - 1000 FOR NO KEY UPDATE SKIP LOCKED)
+    )
     SELECT ARRAY(SELECT handler FROM lane WHERE paused_at IS NOT NULL),
         ARRAY(SELECT j.id FROM attempt a JOIN job j ON j.row = a.job
             WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),

@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::model::{JobId, Outcome};
+use crate::model::JobId;
 use crate::retry::Next as NextState;
-use crate::store::border::{Accept, Accepted, Claim, Claimed, Completion, Record, Refused};
+use crate::store::border::{Accept, Accepted, Claim, Claimed, Refused};
 use crate::store::node::commits::Commits;
 use crate::store::node::subscriptions::{Subscription, Subscriptions};
 
@@ -32,11 +32,12 @@ use super::exchange::{self, Exchanged, exchange};
 use super::flight::{Flight, FlightOutcome, Refusal, Session};
 use super::handlers::{PublishedHandler, publish};
 use super::live::LiveAttempts;
+use super::operate::notice::NodeNotices;
 use super::payload::Payloads;
 use super::queue::{Item, Next, Queue};
 use super::register::{RegisterError, Registered, Registrar};
 use super::server::{Severity, check};
-use super::settle::settle;
+use super::settle::settle_soon;
 use super::wake::Wakeups;
 
 /// How often the server is checked.
@@ -50,6 +51,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LOCK_WAIT: Duration = Duration::from_millis(200);
 const LOCK_PAUSE: Duration = Duration::from_secs(2);
 
+/// What the record of an attempt says whose claim was committed unseen.
+const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
+
 /// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
 /// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
 /// their rate.
@@ -62,6 +66,8 @@ pub struct Writer {
     pub(super) live: Arc<LiveAttempts>,
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) commits: Arc<Commits>,
+    /// What the node's verbs count: the same for all of them.
+    pub notices: NodeNotices,
     payloads: Arc<Payloads>,
     subscriptions: Arc<Subscriptions>,
     /// None from the sending of a registration to its answer.
@@ -83,6 +89,8 @@ impl Writer {
         let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let commits = Arc::<Commits>::default();
+        let batches = Batches::default();
+        let notices = batches.notices.clone();
         let task = Task {
             target,
             registrar,
@@ -90,7 +98,8 @@ impl Writer {
             queue: Arc::clone(&queue),
             live: Arc::clone(&live),
             wakeups: Arc::clone(&wakeups),
-            batches: Batches::default(),
+            batches,
+            payloads: Arc::clone(&payloads),
             exchanges: VecDeque::new(),
             blocked: VecDeque::new(),
             next_blocked: Instant::now(),
@@ -99,7 +108,8 @@ impl Writer {
             sessions: told,
             look: Instant::now(),
         };
-        let writer = Writer { queue, live, wakeups, commits, payloads, subscriptions, sessions };
+        let writer =
+            Writer { queue, live, wakeups, commits, notices, payloads, subscriptions, sessions };
         (writer, tokio::spawn(task.run()))
     }
 
@@ -113,6 +123,7 @@ impl Writer {
             live: Arc::default(),
             wakeups: Arc::default(),
             commits: Arc::default(),
+            notices: NodeNotices::default(),
             payloads: Arc::new(Payloads::new(target)),
             subscriptions: Arc::default(),
             sessions: watch::channel(None).1,
@@ -255,6 +266,7 @@ struct Task {
     queue: Arc<Queue>,
     live: Arc<LiveAttempts>,
     wakeups: Arc<Wakeups>,
+    payloads: Arc<Payloads>,
     /// The requests with a deadline that are taken from the queue and not answered yet.
     batches: Batches,
     /// The same of ends and claims, which go first.
@@ -338,33 +350,18 @@ impl Task {
             other => not_now(other.to_string()),
         })?;
         let session = registered.session;
+        self.payloads.renew(&self.target);
         for attempt in self.live.registered(&registered.running) {
-            self.settle_unstarted(&attempt);
+            // The answer to its claim was lost: no runner was asked to start it.
+            let end =
+                AttemptEnd::unstarted(&attempt, NextState::Ready, LOST_CLAIM, self.clock.now());
+            settle_soon(&self.queue, end);
         }
         self.published.drain(..).for_each(|done| drop(done.send(Ok(()))));
         self.sessions.send_replace(Some(Arc::new(registered)));
         self.wakeups.committed();
         self.queue.open();
         Ok((connection, session))
-    }
-
-    /// Puts the job back of a claim whose answer was lost: no runner was asked to start it.
-    fn settle_unstarted(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
-        let detail = "never started: the answer to its claim was lost".to_owned();
-        let done = Completion {
-            job: running.job,
-            attempt: running.attempt,
-            outcome: Outcome::NotStarted,
-            counts: false,
-            next: NextState::Ready,
-            finished_at: self.clock.now(),
-            record: Record { detail, ..Record::default() },
-            answer: None,
-        };
-        let (queue, claimant) = (Arc::clone(&self.queue), *claimant);
-        let end = AttemptEnd { done: Arc::new(done), claimant };
-        // If the writer ends first, the next process settles it.
-        tokio::spawn(async move { settle(&queue, end).await });
     }
 
     /// Fails if the server lacks something that the promises need.
@@ -423,11 +420,14 @@ impl Task {
                 self.sort(items);
                 continue;
             };
+            let may_change = work.may_change();
             match self.batches.fly(connection, &session, work).await {
                 Some(next) => connection = next,
                 None => return Served::Lost,
             }
-            self.wakeups.committed();
+            if may_change {
+                self.wakeups.committed();
+            }
         }
     }
 
@@ -467,7 +467,8 @@ impl Task {
     ) -> Option<Connection> {
         let ExchangeWork { requests, patience } = &work;
         let (outcome, results) =
-            exchange(connection, session, &self.live, requests, *patience).await;
+            exchange(connection, session, &self.live, &self.batches.notices, requests, *patience)
+                .await;
         match outcome {
             FlightOutcome::Committed(connection, _) => {
                 if patience.is_some() {

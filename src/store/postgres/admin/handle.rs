@@ -20,7 +20,6 @@ use crate::store::node::commits::Commits;
 
 use super::super::connection::Target;
 use super::super::operate::change::Changer;
-use super::super::operate::notice::NodeNotices;
 use super::super::reader::{Reader, Reading};
 use super::super::writer::Writer;
 
@@ -40,7 +39,7 @@ pub struct Admin {
     /// The store's random identity.
     store: Uuid,
     /// Not where only nodes are asked for.
-    own: Option<(Writer, NodeNotices)>,
+    own: Option<Writer>,
 }
 
 struct Readers {
@@ -68,8 +67,8 @@ impl Admin {
     }
 
     /// The same handle for a store that is open.
-    pub(in super::super) fn of(self, store: Uuid, writer: Writer, notices: NodeNotices) -> Self {
-        Admin { store, own: Some((writer, notices)), ..self }
+    pub(in super::super) fn of(self, store: Uuid, writer: Writer) -> Self {
+        Admin { store, own: Some(writer), ..self }
     }
 
     /// Another one after a change of the history that held the store's jobs (N27): a process keeps the one that it began
@@ -79,12 +78,12 @@ impl Admin {
     }
 
     pub fn ready(&self) -> Result<(), Refused> {
-        self.own.as_ref().map_or(Ok(()), |(writer, _)| writer.ready())
+        self.own.as_ref().map_or(Ok(()), Writer::ready)
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {
         match &self.own {
-            Some((writer, _)) => writer.stirred().subscribe(),
+            Some(writer) => writer.stirred().subscribe(),
             None => watch::Sender::new(0).subscribe(),
         }
     }
@@ -92,7 +91,7 @@ impl Admin {
     /// The server has the log, and checkpoints by itself.
     pub fn writer_gauges(&self) -> WriterGauges {
         let idle = (Arc::<Commits>::default(), (0, 0));
-        let writer = self.own.as_ref().map(|(writer, _)| writer);
+        let writer = self.own.as_ref();
         let (commits, (queue_items, queue_bytes)) =
             writer.map_or(idle, |writer| (Arc::clone(&writer.commits), writer.queue.waiting()));
         WriterGauges {
@@ -118,12 +117,12 @@ impl Admin {
 
     /// Its task hangs on nothing but the server, which a restart does not mend.
     pub async fn writer_answers(&self) -> bool {
-        self.own.as_ref().is_none_or(|(writer, _)| writer.sessions().has_changed().is_ok())
+        self.own.as_ref().is_none_or(|writer| writer.sessions().has_changed().is_ok())
     }
 
     pub fn set_interest(&self, interest: NoticeSubscribers) {
-        if let Some((_, notices)) = &self.own {
-            notices.set(interest);
+        if let Some(writer) = &self.own {
+            writer.notices.set(interest);
         }
     }
 

@@ -9,6 +9,7 @@ mod expire;
 mod found;
 pub(super) mod housekeeping;
 mod job_move;
+pub(super) mod lost;
 mod mover;
 mod new_job;
 pub(super) mod notice;
