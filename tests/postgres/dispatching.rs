@@ -156,6 +156,23 @@ async fn a_job_without_its_payload_is_dead_and_its_companion_runs() {
     assert_eq!((more.jobs.len(), more.number), (0, 2));
 }
 
+/// The runner gets its Ack, whatever keeps the payloads from being read.
+#[tokio::test]
+async fn the_ends_of_an_exchange_do_not_wait_for_the_payloads_of_its_claims() {
+    let cluster = Cluster::new(&[]).await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&writer, 0, 2).await;
+    let first = jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.remove(0);
+    let gate = cluster.admin().await;
+    gate.batch_execute("BEGIN; LOCK TABLE payload IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let ends = [completion(first.facts.job, 1, Outcome::Succeeded, Next::Succeeded).into()];
+    let exchange = jobs.complete_and_claim(&ends, Some(claim_of(9)));
+    let (ended, claims) = timeout(PATIENCE, exchange).await.unwrap();
+    assert_eq!(ended, [Ok(true)]);
+    gate.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(timeout(PATIENCE, claims).await.unwrap().unwrap().jobs.len(), 1);
+}
+
 /// Its node was declared lost while it ran on.
 #[tokio::test]
 async fn an_end_that_comes_late_changes_nothing_and_is_kept() {
@@ -187,7 +204,7 @@ async fn what_a_reload_publishes_is_claimed_at_once_and_published_by_later_regis
     add_jobs(&writer, 0, 1).await;
     cluster.run("UPDATE job SET handler = 'new'").await;
     let claim = Claim { handler: "new".parse().unwrap(), ..claim_of(1) };
-    let claims = async || jobs.complete_and_claim(&[], Some(claim.clone())).await.1.unwrap();
+    let claims = async || jobs.complete_and_claim(&[], Some(claim.clone())).await.1.await.unwrap();
     assert!(claims().await.jobs.is_empty());
     let forward = PublishedHandler { runs: false, ..published("other", &hold) };
     jobs.publish(vec![published("new", &hold), forward]).await.unwrap();

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, join_all};
 use tokio::select;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{DeadReason, JobId, Name, Outcome, Runner};
+use crate::model::{DeadReason, JobId, Name, Runner};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
-    Claim, Claims, Completion, Error, Record, RecoveryResult, Refused, RunningAttempt,
+    Claim, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused, RunningAttempt,
 };
 use crate::store::decide::recovery;
 
@@ -23,7 +24,7 @@ use super::connection::Target;
 use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::register::Registered;
-use super::settle::settle;
+use super::settle::{settle, settle_unstarted};
 use super::writer::Writer;
 
 /// Between two tries to read payloads.
@@ -71,8 +72,8 @@ impl Jobs {
             }
         }
         let mut recovered = RecoveryResult::default();
-        let Exchanged { ended, .. } = self.writer.exchange(ends.clone(), None).await;
-        for (end, ended) in ends.iter().zip(ended) {
+        let settled = ends.iter().map(|end| settle(&self.writer.queue, end.clone()));
+        for (end, ended) in ends.iter().zip(join_all(settled).await) {
             if let EndResult::Settled(state) = ended? {
                 recovered.unknown.push((end.done.job, end.done.attempt, state));
             }
@@ -102,23 +103,21 @@ impl Jobs {
     }
 
     /// COMPLETE each of `ends`, then CLAIM. Each has its answer, as [`Jobs::complete`] and [`Jobs::claim`] give it, and
-    /// none fails because another does. An end that alone cannot be committed is given up: its caller goes on.
+    /// none fails because another does. An end that alone cannot be committed now is given up: its caller goes on. The
+    /// ends do not wait for the payloads of what is claimed.
     ///
     /// The future must not be dropped where it claims.
     pub async fn complete_and_claim(
         &self,
         ends: &[Arc<Completion>],
         claim: Option<Claim>,
-    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+    ) -> (Vec<Result<bool, Error>>, ClaimsFuture) {
         let ends = ends.iter().map(|done| self.end(done)).collect();
         let claim = claim.filter(|claim| claim.limit > 0);
         let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
         let ended = ended.into_iter().map(|ended| Ok(is_settled(ended?))).collect();
-        let claims = match claims {
-            Ok(claims) => self.claimed(claims).await,
-            Err(why) => Err(why.into()),
-        };
-        (ended, claims)
+        let jobs = self.clone();
+        (ended, async move { jobs.claimed(claims?).await }.boxed())
     }
 
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new attempt,
@@ -132,7 +131,7 @@ impl Jobs {
     ) -> Result<Claims, Error> {
         let handler = handler.clone();
         let claim = Claim { handler, limit, runner, rate: None, cluster_concurrency: None };
-        self.complete_and_claim(&[], Some(claim)).await.1
+        self.complete_and_claim(&[], Some(claim)).await.1.await
     }
 
     /// Whether a claimed attempt may begin (N16). Otherwise the dispatcher reports it as not started.
@@ -191,29 +190,15 @@ impl Jobs {
         for (attempt, payload) in attempts.iter().zip(payloads) {
             match payload {
                 Some(claimed) => jobs.push(claimed),
-                None => self.settle_without_payload(attempt),
+                None => {
+                    let (job, now) = (attempt.running.job, self.clock.now());
+                    tracing::error!(%job, "a claimed job cannot run: its payload is gone");
+                    let dead = Next::Dead(DeadReason::PayloadGone);
+                    settle_unstarted(&self.writer.queue, attempt, dead, "the payload is gone", now);
+                }
             }
         }
         Ok(Claims { number, jobs, due, pause })
-    }
-
-    fn settle_without_payload(&self, NodeAttempt { running, claimant, .. }: &NodeAttempt) {
-        let RunningAttempt { job, attempt, .. } = *running;
-        tracing::error!(%job, attempt, "a claimed job cannot run: its payload is gone");
-        let done = Completion {
-            job,
-            attempt,
-            outcome: Outcome::NotStarted,
-            counts: false,
-            next: Next::Dead(DeadReason::PayloadGone),
-            finished_at: self.clock.now(),
-            record: Record { detail: "the payload is gone".to_owned(), ..Record::default() },
-            answer: None,
-        };
-        let (queue, claimant) = (Arc::clone(&self.writer.queue), *claimant);
-        let end = AttemptEnd { done: Arc::new(done), claimant };
-        // If the writer ends first, the next process claims it again, and finds no payload either.
-        tokio::spawn(async move { settle(&queue, end).await });
     }
 }
 

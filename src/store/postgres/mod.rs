@@ -29,12 +29,14 @@ mod prepared;
 mod queue;
 mod reader;
 mod register;
+mod request;
 mod schema;
 mod secret_use;
 mod server;
 mod settle;
 mod stop;
 mod target;
+mod task;
 mod wake;
 mod writer;
 
