@@ -189,6 +189,8 @@ impl Exchange {
             let keys: Vec<Key> = recorded.iter().map(|end| end.attempt.key()).collect();
             client.acknowledge(&keys).await;
         }
+        // Behind the Acks: payloads cannot be read while the store is away.
+        let claims = claims.await;
         let claim = self.claim.map(|pending| (pending, claims));
         Exchanged { ended, unrecorded, runner, claim }
     }

@@ -332,6 +332,40 @@ async fn one_locked_row_stops_no_other_accept() {
     println!("{took:?}");
 }
 
+/// They leave the queue, and take as much memory as before.
+#[tokio::test]
+async fn accepts_that_wait_for_a_locked_row_count_against_the_queues_bound() {
+    let cluster = Cluster::new(&[]).await;
+    let limits = Limits { writer_queue_count: 4, ..Limits::default() };
+    let node = cluster.node_with("a", cluster.server.port, false, &limits).await;
+    assert_eq!(accept(&node, stripe("locked", "{}")).await, Ok(CREATED));
+    let psql = cluster.admin().await;
+    psql.batch_execute("BEGIN; SELECT FROM event FOR UPDATE").await.unwrap();
+    let mut locked = Vec::new();
+    loop {
+        assert!(locked.len() < 12, "the bound is not met");
+        locked.push(begin(&node, stripe("locked", "{}")).await);
+        // In a transaction behind it.
+        match accept(&node, stripe(&format!("e{}", locked.len()), "{}")).await {
+            Ok(created) => assert_eq!(created, CREATED),
+            refused => break assert_eq!(refused, Err(Refused::QueueFull)),
+        }
+    }
+    psql.batch_execute("COMMIT").await.unwrap();
+    let mut stored = 0;
+    for locked in locked {
+        match locked.await.unwrap() {
+            Ok(told) => stored += i32::from(told == duplicate(State::Ready)),
+            refused => assert_eq!(refused, Err(Refused::QueueFull)),
+        }
+    }
+    assert!((4..=5).contains(&stored), "{stored}");
+    let until = Instant::now() + PATIENCE;
+    while accept(&node, stripe("last", "{}")).await == Err(Refused::QueueFull) {
+        assert!(Instant::now() < until, "the queue stays full");
+    }
+}
+
 /// The server closes the connection over one item, each time that it comes.
 #[tokio::test]
 async fn an_item_that_ends_the_connection_takes_no_other_with_it() {

@@ -22,7 +22,7 @@ use super::working::{claim, complete, end, holder, succeeded};
 
 const PENDING: KeyState = KeyState::Pending;
 
-fn intake(writer: &Writer) -> Intake {
+pub(crate) fn intake(writer: &Writer) -> Intake {
     // Asks no server here.
     let keeping =
         Housekeeping::new(target(1, false), Clock::system(), NodeNotices::default(), Uuid::nil());

@@ -7,11 +7,10 @@ use std::time::Duration;
 use hooklatch::model::{Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{EndResult, NodeAttempt, Writer};
-use hooklatch::store::{Claim, Rate};
+use hooklatch::store::{Claim, Rate, Refused};
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, START};
-use super::server::PATIENCE;
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange,
     hold_attempts, holder, job, later_session, may_begin, session, succeeded,
@@ -217,39 +216,22 @@ async fn two_nodes_together_keep_to_a_rate() {
     assert_eq!(one.attempts.len() + two.attempts.len(), 3);
 }
 
-/// A transaction of another program keeps a job's row locked.
+/// A person pauses the handler, in a transaction that stays open.
 #[tokio::test]
-async fn a_locked_job_does_not_stop_the_ends_of_others() {
+async fn a_claim_that_meets_a_locked_lane_fails_soon_and_accepts_do_not_wait_for_it() {
     let cluster = Cluster::new(&[]).await;
     let a = holder(&cluster, "a").await;
-    add_jobs(&a, 0, 3).await;
-    let claimed = claim(&a, 3).await;
-    let gate = cluster.admin().await;
-    let locked = claimed[0].running.job;
-    let lock = format!("BEGIN; SELECT FROM job WHERE id = '{locked}' FOR UPDATE");
-    gate.batch_execute(&lock).await.unwrap();
-    let ends: Vec<_> = claimed.iter().map(succeeded).collect();
-    let waiting = {
-        let (a, ends) = (a.clone(), ends.clone());
-        tokio::spawn(async move { exchange(&a, ends, None).await.ended })
+    let person = cluster.admin().await;
+    person.batch_execute("BEGIN; UPDATE lane SET paused_at = now_ms()").await.unwrap();
+    let begun = Instant::now();
+    let claiming = {
+        let a = a.clone();
+        tokio::spawn(async move { exchange(&a, Vec::new(), Some(claim_of(1))).await.claims })
     };
-    for own in &claimed[1..] {
-        let is_done = format!(
-            "SELECT 1 FROM hooklatch.job WHERE id = '{}' AND state = 'succeeded'",
-            own.running.job
-        );
-        let admin = cluster.admin().await;
-        let until = Instant::now() + PATIENCE;
-        while admin.query_opt(&is_done, &[]).await.unwrap().is_none() {
-            assert!(Instant::now() < until && !waiting.is_finished());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-    // Another end does not wait for the locked row either.
-    add_jobs(&a, 3, 1).await;
-    let other = claim(&a, 1).await.remove(0);
-    assert_eq!(complete(&a, succeeded(&other)).await, SUCCEEDED);
-    assert!(!waiting.is_finished());
-    drop(gate);
-    assert_eq!(waiting.await.unwrap(), [Ok(SUCCEEDED), Ok(SUCCEEDED), Ok(SUCCEEDED)]);
+    cluster.blocked(1).await;
+    add_jobs(&a, 0, 1).await;
+    let refused = claiming.await.unwrap();
+    assert!(matches!(refused, Err(Refused::Failed(_))), "{refused:?}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }

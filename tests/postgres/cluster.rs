@@ -90,10 +90,10 @@ impl Cluster {
         admin
     }
 
-    /// Waits until so many flights wait for a lock.
+    /// Waits until so many flights wait for a lock, or sleep.
     pub(crate) async fn blocked(&self, flights: i64) {
         let query = "SELECT 1 FROM pg_stat_activity
-            WHERE usename = 'app' AND wait_event_type = 'Lock' HAVING count(*) = ";
+            WHERE usename = 'app' AND (wait_event_type = 'Lock' OR wait_event = 'PgSleep') HAVING count(*) = ";
         self.server.wait_for(&format!("{query}{flights}")).await;
     }
 }

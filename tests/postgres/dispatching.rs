@@ -8,11 +8,12 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, OnUnknown, Outcome, State};
 use hooklatch::retry::{Next, Policy};
 use hooklatch::store::postgres::{
-    Housekeeping, Intake, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
+    Housekeeping, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
 };
 use hooklatch::store::{Claim, Completion, Error, KeyState, Record};
 use tokio::time::timeout;
 
+use super::asking::intake;
 use super::cluster::{Cluster, START, ready};
 use super::server::PATIENCE;
 use super::site::{node, target};
@@ -99,7 +100,7 @@ async fn an_end_that_makes_room_in_the_cluster_wakes_the_other_node_and_a_look_w
     let limited = Claim { cluster_concurrency: Some(1), ..claim_of(1) };
     let (mut took, wake) = (Vec::new(), b.wake());
     for _ in 0..5 {
-        let claims = of_a.complete_and_claim(&[], Some(limited.clone())).await.1.unwrap();
+        let claims = of_a.complete_and_claim(&[], Some(limited.clone())).await.1.await.unwrap();
         let job = claims.jobs[0].facts.job;
         tokio::time::sleep(Duration::from_millis(130)).await;
         let _ = timeout(Duration::ZERO, wake.notified()).await;
@@ -118,7 +119,7 @@ async fn an_end_that_makes_room_in_the_cluster_wakes_the_other_node_and_a_look_w
     heard.mark_unchanged();
     let job: uuid::Uuid = cluster.get("SELECT id FROM job WHERE state = 'ready'").await;
     let job = hooklatch::model::JobId::from_bytes(*job.as_bytes());
-    let state = Intake::new(c.clone()).await_answer(job, Duration::ZERO).await;
+    let state = intake(&c).await_answer(job, Duration::ZERO).await;
     assert_eq!(state, Ok(KeyState::Pending));
     assert!(!heard.has_changed().unwrap(), "a look woke the nodes");
     add_jobs(&c, 6, 1).await;
@@ -284,6 +285,23 @@ async fn a_job_without_its_payload_is_dead_and_its_companion_runs() {
     assert_eq!((more.jobs.len(), more.number), (0, 2));
 }
 
+/// The runner gets its Ack, whatever keeps the payloads from being read.
+#[tokio::test]
+async fn the_ends_of_an_exchange_do_not_wait_for_the_payloads_of_its_claims() {
+    let cluster = Cluster::new(&[]).await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&writer, 0, 2).await;
+    let first = jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.remove(0);
+    let gate = cluster.admin().await;
+    gate.batch_execute("BEGIN; LOCK TABLE payload IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let ends = [completion(first.facts.job, 1, Outcome::Succeeded, Next::Succeeded).into()];
+    let exchange = jobs.complete_and_claim(&ends, Some(claim_of(9)));
+    let (ended, claims) = timeout(PATIENCE, exchange).await.unwrap();
+    assert_eq!(ended, [Ok(true)]);
+    gate.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(timeout(PATIENCE, claims).await.unwrap().unwrap().jobs.len(), 1);
+}
+
 /// Its node was declared lost while it ran on.
 #[tokio::test]
 async fn an_end_that_comes_late_changes_nothing_and_is_kept() {
@@ -315,7 +333,7 @@ async fn what_a_reload_publishes_is_claimed_at_once_and_published_by_later_regis
     add_jobs(&writer, 0, 1).await;
     cluster.run("UPDATE job SET handler = 'new'").await;
     let claim = Claim { handler: "new".parse().unwrap(), ..claim_of(1) };
-    let claims = async || jobs.complete_and_claim(&[], Some(claim.clone())).await.1.unwrap();
+    let claims = async || jobs.complete_and_claim(&[], Some(claim.clone())).await.1.await.unwrap();
     assert!(claims().await.jobs.is_empty());
     let forward = PublishedHandler { runs: false, ..published("other", &hold) };
     jobs.publish(vec![published("new", &hold), forward]).await.unwrap();

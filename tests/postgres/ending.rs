@@ -8,15 +8,15 @@ use bytes::Bytes;
 use hooklatch::model::{Answer, DeadReason, Headers, HeldReason, OnUnknown, Outcome, State};
 use hooklatch::pattern::Pattern;
 use hooklatch::retry::Next;
-use hooklatch::store::postgres::{AttemptEnd, EndResult, NodeAttempt, Writer};
-use hooklatch::store::{Completion, NoticeSubscribers};
+use hooklatch::store::postgres::{AttemptEnd, EndResult, Exchanged, NodeAttempt, Writer};
+use hooklatch::store::{Completion, NoticeSubscribers, Refused};
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, START, new, stripe};
 use super::server::PATIENCE;
 use super::working::{
     SUCCEEDED, add_jobs, admin, claim, claim_of, complete, end, exchange, holder, job,
-    later_session, lose, may_begin, session, succeeded, worker,
+    later_session, lock_job, lose, may_begin, session, succeeded, worker,
 };
 
 /// Puts all jobs into so many groups, by turns, each behind the first of its group.
@@ -274,4 +274,89 @@ async fn the_end_of_a_request_brings_its_answer() {
 async fn claim_dead(cluster: &Cluster) -> hooklatch::model::JobId {
     let id: uuid::Uuid = cluster.get("SELECT id FROM job WHERE state = 'dead'").await;
     hooklatch::model::JobId::from_bytes(*id.as_bytes())
+}
+
+/// Another program keeps the row of a job locked.
+#[tokio::test]
+async fn an_end_that_meets_a_locked_row_fails_at_once_and_alone() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 4).await;
+    let claimed = claim(&a, 3).await;
+    let gate = lock_job(&cluster, &claimed[0]).await;
+    let ends: Vec<_> = claimed.iter().map(succeeded).collect();
+    let Exchanged { ended, claims } = exchange(&a, ends, Some(claim_of(9))).await;
+    assert!(matches!(ended[0], Err(Refused::Failed(_))), "{:?}", ended[0]);
+    assert_eq!(ended[1..], [Ok(SUCCEEDED), Ok(SUCCEEDED)]);
+    assert_eq!(claims.unwrap().attempts.len(), 1);
+    assert_eq!(job(&cluster, claimed[0].running.job).await, "running 1 0");
+    drop(gate);
+    assert_eq!(complete(&a, succeeded(&claimed[0])).await, SUCCEEDED);
+}
+
+/// The server closes the connection over one end, each time that it comes.
+#[tokio::test]
+async fn an_end_that_ends_the_connection_takes_others_with_it_once() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 3).await;
+    let claimed = claim(&a, 3).await;
+    cluster
+        .run(&format!(
+            "CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END $$;
+             CREATE TRIGGER poison BEFORE UPDATE ON job FOR EACH ROW
+                WHEN (NEW.id = '{}') EXECUTE FUNCTION poison()",
+            claimed[0].running.job
+        ))
+        .await;
+    let before: i64 = cluster.get("SELECT count FROM node").await;
+    for (number, other) in claimed[1..].iter().enumerate() {
+        let ends = vec![succeeded(&claimed[0]), succeeded(other)];
+        let Exchanged { ended, claims } = exchange(&a, ends, Some(claim_of(9))).await;
+        assert!(ended[0].is_err());
+        assert_eq!(ended[1], Ok(SUCCEEDED));
+        // It is known by then, and has a transaction of its own.
+        let sessions: i64 = cluster.get("SELECT count FROM node").await;
+        let lost = usize::try_from(sessions - before).unwrap();
+        assert!(lost <= 3 + number, "{lost} sessions");
+        assert!(claims.is_ok() || number == 0, "{claims:?}");
+    }
+    cluster.run("DROP TRIGGER poison ON job").await;
+    assert_eq!(complete(&a, succeeded(&claimed[0])).await, SUCCEEDED);
+}
+
+/// The process stops while another program keeps the rows of jobs locked.
+#[tokio::test]
+async fn a_writer_that_closes_goes_on_trying_ends_and_settles_none_that_is_not_committed() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    add_jobs(&a, 0, 2).await;
+    let (of_a, of_b) = (claim(&a, 1).await.remove(0), claim(&b, 1).await.remove(0));
+    let never = lock_job(&cluster, &of_b).await;
+    let gate = lock_job(&cluster, &of_a).await;
+    let fences = cluster.hold().await;
+    let [ending_a, ending_b] = [(&a, &of_a), (&b, &of_b)].map(|(writer, own)| {
+        let (writer, end) = (writer.clone(), succeeded(own));
+        tokio::spawn(async move { exchange(&writer, vec![end], None).await.ended.remove(0) })
+    });
+    cluster.blocked(2).await;
+    a.close();
+    b.close();
+    drop(fences);
+    // In later transactions than before.
+    let mut last = String::from("-infinity");
+    for _ in 0..8 {
+        let later = format!(
+            "SELECT max(xact_start)::text FROM pg_stat_activity
+             WHERE usename = 'app' AND wait_event_type = 'Lock' AND xact_start > '{last}' HAVING count(*) > 0"
+        );
+        last = cluster.server.wait_for(&later).await.get(0);
+    }
+    drop(gate);
+    assert_eq!(ending_a.await.unwrap(), Ok(SUCCEEDED));
+    let unsettled = timeout(PATIENCE, ending_b).await.unwrap().unwrap();
+    assert!(unsettled.is_err(), "{unsettled:?}");
+    drop(never);
+    assert_eq!(job(&cluster, of_b.running.job).await, "running 1 0");
 }

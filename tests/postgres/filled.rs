@@ -196,7 +196,7 @@ pub(crate) async fn fill(settings: &Settings) {
             rate,
             cluster_concurrency: None,
         };
-        store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
+        store.jobs.complete_and_claim(&[], Some(claim)).await.1.await.unwrap();
     }
     let incarnation = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/00000000000000000000000000000007";
     let incarnation = incarnation.parse().unwrap();

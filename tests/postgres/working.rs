@@ -11,7 +11,7 @@ use hooklatch::store::postgres::{
     Admin, AttemptEnd, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaims, NodeNotices,
     PublishedHandler, Registered, Registrar, Writer,
 };
-use hooklatch::store::{Claim, Completion, Record};
+use hooklatch::store::{Claim, Completion, Record, Refused};
 use tokio::task::JoinHandle;
 
 use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
@@ -111,7 +111,13 @@ pub(crate) async fn exchange(
 }
 
 pub(crate) async fn claim_with(writer: &Writer, claim: Claim) -> NodeClaims {
-    exchange(writer, Vec::new(), Some(claim)).await.claims.unwrap()
+    loop {
+        match exchange(writer, Vec::new(), Some(claim.clone())).await.claims {
+            // A lane was locked for too long.
+            Err(Refused::Failed(_)) => {}
+            claims => return claims.unwrap(),
+        }
+    }
 }
 
 pub(crate) async fn claim(writer: &Writer, limit: usize) -> Vec<NodeAttempt> {
@@ -165,9 +171,15 @@ pub(crate) fn succeeded(attempt: &NodeAttempt) -> AttemptEnd {
 pub(crate) const SUCCEEDED: EndResult = EndResult::Settled(State::Succeeded);
 
 pub(crate) async fn complete(writer: &Writer, end: AttemptEnd) -> EndResult {
-    let ended = exchange(writer, vec![end], None).await.ended;
-    assert_eq!(ended.len(), 1);
-    ended.into_iter().next().unwrap().unwrap()
+    loop {
+        let mut ended = exchange(writer, vec![end.clone()], None).await.ended;
+        assert_eq!(ended.len(), 1);
+        match ended.remove(0) {
+            // Its connection was lost twice.
+            Err(Refused::Failed(_) | Refused::Unconfirmed(_)) => {}
+            ended => return ended.unwrap(),
+        }
+    }
 }
 
 pub(crate) fn admin(cluster: &Cluster) -> Admin {
@@ -187,9 +199,27 @@ pub(crate) async fn job(cluster: &Cluster, job: JobId) -> String {
         .await
 }
 
-/// A transaction that lets nobody begin or settle an attempt.
+/// Nobody begins or settles an attempt until it is dropped. They sleep: the wait for a lock would time out.
 pub(crate) async fn hold_attempts(cluster: &Cluster) -> tokio_postgres::Client {
     let admin = cluster.admin().await;
-    admin.batch_execute("BEGIN; LOCK TABLE attempt IN EXCLUSIVE MODE").await.unwrap();
+    admin
+        .batch_execute(
+            "CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.002); END LOOP;
+                RETURN NULL; END $$;
+             CREATE TRIGGER held BEFORE INSERT OR UPDATE ON attempt EXECUTE FUNCTION held();
+             SELECT pg_advisory_lock(1)",
+        )
+        .await
+        .unwrap();
+    admin
+}
+
+/// Another program's transaction, which has locked the row of the attempt's job.
+pub(crate) async fn lock_job(cluster: &Cluster, attempt: &NodeAttempt) -> tokio_postgres::Client {
+    let admin = cluster.admin().await;
+    let id = attempt.running.job;
+    let lock = format!("BEGIN; SELECT FROM job WHERE id = '{id}' FOR UPDATE");
+    admin.batch_execute(&lock).await.unwrap();
     admin
 }

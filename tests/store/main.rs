@@ -241,7 +241,7 @@ async fn an_end_and_a_claim_of_one_failed_flush_are_neither_lost_nor_made_twice(
         .await;
     // Found in the log by the repair: recorded already, and claimed already.
     assert_eq!(ended, [Ok(false)]);
-    let claimed = claims.unwrap().jobs;
+    let claimed = claims.await.unwrap().jobs;
     let running = bench.store.jobs.running().await.unwrap();
     let running: Vec<_> = running.iter().map(|one| (one.job, one.attempt)).collect();
     assert_eq!(running, [(claimed[0].facts.job, 1)]);

@@ -3,7 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use crate::model::{EventId, Facts, JobId, Name, Runner, State, Timestamp};
+
+use super::error::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -27,6 +31,9 @@ pub struct Rate {
     /// How many may start at once after a pause.
     pub burst: NonZeroU32,
 }
+
+/// Claims that may be committed already: it must not be dropped.
+pub type ClaimsFuture = BoxFuture<'static, Result<Claims, Error>>;
 
 /// The result of a claim.
 #[derive(Debug, Clone, Default)]

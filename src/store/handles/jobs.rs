@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use crate::model::{JobId, Name, Runner, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{
-    Claim, Claims, ClockWatch, Completion, Cutoffs, Error, RecoveryResult, RetentionResult,
-    RunningAttempt,
+    Claim, Claims, ClaimsFuture, ClockWatch, Completion, Cutoffs, Error, RecoveryResult,
+    RetentionResult, RunningAttempt,
 };
 use crate::store::decide::notice::Notice;
 use crate::store::postgres;
@@ -59,13 +59,14 @@ impl Jobs {
 
         /// COMPLETE each of `ends`, then CLAIM, with one flush for all of it. Each has its answer, as
         /// [`Jobs::complete`] and [`Jobs::claim`] give it, and none fails because another does. One that alone cannot be
-        /// committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on.
+        /// committed is given up, since the others do not wait for it: [`Jobs::complete`] goes on. The ends do not wait
+        /// for the payloads of what is claimed.
         ///
         /// The future must not be dropped where it claims.
         pub async fn complete_and_claim(
             ends: &[Arc<Completion>],
             claim: Option<Claim>,
-        ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>);
+        ) -> (Vec<Result<bool, Error>>, ClaimsFuture);
 
         /// Whether a claimed attempt may begin (N16). On SQLite always: no other node can have its job.
         pub fn may_begin(job: JobId, attempt: u32) -> bool;

@@ -1,10 +1,13 @@
-//! The requests that the writer has taken and not answered, each with a deadline, and their way into transactions.
+//! The requests that the writer has taken and not answered, and their way into transactions.
 //!
 //! A transaction that is not committed is tried again in halves, so that a request that cannot be stored, that waits
 //! for a lock, or that makes the server close the connection does not take others with it. What is tried again waits,
 //! and never keeps the queue waiting: one such transaction runs after each batch of the queue.
+//!
+//! A request with a deadline is tried until then. An end or a claim is tried twice alone: its caller tries it again,
+//! and others do not wait for it (S4).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,90 +17,26 @@ use crate::store::border::Refused;
 use super::accept;
 use super::answer;
 use super::connection::Connection;
-use super::flight::{FlightOutcome, Refusal, Session};
+use super::exchange::exchange;
+use super::flight::{Flight, FlightOutcome, Session};
+use super::handlers::{PublishedHandler, publish};
+use super::live::LiveAttempts;
 use super::operate::notice::NodeNotices;
-use super::prepared::Try;
+use super::request::{Request, Tried};
 use super::secret_use::SecretUses;
+use super::stop::wait_briefly;
 
 /// The longest pause between two tries of one request.
 const MOST_PAUSE: Duration = Duration::from_millis(250);
 
-/// A request of a caller who waits until a deadline.
-pub(super) enum Request {
-    Accept(accept::Request),
-    Ask(answer::Request),
-}
+/// How often an end is tried alone once the queue is closed, and no request with a deadline is left: about 9 s.
+const LAST_TRIES: u32 = 20;
 
-/// What a transaction does with a request.
-pub(super) enum Tried {
-    Accept(Vec<Try>),
-    Ask(answer::Found),
-}
-
-impl Request {
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Request::Accept(request) => request.bytes(),
-            Request::Ask(request) => request.bytes(),
-        }
-    }
-
-    fn until(&self) -> Instant {
-        match self {
-            Request::Accept(request) => request.until,
-            Request::Ask(request) => request.until,
-        }
-    }
-
-    pub(super) fn refuse(self, why: Refused) {
-        match self {
-            Request::Accept(request) => request.refuse(why),
-            Request::Ask(request) => request.refuse(why),
-        }
-    }
-
-    /// Refuses it with a reason that says whether an earlier try may be committed.
-    fn failed(self, why: &str) {
-        let in_doubt = match &self {
-            Request::Accept(request) => request.is_in_doubt(),
-            Request::Ask(request) => request.in_doubt,
-        };
-        let refused = if in_doubt { Refused::Unconfirmed } else { Refused::Failed };
-        self.refuse(refused(why.to_owned()));
-    }
-
-    fn committed(self, tried: Tried) {
-        match (self, tried) {
-            (Request::Accept(request), Tried::Accept(tries)) => request.committed(tries),
-            (Request::Ask(request), Tried::Ask(found)) => request.committed(found),
-            // A transaction tries what it is given.
-            (request, _) => request.failed("no answer"),
-        }
-    }
-
-    fn doubt(&mut self, tried: Option<Tried>) {
-        match (self, tried) {
-            (Request::Accept(request), Some(Tried::Accept(tries))) => request.doubt(tries),
-            (Request::Ask(request), Some(Tried::Ask(found))) => request.doubt(&found),
-            _ => {}
-        }
-    }
-
-    fn note_secret(&self, secrets: &mut SecretUses, now: Duration) {
-        match self {
-            Request::Accept(request) => {
-                for event in &request.events {
-                    secrets.note(event.source(), &event.new.delivery, now);
-                }
-            }
-            Request::Ask(request) => request.note_secret(secrets, now),
-        }
-    }
-}
-
-/// How the requests of one transaction are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the requests of one transaction are stored, in the order in which a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
+    Publish,
+    Exchange,
     /// Accepts by one statement, which skips known ids and bodies.
     Fast,
     /// Accepts one by one, after locking the known events.
@@ -105,10 +44,23 @@ enum Way {
     Ask,
 }
 
+impl Way {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::Publish(..) => Way::Publish,
+            Request::End(..) | Request::Claim(..) => Way::Exchange,
+            // Of several events, the fast way might store just some.
+            Request::Accept(accept) if accept.events.len() == 1 => Way::Fast,
+            Request::Accept(_) => Way::Slow,
+            Request::Ask(_) => Way::Ask,
+        }
+    }
+}
+
 /// The requests of one transaction.
 pub(super) struct Work {
     way: Way,
-    requests: Vec<Request>,
+    pub(super) requests: Vec<Request>,
     /// How often the only request was tried.
     tries: u32,
     not_before: Instant,
@@ -119,11 +71,61 @@ impl Work {
         Work { way, requests, tries: 0, not_before: Instant::now() }
     }
 
-    /// Whether it may change something, and does not only look.
-    pub(super) fn may_change(&self) -> bool {
-        let is_look =
-            |request: &Request| matches!(request, Request::Ask(ask) if ask.begin().is_none());
-        !self.requests.iter().all(is_look)
+    /// Notes that it is not known whether it is committed. Claims are refused: what they have taken is in the list of
+    /// the next registration (N16).
+    pub(super) fn doubt(&mut self, tried: Vec<Option<Tried>>) {
+        for (request, tried) in self.requests.iter_mut().zip(tried) {
+            request.doubt(tried);
+        }
+        for claim in self.requests.extract_if(.., |request| request.claims_of().is_some()) {
+            claim.refuse(Refused::Unconfirmed("the claim was not answered".to_owned()));
+        }
+        // The fast way does not know what it has stored itself.
+        if self.way == Way::Fast {
+            self.way = Way::Slow;
+        }
+    }
+
+    /// Runs its transaction. For each request what was done with it, or none if it was skipped.
+    pub(super) async fn fly(
+        &self,
+        connection: Connection,
+        session: &Session,
+        live: &LiveAttempts,
+        notices: &NodeNotices,
+        handlers: &[PublishedHandler],
+    ) -> (FlightOutcome, Vec<Option<Tried>>) {
+        let (mut accepts, mut asks) = (Vec::new(), Vec::new());
+        for request in &self.requests {
+            match request {
+                Request::Accept(request) => accepts.push(request),
+                Request::Ask(request) => asks.push(request),
+                _ => {}
+            }
+        }
+        let (outcome, mut tried) = match self.way {
+            Way::Fast | Way::Slow => {
+                let (outcome, tries) = match self.way {
+                    Way::Fast => accept::fast(connection, session, &accepts, notices).await,
+                    _ => accept::slow(connection, session, &accepts, notices).await,
+                };
+                (outcome, tries.into_iter().map(|tries| tries.map(Tried::Accept)).collect())
+            }
+            Way::Ask => {
+                let (outcome, found) = answer::find(connection, session, &asks).await;
+                (outcome, found.into_iter().map(|found| Some(Tried::Ask(found))).collect())
+            }
+            Way::Exchange => exchange(connection, session, live, notices, &self.requests).await,
+            Way::Publish => {
+                let mut flight = Flight::begin(connection, session).await;
+                wait_briefly(&mut flight).await;
+                publish(&mut flight, session.node, handlers).await;
+                let tried = self.requests.iter().map(|_| Some(Tried::Published)).collect();
+                (flight.commit().await, tried)
+            }
+        };
+        tried.resize_with(self.requests.len(), || None);
+        (outcome, tried)
     }
 }
 
@@ -134,28 +136,32 @@ pub(super) struct Batches {
     todo: VecDeque<Work>,
     /// What is tried again.
     retries: VecDeque<Work>,
+    /// The jobs and lanes of ends and claims that failed alone: until one is committed, they share no transaction.
+    apart: HashSet<String>,
     pub(super) secrets: SecretUses,
-    pub(super) notices: NodeNotices,
 }
 
 impl Batches {
-    /// Plans the transactions of a batch, and one of what is tried again.
+    /// Plans the transactions of a batch, and one of what is tried again. A handler has one claim in each: the second
+    /// one's share of a rate is known behind the first.
     pub(super) fn plan(&mut self, requests: Vec<Request>, now: Duration) {
-        let (mut fast, mut slow, mut asks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut planned: Vec<Work> = Vec::new();
         for request in requests {
             request.note_secret(&mut self.secrets, now);
-            match &request {
-                // Of several events, the fast way might store just some.
-                Request::Accept(accept) if accept.events.len() == 1 => fast.push(request),
-                Request::Accept(_) => slow.push(request),
-                Request::Ask(_) => asks.push(request),
+            let (way, claims) = (Way::of(&request), request.claims_of());
+            if request.needs().is_some_and(|row| self.apart.contains(&row)) {
+                self.retries.push_back(Work { tries: 1, ..Work::new(way, vec![request]) });
+                continue;
+            }
+            let is_same = |other: &Request| claims.is_some() && other.claims_of() == claims;
+            let is_free = |work: &Work| work.way == way && !work.requests.iter().any(is_same);
+            match planned.iter().position(is_free) {
+                Some(place) => planned[place].requests.push(request),
+                None => planned.push(Work::new(way, vec![request])),
             }
         }
-        for (way, requests) in [(Way::Fast, fast), (Way::Slow, slow), (Way::Ask, asks)] {
-            if !requests.is_empty() {
-                self.todo.push_back(Work::new(way, requests));
-            }
-        }
+        planned.sort_by_key(|work| work.way);
+        self.todo.extend(planned);
         let now = Instant::now();
         let due = self.retries.iter().position(|work| work.not_before <= now);
         self.todo.extend(due.and_then(|place| self.retries.remove(place)));
@@ -170,14 +176,24 @@ impl Batches {
         self.retries.iter().map(|work| work.not_before).min()
     }
 
+    /// Whether something is still to be tried after the queue is closed.
+    pub(super) fn has_hope(&self) -> bool {
+        self.retries.iter().any(|work| work.way != Way::Exchange || work.tries < LAST_TRIES)
+    }
+
+    /// The number and bytes of what is tried again.
+    pub(super) fn held(&self) -> (usize, usize) {
+        let requests = self.retries.iter().flat_map(|work| &work.requests);
+        requests.fold((0, 0), |(count, bytes), request| (count + 1, bytes + request.bytes()))
+    }
+
     /// Refuses the requests whose deadline has passed.
     pub(super) fn drop_late(&mut self) {
         let now = Instant::now();
+        let is_late = |request: &mut Request| request.until().is_some_and(|until| until <= now);
         for works in [&mut self.todo, &mut self.retries] {
-            for work in works.iter_mut() {
-                for late in work.requests.extract_if(.., |request| request.until() <= now) {
-                    late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
-                }
+            for late in works.iter_mut().flat_map(|work| work.requests.extract_if(.., is_late)) {
+                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
             }
             works.retain(|work| !work.requests.is_empty());
         }
@@ -190,56 +206,13 @@ impl Batches {
         }
     }
 
-    /// Runs one transaction. Returns the connection if the session can be used further.
-    pub(super) async fn fly(
-        &mut self,
-        connection: Connection,
-        session: &Session,
-        mut work: Work,
-    ) -> Option<Connection> {
-        let (outcome, mut tried) = fly(connection, session, &work, &self.notices).await;
-        tried.resize_with(work.requests.len(), || None);
-        match outcome {
-            FlightOutcome::Committed(connection, _) => {
-                self.committed(work, tried);
-                self.secrets.write(connection, session).await
-            }
-            FlightOutcome::NotCommitted(why, connection) if why.ends_the_session() => {
-                drop(connection);
-                self.todo.push_front(work);
-                None
-            }
-            FlightOutcome::NotCommitted(why, connection) => {
-                // The connection is at fault only where it was lost.
-                let is_refused = matches!(why, Refusal::Failed { .. }) && connection.is_some();
-                match work.requests.len() {
-                    1 if is_refused => {
-                        work.requests
-                            .into_iter()
-                            .for_each(|request| request.failed(&why.to_string()));
-                    }
-                    _ => self.try_again(work),
-                }
-                connection
-            }
-            FlightOutcome::Unknown(doubt) => {
-                tracing::warn!(%doubt, "not known whether a transaction is committed");
-                for (request, tried) in work.requests.iter_mut().zip(tried) {
-                    request.doubt(tried);
-                }
-                // The fast way does not know what it has stored itself.
-                if work.way == Way::Fast {
-                    work.way = Way::Slow;
-                }
-                self.try_again(work);
-                None
-            }
-        }
-    }
-
-    fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
+    /// Answers what is committed. What was skipped goes the slow way.
+    pub(super) fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
         let mut skipped = Vec::new();
         for (request, tried) in work.requests.into_iter().zip(tried) {
+            if let Some(row) = request.needs().filter(|_| !self.apart.is_empty()) {
+                self.apart.remove(&row);
+            }
             match tried {
                 Some(tried) => request.committed(tried),
                 None => skipped.push(request),
@@ -250,43 +223,31 @@ impl Batches {
         }
     }
 
-    /// In halves; a single request at once the first time, and then after growing pauses.
-    fn try_again(&mut self, mut work: Work) {
+    /// Puts work back whose session has ended: it goes first.
+    pub(super) fn put_back(&mut self, work: Work) {
+        self.todo.push_front(work);
+    }
+
+    /// Tries work again that is not known to be committed: in halves; a single request at once the first time, and then
+    /// after growing pauses. `is_final`: the request itself was refused. Ends are tried further where the writer is
+    /// `closing`: their callers cannot send them again.
+    pub(super) fn try_again(&mut self, mut work: Work, why: String, is_final: bool, closing: bool) {
         let half = work.requests.len() / 2;
-        if half == 0 {
-            let pause =
-                Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries) - 1);
-            work.not_before = Instant::now() + pause.min(MOST_PAUSE);
-            work.tries += 1;
-            self.retries.push_back(work);
+        if half > 0 {
+            let second = work.requests.split_off(half);
+            self.retries.push_back(Work::new(work.way, work.requests));
+            self.retries.push_back(Work::new(work.way, second));
             return;
         }
-        let second = work.requests.split_off(half);
-        self.retries.push_back(Work::new(work.way, work.requests));
-        self.retries.push_back(Work::new(work.way, second));
-    }
-}
-
-async fn fly(
-    connection: Connection,
-    session: &Session,
-    work: &Work,
-    notices: &NodeNotices,
-) -> (FlightOutcome, Vec<Option<Tried>>) {
-    let (mut accepts, mut asks) = (Vec::new(), Vec::new());
-    for request in &work.requests {
-        match request {
-            Request::Accept(request) => accepts.push(request),
-            Request::Ask(request) => asks.push(request),
+        let Some(request) = work.requests.pop() else { return };
+        let is_kept = request.until().is_some() || work.tries == 0;
+        if is_final || !(is_kept || closing && matches!(request, Request::End(..))) {
+            self.apart.extend(request.needs());
+            return request.fail(why);
         }
+        let pause = Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries) - 1);
+        let not_before = Instant::now() + pause.min(MOST_PAUSE);
+        let (tries, requests) = (work.tries + 1, vec![request]);
+        self.retries.push_back(Work { tries, not_before, requests, ..work });
     }
-    let (outcome, tries) = match work.way {
-        Way::Fast => accept::fast(connection, session, &accepts, notices).await,
-        Way::Slow => accept::slow(connection, session, &accepts, notices).await,
-        Way::Ask => {
-            let (outcome, found) = answer::find(connection, session, &asks).await;
-            return (outcome, found.into_iter().map(|found| Some(Tried::Ask(found))).collect());
-        }
-    };
-    (outcome, tries.into_iter().map(|tries| tries.map(Tried::Accept)).collect())
 }

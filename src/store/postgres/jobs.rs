@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, join_all};
 use tokio::select;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -14,7 +15,8 @@ use crate::clock::Clock;
 use crate::model::{DeadReason, JobId, Name, Runner};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
-    Claim, Claimed, Claims, Completion, Error, RecoveryResult, Refused, RunningAttempt,
+    Claim, Claimed, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused,
+    RunningAttempt,
 };
 use crate::store::decide::recovery;
 
@@ -75,8 +77,8 @@ impl Jobs {
             }
         }
         let mut recovered = RecoveryResult::default();
-        let Exchanged { ended, .. } = self.writer.exchange(ends.clone(), None).await;
-        for (end, ended) in ends.iter().zip(ended) {
+        let settled = ends.iter().map(|end| settle(&self.writer.queue, end.clone()));
+        for (end, ended) in ends.iter().zip(join_all(settled).await) {
             if let EndResult::Settled(state) = ended? {
                 recovered.unknown.push((end.done.job, end.done.attempt, state));
             }
@@ -106,23 +108,21 @@ impl Jobs {
     }
 
     /// COMPLETE each of `ends`, then CLAIM. Each has its answer, as [`Jobs::complete`] and [`Jobs::claim`] give it, and
-    /// none fails because another does. An end that alone cannot be committed is given up: its caller goes on.
+    /// none fails because another does. An end that alone cannot be committed now is given up: its caller goes on. The
+    /// ends do not wait for the payloads of what is claimed.
     ///
     /// The future must not be dropped where it claims.
     pub async fn complete_and_claim(
         &self,
         ends: &[Arc<Completion>],
         claim: Option<Claim>,
-    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+    ) -> (Vec<Result<bool, Error>>, ClaimsFuture) {
         let ends = ends.iter().map(|done| self.end(done)).collect();
         let claim = claim.filter(|claim| claim.limit > 0);
         let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
         let ended = ended.into_iter().map(|ended| Ok(is_settled(ended?))).collect();
-        let claims = match claims {
-            Ok(claims) => self.claimed(claims).await,
-            Err(why) => Err(why.into()),
-        };
-        (ended, claims)
+        let jobs = self.clone();
+        (ended, async move { jobs.claimed(claims?).await }.boxed())
     }
 
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new attempt,
@@ -136,7 +136,7 @@ impl Jobs {
     ) -> Result<Claims, Error> {
         let handler = handler.clone();
         let claim = Claim { handler, limit, runner, rate: None, cluster_concurrency: None };
-        self.complete_and_claim(&[], Some(claim)).await.1
+        self.complete_and_claim(&[], Some(claim)).await.1.await
     }
 
     /// Whether a claimed attempt may begin (N16). Otherwise the dispatcher reports it as not started.

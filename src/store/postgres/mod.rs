@@ -28,6 +28,7 @@ mod prepared;
 mod queue;
 mod reader;
 mod register;
+mod request;
 mod schema;
 mod secret_use;
 mod server;
@@ -35,6 +36,7 @@ mod settle;
 mod stop;
 pub(super) mod store;
 mod target;
+mod task;
 mod wake;
 mod writer;
 

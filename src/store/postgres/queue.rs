@@ -1,59 +1,20 @@
 //! The writer's queue, with its admission.
 //!
-//! Accepts are bounded in number and bytes, and refused beyond that (S7). While the database cannot be used, new
-//! requests are refused; requests in the queue stay there until their deadline. Ends and claims are bounded by the
-//! jobs in flight, and always taken.
+//! Accepts are bounded in number and bytes, with those that are tried again, and refused beyond that (S7). While the
+//! database cannot be used, new requests are refused; requests in the queue stay there until their deadline. Ends and
+//! claims are bounded by the jobs in flight, and always taken.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::limits::Limits;
 use crate::store::border::Refused;
 use crate::store::mutex::lock;
 
-use super::batches::Request;
-use super::exchange;
-use super::handlers::PublishedHandler;
-
-/// A request to the writer.
-pub(super) enum Item {
-    Request(Request),
-    Exchange(exchange::Request),
-    /// Replaces the published handlers.
-    Publish(Vec<PublishedHandler>, oneshot::Sender<Result<(), Refused>>),
-}
-
-impl Item {
-    /// Its size in memory, which counts for the queue and for the batch.
-    fn bytes(&self) -> usize {
-        match self {
-            Item::Request(request) => request.bytes(),
-            Item::Exchange(request) => request.bytes(),
-            Item::Publish(..) => 0,
-        }
-    }
-
-    pub(super) fn refuse(self, why: Refused) {
-        match self {
-            Item::Request(request) => request.refuse(why),
-            Item::Exchange(request) => request.refuse(why),
-            Item::Publish(_, done) => drop(done.send(Err(why))),
-        }
-    }
-}
-
-/// What the writer does next.
-pub(super) enum Next {
-    /// At least one item.
-    Batch(Vec<Item>),
-    /// The given time has come.
-    Look,
-    /// The queue is closed and empty.
-    End,
-}
+use super::request::Request;
 
 /// The queue of one writer.
 pub(super) struct Queue {
@@ -67,10 +28,12 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    items: VecDeque<Item>,
-    /// Ends and claims, which go first.
-    kept: VecDeque<Item>,
+    items: VecDeque<Request>,
+    /// Ends, claims and what is published, which go first.
+    kept: VecDeque<Request>,
     bytes: usize,
+    /// The number and bytes of the requests that the writer has taken and tries again.
+    held: (usize, usize),
     /// Why new items are refused.
     door: Option<Refused>,
     closed: bool,
@@ -99,13 +62,14 @@ impl Queue {
     }
 
     /// Hands an item to the writer, or says why not.
-    pub(super) fn push(&self, item: Item) -> Result<(), Refused> {
+    pub(super) fn push(&self, item: Request) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         state.door()?;
         let bytes = item.bytes();
+        let count = state.items.len() + state.held.0;
         // An item over the byte bound is taken into an empty queue; otherwise it would never fit.
-        let is_full = state.items.len() >= self.max_count
-            || (state.bytes.saturating_add(bytes) > self.max_bytes && !state.items.is_empty());
+        let is_full = count >= self.max_count
+            || (state.bytes + state.held.1 + bytes > self.max_bytes && count > 0);
         if is_full {
             return Err(Refused::QueueFull);
         }
@@ -117,7 +81,7 @@ impl Queue {
     }
 
     /// Hands over items that wait for the next session where there is none. Refused only where the writer ends (S7).
-    pub(super) fn push_kept(&self, items: Vec<Item>) -> Result<(), Refused> {
+    pub(super) fn push_kept(&self, items: Vec<Request>) -> Result<(), Refused> {
         let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Stopping);
@@ -156,32 +120,33 @@ impl Queue {
     }
 
     /// Refuses the items that wait, and all later ones: the writer ends.
-    pub(super) fn refuse_all(&self, why: &Refused) {
+    pub(super) fn end(&self, why: &Refused) {
         let mut state = lock(&self.state);
-        state.ended.get_or_insert_with(|| why.clone());
-        state.bytes = 0;
+        (state.door, state.ended) = (Some(why.clone()), Some(why.clone()));
         let items = std::mem::take(&mut state.items);
         let kept = std::mem::take(&mut state.kept);
         drop(state);
         kept.into_iter().chain(items).for_each(|item| item.refuse(why.clone()));
     }
 
-    /// Waits for items until `look`. One task at a time may wait.
-    pub(super) async fn take(&self, look: Instant) -> Next {
+    /// Waits for items until `until`: none if there are none by then. `None` if the queue is closed and empty. `held`:
+    /// the number and bytes of the requests that were taken and are tried again. One task at a time may wait.
+    pub(super) async fn take(&self, until: Instant, held: (usize, usize)) -> Option<Vec<Request>> {
         loop {
             {
                 let mut state = lock(&self.state);
+                state.held = held;
                 let batch = self.batch(&mut state);
                 if !batch.is_empty() {
-                    return Next::Batch(batch);
+                    return Some(batch);
                 }
                 if state.closed {
-                    return Next::End;
+                    return None;
                 }
             }
             // `Notify` keeps a notification that comes before the wait.
-            if timeout_at(look, self.filled.notified()).await.is_err() {
-                return Next::Look;
+            if timeout_at(until, self.filled.notified()).await.is_err() {
+                return Some(Vec::new());
             }
         }
     }
@@ -191,7 +156,7 @@ impl Queue {
         while !self.is_closed() && timeout_at(until, self.filled.notified()).await.is_ok() {}
     }
 
-    fn batch(&self, state: &mut State) -> Vec<Item> {
+    fn batch(&self, state: &mut State) -> Vec<Request> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < self.batch_count
@@ -201,7 +166,7 @@ impl Queue {
             batch.push(item);
         }
         while batch.len() < self.batch_count
-            && let Some(next) = state.items.front().map(Item::bytes)
+            && let Some(next) = state.items.front().map(Request::bytes)
             && (batch.is_empty() || bytes + next <= self.batch_bytes)
         {
             bytes += next;

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use crate::store::border::Refused;
 
 use super::complete::{AttemptEnd, EndResult, PreparedEnd};
-use super::exchange::Request;
-use super::queue::{Item, Queue};
+use super::queue::Queue;
+use super::request::Request;
 
 /// Between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
@@ -26,10 +26,9 @@ pub(super) async fn settle(queue: &Queue, end: AttemptEnd) -> Result<EndResult, 
     let job = end.done.job;
     loop {
         let (answer, answered) = oneshot::channel();
-        let request = Request::End(PreparedEnd::new(end.clone()).await, answer);
-        queue.push_kept(vec![Item::Exchange(request)])?;
+        queue.push_kept(vec![Request::End(PreparedEnd::new(end.clone()).await, answer)])?;
         match answered.await.unwrap_or(Err(Refused::Stopping)) {
-            Err(Refused::Failed(error)) => {
+            Err(Refused::Failed(error) | Refused::Unconfirmed(error)) => {
                 tracing::error!(%job, error, "failed to record an end; trying again");
                 sleep(FAILED_PAUSE).await;
             }

@@ -328,7 +328,7 @@ impl Bench {
     ) -> (usize, Option<Duration>) {
         let claim =
             Claim { handler: name("h"), limit, runner: None, rate, cluster_concurrency: None };
-        let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.unwrap();
+        let claims = self.store.jobs.complete_and_claim(&[], Some(claim)).await.1.await.unwrap();
         (claims.jobs.len(), claims.pause)
     }
 

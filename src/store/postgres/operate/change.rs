@@ -20,8 +20,8 @@ use crate::store::border::Error;
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::super::server::{Severity, check};
+use super::super::task::PLANS;
 use super::super::wake::NOTIFY;
-use super::super::writer::PLANS;
 
 /// Fails if the connection has lost its settings. Writes to the log by a lock that keeps nobody out. Returns the
 /// database's time in milliseconds.

@@ -64,7 +64,7 @@ impl Jobs {
             rate: None,
             cluster_concurrency: None,
         };
-        self.complete_and_claim(&[], Some(claim)).await.1
+        self.complete_and_claim(&[], Some(claim)).await.1.await
     }
 
     pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, WriteReply<Taken>) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, ready};
 use rusqlite::types::Null;
 use rusqlite::{Connection, Row, params};
 use tokio::time::sleep;
@@ -11,7 +12,9 @@ use crate::crash;
 use crate::model::{JobId, Runner, RunnerName, State};
 use crate::retry::Next;
 use crate::store::answer::StoredAnswer;
-use crate::store::border::{Claim, Claims, Completion, Error, Refused, RunningAttempt};
+use crate::store::border::{
+    Claim, Claims, ClaimsFuture, Completion, Error, Refused, RunningAttempt,
+};
 use crate::store::decide::end::{End, EndAnswer, JobAfter, may_be_superseded};
 use crate::store::decide::job_move::FoundJob;
 use crate::store::decide::key::KeyOf;
@@ -62,7 +65,7 @@ impl Jobs {
         &self,
         ends: &[Arc<Completion>],
         claim: Option<Claim>,
-    ) -> (Vec<Result<bool, Error>>, Result<Claims, Error>) {
+    ) -> (Vec<Result<bool, Error>>, ClaimsFuture) {
         let (mut items, mut answers) = (Vec::new(), Vec::new());
         for done in ends {
             let (item, answer) = self.completion(done).await;
@@ -90,7 +93,7 @@ impl Jobs {
             Some(Err(refused)) => Err(refused.into()),
             None => Ok(Claims::default()),
         };
-        (ended, claims)
+        (ended, ready(claims).boxed())
     }
 
     /// The request that settles an attempt, and keeps its answer if a caller waits for one (I1). Its reply is `None` if

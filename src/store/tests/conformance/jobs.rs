@@ -281,7 +281,7 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let ends = [done(&first, Next::Ready), done(&second, Next::Dead(DeadReason::Rejected))];
     let (ended, claims) = bench.store.jobs.complete_and_claim(&ends.map(Arc::new), claim(9)).await;
     assert_eq!(ended, [Ok(true), Ok(true)]);
-    let claims = claims.unwrap();
+    let claims = claims.await.unwrap();
     let attempts: Vec<_> = claims.jobs.iter().map(|job| job.facts.attempt).collect();
     assert_eq!((ids(&claims.jobs), attempts), (vec!["e1".into(), "e3".into()], vec![2, 1]));
     assert_eq!(commits() - before, 1);
@@ -300,8 +300,9 @@ async fn ends_and_the_next_claim_share_one_commit_and_none_spoils_the_others() {
     let (ended, claims) = bench.store.jobs.complete_and_claim(&ends.map(Arc::new), claim(1)).await;
     assert!(matches!(ended[0], Err(Error::Unavailable(_))), "{:?}", ended[0]);
     assert_eq!(ended[1], Ok(true));
-    assert_eq!(ids(&claims.unwrap().jobs), ["e4"]);
+    assert_eq!(ids(&claims.await.unwrap().jobs), ["e4"]);
     bench.store.close().await;
     let (ended, claims) = bench.store.jobs.complete_and_claim(&[], claim(1)).await;
+    let claims = claims.await;
     assert!(ended.is_empty() && matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
 }

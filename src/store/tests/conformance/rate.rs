@@ -52,7 +52,10 @@ async fn a_burst_starts_at_once_and_a_retry_takes_its_share() {
     // Another handler has its own.
     let other =
         Claim { handler: name("other"), limit: 1, runner: None, rate, cluster_concurrency: None };
-    assert_eq!(bench.store.jobs.complete_and_claim(&[], Some(other)).await.1.unwrap().pause, None);
+    assert_eq!(
+        bench.store.jobs.complete_and_claim(&[], Some(other)).await.1.await.unwrap().pause,
+        None
+    );
 }
 
 #[tokio::test]

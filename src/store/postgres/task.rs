@@ -1,0 +1,244 @@
+//! The writer's task, which owns the connection on which everything is written.
+//!
+//! It turns all waiting requests into transactions, and answers them when their commits are known. After an unknown
+//! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
+//! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
+//! deadline. It ends only when the queue is closed or another process has taken the node; a panic aborts the
+//! process (S13).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock::Clock;
+use crate::retry::Next;
+use crate::store::border::Refused;
+use crate::store::node::commits::Commits;
+use crate::store::node::subscriptions::Subscriptions;
+
+use super::batches::{Batches, Work};
+use super::complete::AttemptEnd;
+use super::connection::{Connection, Target, describe};
+use super::flight::{FlightOutcome, Refusal, Session};
+use super::live::LiveAttempts;
+use super::operate::notice::NodeNotices;
+use super::payload::Payloads;
+use super::queue::Queue;
+use super::register::{RegisterError, Registered, Registrar};
+use super::request::{Request, Tried};
+use super::server::{Severity, check};
+use super::settle::settle_soon;
+use super::wake::Wakeups;
+
+/// How often the server is checked.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long the writer waits between two failed connections.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What the record of an attempt says whose claim was committed unseen.
+const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
+
+/// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
+/// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
+/// their rate.
+pub(super) const PLANS: &str = "SET enable_seqscan = off";
+
+pub(super) struct Task {
+    pub(super) target: Target,
+    pub(super) registrar: Registrar,
+    pub(super) clock: Clock,
+    pub(super) queue: Arc<Queue>,
+    pub(super) live: Arc<LiveAttempts>,
+    pub(super) wakeups: Arc<Wakeups>,
+    pub(super) subscriptions: Arc<Subscriptions>,
+    /// None from the sending of a registration to its answer.
+    pub(super) sessions: watch::Sender<Option<Arc<Registered>>>,
+    pub(super) payloads: Arc<Payloads>,
+    pub(super) commits: Arc<Commits>,
+    pub(super) notices: NodeNotices,
+    pub(super) batches: Batches,
+    /// When the server is checked next.
+    pub(super) look: Instant,
+}
+
+/// Why there is no session.
+enum NoSession {
+    /// The next attempt may succeed.
+    NotNow(String),
+    /// Another process has registered as this node. If both went on, they would replace each other without end.
+    Replaced(String),
+}
+
+impl Task {
+    pub(super) async fn run(mut self) {
+        let why = loop {
+            let (connection, session) = match self.session().await {
+                Ok(session) => session,
+                Err(why) => break why,
+            };
+            if self.serve(connection, session).await {
+                break Refused::Stopping;
+            }
+        };
+        self.queue.end(&why);
+        self.batches.refuse_all(&why);
+    }
+
+    /// Connects and registers until it succeeds. Fails if the writer must end.
+    async fn session(&mut self) -> Result<(Connection, Session), Refused> {
+        self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
+        loop {
+            match self.register().await {
+                Ok(session) => return Ok(session),
+                Err(NoSession::NotNow(why)) => {
+                    tracing::warn!(why, "no session at the database");
+                    self.queue.shut(Refused::Unreachable(why));
+                }
+                Err(NoSession::Replaced(why)) => {
+                    tracing::error!(why, "the database is not used any more");
+                    return Err(Refused::Unreachable(why));
+                }
+            }
+            self.queue.rest(Instant::now() + PAUSE).await;
+            self.batches.drop_late();
+            if self.queue.is_closed() {
+                return Err(Refused::Stopping);
+            }
+        }
+    }
+
+    async fn register(&mut self) -> Result<(Connection, Session), NoSession> {
+        let not_now = |why: String| NoSession::NotNow(why);
+        let connection = Connection::open(&self.target).await;
+        let connection = connection.map_err(|error| not_now(error.to_string()))?;
+        self.inspect(&connection).await.map_err(NoSession::NotNow)?;
+        let planned = connection.client.batch_execute(PLANS).await;
+        planned.map_err(|error| not_now(describe(&error)))?;
+        self.live.registering();
+        self.sessions.send_replace(None);
+        let registered = self.registrar.register(connection).await;
+        let (connection, registered) = registered.map_err(|error| match error {
+            RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
+            other => not_now(other.to_string()),
+        })?;
+        let session = registered.session;
+        self.payloads.renew(&self.target);
+        for attempt in self.live.registered(&registered.running) {
+            // No runner was asked to start it.
+            let end = AttemptEnd::unstarted(&attempt, Next::Ready, LOST_CLAIM, self.clock.now());
+            settle_soon(&self.queue, end);
+        }
+        self.sessions.send_replace(Some(Arc::new(registered)));
+        self.wakeups.committed();
+        self.queue.open();
+        Ok((connection, session))
+    }
+
+    /// Fails if the server lacks something that the promises need.
+    async fn inspect(&mut self, connection: &Connection) -> Result<(), String> {
+        self.look = Instant::now() + LOOK;
+        let findings = check(connection, &self.clock).await?;
+        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
+        bad.map_or(Ok(()), |bad| Err(bad.text))
+    }
+
+    /// Runs one transaction after the other. Returns whether the queue is closed and empty: otherwise the session cannot
+    /// be used further.
+    async fn serve(&mut self, mut connection: Connection, session: Session) -> bool {
+        loop {
+            if self.look <= Instant::now()
+                && let Err(why) = self.inspect(&connection).await
+            {
+                tracing::warn!(why, "the database cannot be used");
+                return false;
+            }
+            self.batches.drop_late();
+            if let Some(work) = self.batches.next() {
+                match self.fly(connection, &session, work).await {
+                    Some(next) => connection = next,
+                    None => return false,
+                }
+                continue;
+            }
+            let until = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
+            let requests = match self.queue.take(until, self.batches.held()).await {
+                Some(requests) => requests,
+                None if !self.batches.has_hope() => return true,
+                None => {
+                    sleep_until(until).await;
+                    Vec::new()
+                }
+            };
+            self.plan(requests);
+        }
+    }
+
+    fn plan(&mut self, mut requests: Vec<Request>) {
+        for request in &mut requests {
+            if let Request::Publish(handlers, _) = request {
+                self.registrar.handlers = std::mem::take(handlers);
+            }
+        }
+        self.batches.plan(requests, self.clock.monotonic());
+    }
+
+    /// Runs one transaction. Returns the connection where the session can be used further.
+    async fn fly(
+        &mut self,
+        connection: Connection,
+        session: &Session,
+        mut work: Work,
+    ) -> Option<Connection> {
+        let (handlers, items, began) =
+            (&self.registrar.handlers, work.requests.len(), Instant::now());
+        let flight = work.fly(connection, session, &self.live, &self.notices, handlers);
+        let (outcome, tried) = flight.await;
+        let closing = self.queue.is_closed();
+        match outcome {
+            FlightOutcome::Committed(connection, _) => {
+                self.commits.batch(items, began.elapsed());
+                self.committed(work, tried);
+                self.batches.secrets.write(connection, session).await
+            }
+            FlightOutcome::NotCommitted(why, _) if why.ends_the_session() => {
+                tracing::warn!(%why, "a transaction ended its session");
+                self.batches.put_back(work);
+                None
+            }
+            FlightOutcome::NotCommitted(why, connection) => {
+                // The connection is at fault only where it was lost.
+                let is_final = matches!(why, Refusal::Failed { .. }) && connection.is_some();
+                self.batches.try_again(work, why.to_string(), is_final, closing);
+                connection
+            }
+            FlightOutcome::Unknown(doubt) => {
+                tracing::warn!(%doubt, "not known whether a transaction is committed");
+                work.doubt(tried);
+                self.batches.try_again(work, doubt.to_string(), false, closing);
+                None
+            }
+        }
+    }
+
+    fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
+        let mut concerns_others = false;
+        for (request, tried) in work.requests.iter().zip(&tried) {
+            concerns_others |= match (request, tried) {
+                (Request::Claim(..), _) | (_, Some(Tried::Ended(_, false)) | None) => false,
+                // A look changes nothing.
+                (Request::Ask(ask), _) => ask.begin().is_some(),
+                _ => true,
+            };
+            if let Request::End(end, _) = request {
+                self.subscriptions.notify(end.end.done.job);
+            }
+        }
+        if concerns_others {
+            self.wakeups.committed();
+        }
+        self.batches.committed(work, tried);
+    }
+}
