@@ -1,27 +1,26 @@
 //! FIND: the event or job that an operator means by an id or by its beginning, and how much of an id is
 //! enough. Every look is a range of an index.
 
-use tokio_postgres::Row;
+use std::collections::HashMap;
+
 use uuid::Uuid;
 
 use crate::model::{EventId, JobId};
-use crate::store::border::{Error, IdKind, IdMatch, IdQuery, LEAST_CHARS};
+use crate::store::border::{Error, IdKind, IdMatch, IdQuery, JobRow, LEAST_CHARS};
 use crate::store::codec;
 use crate::store::decide::ids::{FoundId, NAMED, short_lengths, uuids};
 
-use super::super::columns::Columns;
-use super::super::reader::Reading;
+use super::filter::Value;
 use super::handle::Admin;
 use super::rows::find_job;
 
-/// The sources that have an event, by name; of them $1 alone where that is given.
+/// Source $1, or each that has an event, by name: one look at an index for each.
 macro_rules! sources {
     () => {
-        concat!(
-            "(SELECT value AS source FROM (",
-            super::rows::next_values!("source", "event", "true"),
-            ") every WHERE $1::text IS NULL OR value = $1) s"
-        )
+        r#"(WITH RECURSIVE next (source) AS (
+            SELECT coalesce($1::text COLLATE "C", (SELECT min(source) FROM event))
+            UNION ALL SELECT (SELECT min(e.source) FROM event e WHERE e.source > next.source)
+            FROM next WHERE $1 IS NULL AND next.source IS NOT NULL) SELECT source FROM next) s"#
     };
 }
 pub(super) use sources;
@@ -33,16 +32,15 @@ const EVENT: &str = concat!(
     " CROSS JOIN LATERAL (SELECT FROM event WHERE source = s.source AND event_id = $2 LIMIT 1) e LIMIT 1"
 );
 
-/// $3 event ids of each source that begin with $2. The highest character of an id is `~`, and what follows it ends the
-/// range.
-const EVENT_IDS: &str = concat!(
-    "SELECT e.event_id FROM ",
+/// $3 event ids of each source that begin with $2, where $4 is true, and as many job ids from $5 to $6. The highest
+/// character of an id is `~`, and what follows it ends the range.
+const IDS: &str = concat!(
+    "SELECT e.event_id, NULL::uuid FROM ",
     sources!(),
-    " CROSS JOIN LATERAL (SELECT DISTINCT event_id FROM event WHERE source = s.source AND event_id >= $2
-        AND event_id < $2 || chr(127) ORDER BY event_id LIMIT $3) e"
+    " CROSS JOIN LATERAL (SELECT DISTINCT event_id FROM event WHERE source = s.source
+        AND event_id >= $2 AND event_id < $2 || chr(127) ORDER BY event_id LIMIT $3) e WHERE $4
+    UNION ALL (SELECT NULL, id FROM job WHERE id BETWEEN $5 AND $6 ORDER BY id LIMIT $3)"
 );
-
-const JOB_IDS: &str = "SELECT id FROM job WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT $3";
 
 /// The ids next to each of $2: those that share the longest beginning with it are among them. $3 and $4 are the first
 /// and the last job id with as much of its beginning as a job id can have. $5, $6: events, jobs.
@@ -52,16 +50,16 @@ const NEIGHBOURS: &str = concat!(
     CROSS JOIN LATERAL (
         SELECT e.id FROM ",
     sources!(),
-    " CROSS JOIN LATERAL (
-            (SELECT event_id AS id FROM event WHERE source = s.source AND event_id < own.id COLLATE \"C\"
+    r#" CROSS JOIN LATERAL (
+            (SELECT event_id AS id FROM event WHERE source = s.source AND event_id < own.id COLLATE "C"
                 ORDER BY event_id DESC LIMIT 1)
-            UNION ALL (SELECT event_id FROM event WHERE source = s.source AND event_id > own.id COLLATE \"C\"
-                ORDER BY event_id LIMIT 1)) e WHERE $5
+            UNION ALL (SELECT event_id FROM event WHERE source = s.source
+                AND event_id > own.id COLLATE "C" ORDER BY event_id LIMIT 1)) e WHERE $5
         UNION ALL (SELECT id::text FROM job WHERE $6 AND id <= own.last AND id::text <> own.id
             ORDER BY job.id DESC LIMIT 1)
         UNION ALL (SELECT id::text FROM job WHERE $6 AND id >= own.first AND id::text <> own.id
             ORDER BY job.id LIMIT 1)
-    ) near"
+    ) near"#
 );
 
 impl Admin {
@@ -69,31 +67,34 @@ impl Admin {
     pub async fn find(&self, typed: IdQuery) -> Result<IdMatch, Error> {
         let IdQuery { kind, text, source } = &typed;
         // A source is named for events only.
-        let kind = if source.is_some() { IdKind::Event } else { *kind };
-        let source = source.as_ref().map(|source| source.as_str());
-        let mut reading = self.look().snapshot().await?;
-        if let Some(found) = exactly(&mut reading, source, kind, text).await? {
-            return Ok(found);
+        let jobs = *kind != IdKind::Event && source.is_none();
+        let events = *kind != IdKind::Job || source.is_some();
+        let mut reading = self.look().snapshot(None).await?;
+        let job = |row: JobRow| IdMatch::Job(Box::new(row));
+        if let (true, Ok(id)) = (events, text.parse())
+            && reading.one::<(bool,)>(EVENT, &[source, text]).await?.is_some()
+        {
+            return Ok(IdMatch::Event(id));
         }
-        let mut ids = Vec::new();
+        if let (true, Ok(id)) = (jobs, text.parse()) {
+            match find_job(&mut reading, id).await {
+                Err(Error::NoJob(_)) => {}
+                found => return found.map(job),
+            }
+        }
+        let mut ids: Vec<(Option<EventId>, Option<JobId>)> = Vec::new();
         // The beginning of an id is an id itself.
         if text.len() >= LEAST_CHARS && text.parse::<EventId>().is_ok() {
+            let (first, last) = uuids(text).filter(|_| jobs).unzip();
             let most = codec::size(NAMED + 1);
-            if kind != IdKind::Job {
-                let event = |row: &Row| row.word("event_id").map(FoundId::Event);
-                ids = reading.all(EVENT_IDS, &[&source, text, &most], event).await?;
-            }
-            if let (true, Some((first, last))) = (kind != IdKind::Event, uuids(text)) {
-                let job = |row: &Row| row.job_id("id").map(FoundId::Job);
-                ids.extend(reading.all(JOB_IDS, &[&first, &last, &most], job).await?);
-            }
+            ids = reading.all(IDS, &[source, text, &most, &events, &first, &last]).await?;
         }
-        match FoundId::only(ids, text, typed.kind.noun())? {
+        let found = |(event, job): (Option<_>, Option<_>)| {
+            event.map(FoundId::Event).or(job.map(FoundId::Job))
+        };
+        match FoundId::only(ids.into_iter().filter_map(found).collect(), text, kind.noun())? {
             FoundId::Event(event) => Ok(IdMatch::Event(event)),
-            FoundId::Job(job) => {
-                let row = find_job(&mut reading, job).await?.ok_or(Error::NoJob(job))?;
-                Ok(IdMatch::Job(Box::new(row)))
-            }
+            FoundId::Job(id) => find_job(&mut reading, id).await.map(job),
         }
     }
 
@@ -101,18 +102,14 @@ impl Admin {
     pub async fn shorten(&self, kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error> {
         let mut reading = self.listing(codec::size(ids.len())).await?;
         let own: Vec<&String> = ids.iter().filter(|id| id.parse::<EventId>().is_ok()).collect();
-        let bounds: Vec<(Uuid, Uuid)> = own.iter().map(|id| longest_uuids(id)).collect();
-        let (first, last): (Vec<Uuid>, Vec<Uuid>) = bounds.into_iter().unzip();
-        let (events, jobs) = (kind != IdKind::Job, kind != IdKind::Event);
-        let of_all: Option<&str> = None;
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&of_all, &own, &first, &last, &events, &jobs];
-        let mut shared: std::collections::HashMap<String, usize> = Default::default();
-        for row in reading.rows(NEIGHBOURS, &values).await? {
-            let (id, near): (&str, &str) = (row.value("id")?, row.value("near")?);
-            let equal =
-                id.bytes().zip(near.bytes()).take_while(|(one, other)| one == other).count();
-            let longest = shared.entry(id.to_owned()).or_default();
+        let (first, last): (Vec<Uuid>, Vec<Uuid>) = own.iter().map(|id| longest_uuids(id)).unzip();
+        let values: [Value<'_>; 6] =
+            [&None::<&str>, &own, &first, &last, &(kind != IdKind::Job), &(kind != IdKind::Event)];
+        let mut shared: HashMap<String, usize> = HashMap::new();
+        for (id, near) in reading.all::<(String, String)>(NEIGHBOURS, &values).await? {
+            let pairs = id.bytes().zip(near.bytes());
+            let equal = pairs.take_while(|(one, other)| one == other).count();
+            let longest = shared.entry(id).or_default();
             *longest = equal.max(*longest);
         }
         let enough = |id: &String| {
@@ -125,27 +122,6 @@ impl Admin {
 
 /// The first and the last UUID with as much of the beginning as a UUID can have.
 fn longest_uuids(id: &str) -> (Uuid, Uuid) {
-    let lengths = (1..=id.len().min(36)).rev();
-    let beginnings = lengths.filter_map(|length| uuids(id.get(..length)?));
-    beginnings.into_iter().next().unwrap_or((Uuid::max(), Uuid::nil()))
-}
-
-async fn exactly(
-    reading: &mut Reading<'_>,
-    source: Option<&str>,
-    kind: IdKind,
-    text: &str,
-) -> Result<Option<IdMatch>, Error> {
-    if kind != IdKind::Job
-        && let Ok(event) = text.parse::<EventId>()
-        && reading.row(EVENT, &[&source, &text]).await?.is_some()
-    {
-        return Ok(Some(IdMatch::Event(event)));
-    }
-    match text.parse::<JobId>() {
-        Ok(job) if kind != IdKind::Event => {
-            Ok(find_job(reading, job).await?.map(|row| IdMatch::Job(Box::new(row))))
-        }
-        _ => Ok(None),
-    }
+    let longest = (1..=id.len().min(36)).rev().find_map(|length| uuids(id.get(..length)?));
+    longest.unwrap_or((Uuid::max(), Uuid::nil()))
 }
