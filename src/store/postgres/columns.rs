@@ -98,7 +98,9 @@ impl<T: FromRow, K: Column> FromRow for Numbered<T, K> {
 
 /// Reads fields from the columns of their names, and the others as it says.
 macro_rules! from_row {
-    ($($type:ident { $($field:ident),* $(; $row:ident => $($other:ident: $value:expr),+)? })+) => {$(
+    ($($type:ident {
+        $($field:ident),* $(; $row:ident => $($other:ident: $value:expr),+)?
+    })+) => {$(
         impl $crate::store::postgres::columns::FromRow for $type {
             fn from_row(row: &tokio_postgres::Row) -> Result<Self, $crate::store::border::Error> {
                 $(let $row = row;)?
@@ -124,10 +126,12 @@ macro_rules! tuples {
 }
 tuples! { A 0; A 0 B 1; A 0 B 1 C 2; }
 
+type Written = Result<IsNull, Box<dyn StdError + Sync + Send>>;
+
 macro_rules! parameters {
     ($($type:ty as $stored:ty => $get:expr;)+) => {$(
         impl ToSql for $type {
-            fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+            fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Written {
                 let get: fn(&$type) -> $stored = $get;
                 get(self).to_sql(ty, out)
             }

@@ -67,8 +67,8 @@ impl Reader {
         (reading.most, reading.in_transaction) = (most, true);
         // Sent in front of the first statement. It fails only where that fails too: the connection is lost.
         reading.send(&format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan;
-             SET LOCAL statement_timeout = {}",
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+             SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL statement_timeout = {}",
             most.map_or(0, |most| most.as_millis().max(1))
         ));
         Ok(reading)

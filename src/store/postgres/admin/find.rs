@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 
-use uuid::Uuid;
+use tokio_postgres::Row;
 
-use crate::model::{EventId, JobId};
+use crate::model::{EventId, Name};
 use crate::store::border::{Error, IdKind, IdMatch, IdQuery, JobRow, LEAST_CHARS};
 use crate::store::codec;
-use crate::store::decide::ids::{FoundId, NAMED, short_lengths, uuids};
+use crate::store::decide::ids::{FoundId, NAMED, short_forms, uuids};
 
-use super::filter::Value;
+use super::super::columns::{FromRow, column};
+use super::super::reader::Reading;
 use super::handle::Admin;
 use super::rows::find_job;
 
@@ -29,38 +30,33 @@ pub(super) use sources;
 const EVENT: &str = concat!(
     "SELECT true FROM ",
     sources!(),
-    " CROSS JOIN LATERAL (SELECT FROM event WHERE source = s.source AND event_id = $2 LIMIT 1) e LIMIT 1"
+    " CROSS JOIN LATERAL (
+        SELECT FROM event WHERE source = s.source AND event_id = $2 LIMIT 1) e LIMIT 1"
 );
 
-/// $3 event ids of each source that begin with $2, where $4 is true, and as many job ids from $5 to $6. The highest
-/// character of an id is `~`, and what follows it ends the range.
+/// The ids that begin with each of $2: $5 event ids of each source where $6 is true, and $5 job ids from $3 to $4 where
+/// $7 is true. The highest character of an id is `~`, and what follows it ends the range.
 const IDS: &str = concat!(
-    "SELECT e.event_id, NULL::uuid FROM ",
+    "SELECT b.beginning AS row, f.event, f.job
+    FROM unnest($2::text[], $3::uuid[], $4::uuid[]) b (beginning, first, last)
+    CROSS JOIN LATERAL (
+        SELECT e.event_id AS event, NULL::uuid AS job FROM ",
     sources!(),
-    " CROSS JOIN LATERAL (SELECT DISTINCT event_id FROM event WHERE source = s.source
-        AND event_id >= $2 AND event_id < $2 || chr(127) ORDER BY event_id LIMIT $3) e WHERE $4
-    UNION ALL (SELECT NULL, id FROM job WHERE id BETWEEN $5 AND $6 ORDER BY id LIMIT $3)"
+    " CROSS JOIN LATERAL (
+            SELECT DISTINCT event_id FROM event WHERE source = s.source AND event_id >= b.beginning
+                AND event_id < b.beginning || chr(127) ORDER BY event_id LIMIT $5) e WHERE $6
+        UNION ALL (SELECT NULL, id FROM job
+            WHERE $7 AND id BETWEEN b.first AND b.last ORDER BY id LIMIT $5)) f"
 );
 
-/// The ids next to each of $2: those that share the longest beginning with it are among them. $3 and $4 are the first
-/// and the last job id with as much of its beginning as a job id can have. $5, $6: events, jobs.
-const NEIGHBOURS: &str = concat!(
-    "SELECT own.id, near.id AS near
-    FROM unnest($2::text[], $3::uuid[], $4::uuid[]) own (id, first, last)
-    CROSS JOIN LATERAL (
-        SELECT e.id FROM ",
-    sources!(),
-    r#" CROSS JOIN LATERAL (
-            (SELECT event_id AS id FROM event WHERE source = s.source AND event_id < own.id COLLATE "C"
-                ORDER BY event_id DESC LIMIT 1)
-            UNION ALL (SELECT event_id FROM event WHERE source = s.source
-                AND event_id > own.id COLLATE "C" ORDER BY event_id LIMIT 1)) e WHERE $5
-        UNION ALL (SELECT id::text FROM job WHERE $6 AND id <= own.last AND id::text <> own.id
-            ORDER BY job.id DESC LIMIT 1)
-        UNION ALL (SELECT id::text FROM job WHERE $6 AND id >= own.first AND id::text <> own.id
-            ORDER BY job.id LIMIT 1)
-    ) near"#
-);
+impl FromRow for FoundId {
+    fn from_row(row: &Row) -> Result<Self, Error> {
+        Ok(match column(row, "event")? {
+            Some(event) => FoundId::Event(event),
+            None => FoundId::Job(column(row, "job")?),
+        })
+    }
+}
 
 impl Admin {
     /// The event or job that is meant. The whole id of one always means it.
@@ -82,17 +78,13 @@ impl Admin {
                 found => return found.map(job),
             }
         }
-        let mut ids: Vec<(Option<EventId>, Option<JobId>)> = Vec::new();
-        // The beginning of an id is an id itself.
-        if text.len() >= LEAST_CHARS && text.parse::<EventId>().is_ok() {
-            let (first, last) = uuids(text).filter(|_| jobs).unzip();
-            let most = codec::size(NAMED + 1);
-            ids = reading.all(IDS, &[source, text, &most, &events, &first, &last]).await?;
+        let mut found = Vec::new();
+        if text.len() >= LEAST_CHARS {
+            let sought = (events, jobs, NAMED + 1);
+            let ids = beginning(&mut reading, source, vec![text], sought).await?;
+            found = ids.into_values().flatten().collect();
         }
-        let found = |(event, job): (Option<_>, Option<_>)| {
-            event.map(FoundId::Event).or(job.map(FoundId::Job))
-        };
-        match FoundId::only(ids.into_iter().filter_map(found).collect(), text, kind.noun())? {
+        match FoundId::only(found, text, kind.noun())? {
             FoundId::Event(event) => Ok(IdMatch::Event(event)),
             FoundId::Job(id) => find_job(&mut reading, id).await.map(job),
         }
@@ -101,27 +93,27 @@ impl Admin {
     /// How many characters of each of these ids are enough to find it among what `kind` says.
     pub async fn shorten(&self, kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error> {
         let mut reading = self.listing(codec::size(ids.len())).await?;
-        let own: Vec<&String> = ids.iter().filter(|id| id.parse::<EventId>().is_ok()).collect();
-        let (first, last): (Vec<Uuid>, Vec<Uuid>) = own.iter().map(|id| longest_uuids(id)).unzip();
-        let values: [Value<'_>; 6] =
-            [&None::<&str>, &own, &first, &last, &(kind != IdKind::Job), &(kind != IdKind::Event)];
-        let mut shared: HashMap<String, usize> = HashMap::new();
-        for (id, near) in reading.all::<(String, String)>(NEIGHBOURS, &values).await? {
-            let pairs = id.bytes().zip(near.bytes());
-            let equal = pairs.take_while(|(one, other)| one == other).count();
-            let longest = shared.entry(id).or_default();
-            *longest = equal.max(*longest);
-        }
-        let enough = |id: &String| {
-            let shared = shared.get(id).copied().unwrap_or(0);
-            short_lengths(id).find(|chars| *chars > shared).unwrap_or(id.len())
-        };
-        Ok(ids.iter().map(enough).collect())
+        let sought = (kind != IdKind::Job, kind != IdKind::Event, 2);
+        let beginnings = ids.iter().flat_map(|id| short_forms(id)).collect();
+        let found = beginning(&mut reading, &None, beginnings, sought).await?;
+        // One id of several sources.
+        let is_one = |ids: &Vec<FoundId>| ids.iter().all(|id| *id == ids[0]);
+        let is_enough = |text: &&str| found.get(*text).is_none_or(is_one);
+        Ok(ids.iter().map(|id| short_forms(id).find(is_enough).unwrap_or(id).len()).collect())
     }
 }
 
-/// The first and the last UUID with as much of the beginning as a UUID can have.
-fn longest_uuids(id: &str) -> (Uuid, Uuid) {
-    let longest = (1..=id.len().min(36)).rev().find_map(|length| uuids(id.get(..length)?));
-    longest.unwrap_or((Uuid::max(), Uuid::nil()))
+/// The ids that begin with each of these texts, `most` of the events of each source and of the jobs.
+async fn beginning(
+    reading: &mut Reading<'_>,
+    source: &Option<Name>,
+    texts: Vec<&str>,
+    (events, jobs, most): (bool, bool, usize),
+) -> Result<HashMap<String, Vec<FoundId>>, Error> {
+    // The beginning of an id is an id itself.
+    let texts: Vec<&str> =
+        texts.into_iter().filter(|text| text.parse::<EventId>().is_ok()).collect();
+    let (first, last): (Vec<_>, Vec<_>) = texts.iter().map(|text| uuids(text).unzip()).unzip();
+    let most = codec::size(most);
+    reading.by_row(IDS, &[source, &texts, &first, &last, &most, &events, &jobs]).await
 }

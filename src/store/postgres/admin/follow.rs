@@ -22,8 +22,9 @@ use super::rows::{event_columns, with_jobs};
 /// chosen what is visible.
 const WRITERS: &str = "
     SELECT coalesce((SELECT max(row) FROM event), 0) AS newest, ARRAY(
-        SELECT virtualtransaction FROM pg_locks WHERE relation = 'event'::regclass AND mode = 'RowExclusiveLock'
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers";
+        SELECT virtualtransaction FROM pg_locks WHERE relation = 'event'::regclass
+            AND mode = 'RowExclusiveLock' AND database = (
+                SELECT oid FROM pg_database WHERE datname = current_database())) AS writers";
 
 /// How long such a transaction is waited for: far longer than one takes, unless its commit waits for a standby.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -106,6 +107,7 @@ impl Admin {
     }
 
     async fn writers(&self) -> Result<(i64, Vec<String>), Error> {
-        Ok(self.look().read().await?.one(WRITERS, &[]).await?.unwrap_or_default())
+        let mut reading = self.look().read().await?;
+        Ok(reading.one(WRITERS, &[]).await?.unwrap_or_default())
     }
 }

@@ -32,34 +32,8 @@ struct Listing {
     window: &'static str,
 }
 
-/// The window before row $1 of $2 rows, of the events $3 where they are given.
-macro_rules! events {
-    () => {
-        "(SELECT *, received_at AS at FROM event
-            WHERE row < $1 AND ($3::bigint[] IS NULL OR row = ANY ($3)) ORDER BY row DESC LIMIT $2) e"
-    };
-}
-
-/// The same of jobs, by their events, and by the index of state $4 where that is given. Jobs of given events are put in
-/// order by their place, so that the server does not walk the whole table in the order of its numbers to find them.
-macro_rules! jobs {
-    () => {
-        "(SELECT *, created_at AS at,
-                CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END AS place FROM job
-            WHERE CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END < $1
-            AND ($3::bigint[] IS NULL OR event = ANY ($3)) AND ($4::text IS NULL OR state = $4)
-            ORDER BY place DESC LIMIT $2) j"
-    };
-}
-
-macro_rules! audit {
-    () => {
-        "(SELECT * FROM audit WHERE row < $1 ORDER BY row DESC LIMIT $2) a"
-    };
-}
-
 macro_rules! listing {
-    ($columns:expr, $rows:expr, $filters:expr) => {
+    ($columns:expr, $rows:literal, $filters:expr) => {
         Listing {
             page: concat!("SELECT ", $columns, " FROM ", $rows, $filters),
             window: concat!(
@@ -71,21 +45,29 @@ macro_rules! listing {
     };
 }
 
+/// The window before row $1 of $2 rows, of the events $3 where they are given.
 const EVENTS: Listing = listing!(
     event_columns!(),
-    events!(),
+    "(SELECT *, received_at AS at FROM event
+        WHERE row < $1 AND ($3::bigint[] IS NULL OR row = ANY ($3)) ORDER BY row DESC LIMIT $2) e",
     concat!(event_filters!(), "ORDER BY e.row DESC LIMIT $9")
 );
 
+/// The same of jobs, by their events, and by the index of state $4 where that is given. Jobs of given events are put in
+/// order by their place, so that the server does not walk the whole table in the order of its numbers to find them.
 const JOBS: Listing = listing!(
     job_columns!(),
-    jobs!(),
+    "(SELECT *, created_at AS at,
+            CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END AS place FROM job
+        WHERE CASE WHEN $3::bigint[] IS NULL THEN row ELSE row + 0 END < $1
+        AND ($3::bigint[] IS NULL OR event = ANY ($3)) AND ($4::text IS NULL OR state = $4)
+        ORDER BY place DESC LIMIT $2) j",
     concat!(job_joins!(), job_filters!(), "ORDER BY j.place DESC LIMIT $12")
 );
 
 const AUDIT: Listing = listing!(
     "*",
-    audit!(),
+    "(SELECT * FROM audit WHERE row < $1 ORDER BY row DESC LIMIT $2) a",
     " WHERE ($3::text IS NULL OR a.verb = $3) AND ($4::bigint IS NULL OR a.at >= $4)
     ORDER BY a.row DESC LIMIT $5"
 );
@@ -114,9 +96,9 @@ impl Admin {
         let limit = page_limit(self.limits(), filter.limit)?;
         let mut reading = self.listing(limit).await?;
         let before = filter.before.map_or(i64::MAX, |before| before.0);
-        let page = newest_events(&mut reading, &for_events(filter), before, limit).await?;
-        let Page { rows, next, looked_back_to } = page;
-        Ok(Page { rows: with_jobs(&mut reading, rows).await?, next, looked_back_to })
+        let found = newest_events(&mut reading, &for_events(filter), before, limit).await?;
+        let (next, looked_back_to) = (found.next, found.looked_back_to);
+        Ok(Page { rows: with_jobs(&mut reading, found.rows).await?, next, looked_back_to })
     }
 
     /// A page of jobs, newest first.
@@ -131,17 +113,18 @@ impl Admin {
         };
         let filter = for_jobs(filter);
         let window: [Value<'_>; 4] = [&before, &PAGE_LOOK_ROWS, &few, &walked];
-        page(&mut reading, &JOBS, &window, &job_values(&filter), (filter.since, limit)).await
+        let values = (&window[..], &job_values(&filter)[..]);
+        page(&mut reading, &JOBS, values, (filter.since, limit)).await
     }
 
     /// A page of the audit list, newest first.
     pub async fn audit(&self, filter: AuditFilter) -> Result<Page<AuditRow>, Error> {
         let limit = page_limit(self.limits(), filter.limit)?;
         let mut reading = self.listing(limit).await?;
-        let AuditFilter { before, verb, since, .. } = filter;
-        let before = before.map_or(i64::MAX, |before| before.0);
+        let before = filter.before.map_or(i64::MAX, |before| before.0);
         let window: [Value<'_>; 2] = [&before, &PAGE_LOOK_ROWS];
-        page(&mut reading, &AUDIT, &window, &[&verb, &since], (since, limit)).await
+        let filters: [Value<'_>; 2] = [&filter.verb, &filter.since];
+        page(&mut reading, &AUDIT, (&window, &filters), (filter.since, limit)).await
     }
 
     /// When each secret last matched.
@@ -159,7 +142,8 @@ pub(super) async fn newest_events(
 ) -> Result<Page<ListedEvent>, Error> {
     let few = few(reading, filter.state, filter.source.as_ref()).await?;
     let window: [Value<'_>; 3] = [&before, &PAGE_LOOK_ROWS, &few];
-    page(reading, &EVENTS, &window, &event_values(filter), (filter.since, limit)).await
+    let values = (&window[..], &event_values(filter)[..]);
+    page(reading, &EVENTS, values, (filter.since, limit)).await
 }
 
 /// The events in question, where they are few by the state of their jobs or by their source.
@@ -197,8 +181,7 @@ impl<T: FromRow> FromRow for Placed<T> {
 async fn page<T: FromRow>(
     reading: &mut Reading<'_>,
     listing: &Listing,
-    window: &[Value<'_>],
-    filters: &[Value<'_>],
+    (window, filters): (&[Value<'_>], &[Value<'_>]),
     (since, limit): (Option<Timestamp>, i64),
 ) -> Result<Page<T>, Error> {
     let one_more = limit.saturating_add(1);

@@ -13,7 +13,7 @@ use super::super::reader::Reading;
 macro_rules! event_columns {
     () => {
         "e.*, e.type AS event_type,
-        coalesce((SELECT true FROM payload p WHERE p.event = e.row), false) AS payload_kept"
+        (SELECT true FROM payload p WHERE p.event = e.row) IS NOT NULL AS payload_kept"
     };
 }
 pub(super) use event_columns;
@@ -22,7 +22,7 @@ pub(super) use event_columns;
 macro_rules! job_columns {
     () => {
         "j.*, j.id AS job, e.source, e.event_id, e.type AS event_type, j.group_key AS group,
-        coalesce((SELECT l.paused_at IS NOT NULL FROM lane l WHERE l.handler = j.handler), false) AS paused,
+        (SELECT l.paused_at FROM lane l WHERE l.handler = j.handler) IS NOT NULL AS paused,
         CASE j.state WHEN 'dead' THEN j.settled_at
             WHEN 'held' THEN greatest(j.since, a.finished_at) END AS stopped_at,
         nullif(a.detail, '') AS last_detail"
@@ -51,16 +51,17 @@ from_row! {
     HandlerJob { handler, state }
     ListedEvent { row, digest; columns => event: EventRow::from_row(columns)? }
     EventRow {
-        source, event_id, variant, event_type, received_at, body_bytes, duplicates, last_duplicate_at, conflicts,
-        flagged, payload_kept;
-        columns =>
-        raw_type: column::<Option<Blob>>(columns, "raw_type")?.map(|raw| String::from_utf8_lossy(&raw).into_owned()),
+        source, event_id, variant, event_type, received_at, body_bytes, duplicates, last_duplicate_at,
+        conflicts, flagged, payload_kept; columns =>
+        raw_type: column::<Option<Blob>>(columns, "raw_type")?
+            .map(|raw| String::from_utf8_lossy(&raw).into_owned()),
         jobs: removed_jobs(column(columns, "removed_succeeded")?, column(columns, "removed_dropped")?),
         handlers: Vec::new()
     }
     JobRow {
-        job, source, event_id, event_type, handler, state, reason, detail, group, behind, superseded_by, attempt,
-        replays, created_at, due_at, settled_at, paused, stopped_at, last_detail; _columns => broken: None
+        job, source, event_id, event_type, handler, state, reason, detail, group, behind, superseded_by,
+        attempt, replays, created_at, due_at, settled_at, paused, stopped_at, last_detail; _columns =>
+        broken: None
     }
 }
 

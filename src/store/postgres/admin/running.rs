@@ -9,9 +9,10 @@ use super::rows::find_job;
 
 /// The live attempt of a job, by the unique id, on whatever node it runs.
 const RUNNING: &str = "
-    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner, a.claimant,
-        j.group_key
-    FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt JOIN event e ON e.row = j.event
+    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation,
+        a.runner, a.claimant, j.group_key
+    FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
+    JOIN event e ON e.row = j.event
     WHERE j.id = $1 AND j.state = 'running' AND a.outcome IS NULL";
 
 impl Admin {

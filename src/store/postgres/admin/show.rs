@@ -102,7 +102,10 @@ from_row! {
     AttemptRow {
         number, started_at, finished_at, outcome; columns =>
         record: Record::from_row(columns)?,
-        late_end: late_end(columns)?
+        late_end: column::<Option<_>>(columns, "late_outcome")?
+            .zip(column(columns, "late_detail")?)
+            .zip(column(columns, "received_at")?)
+            .map(|((outcome, detail), received_at)| LateEnd { outcome, detail, received_at })
     }
     Record {
         detail, exit_code, signal, http_status; columns =>
@@ -127,12 +130,6 @@ from_row! {
 fn output(row: &Row, [head, tail, total]: [&str; 3]) -> Result<OutputExcerpt, Error> {
     let [head, tail] = [column(row, head)?, column(row, tail)?];
     Ok(OutputExcerpt { head, tail, total: column(row, total)? })
-}
-
-fn late_end(row: &Row) -> Result<Option<LateEnd>, Error> {
-    let Some(outcome) = column(row, "late_outcome")? else { return Ok(None) };
-    let (detail, received_at) = (column(row, "late_detail")?, column(row, "received_at")?);
-    Ok(Some(LateEnd { outcome, detail, received_at }))
 }
 
 impl Admin {

@@ -35,7 +35,8 @@ const CLAIMABLE: &str = r#"
     SELECT next.handler, c.jobs, c.since FROM next CROSS JOIN LATERAL (
         SELECT count(*) AS jobs, min(coalesce(due_at, f.since)) AS since FROM (
             (SELECT * FROM job WHERE state = $2 AND NOT behind AND handler = next.handler LIMIT $1)
-            UNION ALL (SELECT * FROM (SELECT * FROM job WHERE behind AND handler = next.handler LIMIT $1) b
+            UNION ALL (SELECT * FROM (
+                SELECT * FROM job WHERE behind AND handler = next.handler LIMIT $1) b
                 WHERE b.state = $2)) f) c
     WHERE c.jobs > 0 ORDER BY next.handler"#;
 
@@ -140,8 +141,8 @@ impl Admin {
 
     /// How many jobs are held and how many dead: those that wait for a person. Up to 100,000 of each are counted.
     pub async fn stuck_counts(&self) -> Result<(u64, u64), Error> {
-        let counts = self.look().read().await?.one(STUCK_COUNTS, &[&COUNTED_JOBS]).await?;
-        Ok(counts.unwrap_or_default())
+        let mut reading = self.look().read().await?;
+        Ok(reading.one(STUCK_COUNTS, &[&COUNTED_JOBS]).await?.unwrap_or_default())
     }
 
     /// How many jobs each handler has that are to run or running, by name: what a configuration without
@@ -149,7 +150,8 @@ impl Admin {
     pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
         let mut reading = self.look().snapshot(None).await?;
         let mut jobs = BTreeMap::new();
-        for backlog in backlogs(&mut reading, COUNTED_JOBS).await?.into_iter().flatten() {
+        let backlogs = backlogs(&mut reading, COUNTED_JOBS).await?;
+        for backlog in backlogs.into_iter().flatten() {
             *jobs.entry(backlog.handler).or_default() += backlog.jobs;
         }
         Ok(jobs.into_iter().collect())
