@@ -29,6 +29,13 @@ impl FoundId {
         }
     }
 
+    pub(crate) fn is(&self, id: &str) -> bool {
+        match self {
+            FoundId::Event(own) => own.as_str() == id,
+            FoundId::Job(own) => own.to_string() == id,
+        }
+    }
+
     /// The only one of those that begin with `text`. `noun` says what was looked for.
     pub(crate) fn only(
         found: Vec<FoundId>,

@@ -96,10 +96,13 @@ impl Admin {
         let sought = (kind != IdKind::Job, kind != IdKind::Event, 2);
         let beginnings = ids.iter().flat_map(|id| short_forms(id)).collect();
         let found = beginning(&mut reading, &None, beginnings, sought).await?;
-        // One id of several sources.
-        let is_one = |ids: &Vec<FoundId>| ids.iter().all(|id| *id == ids[0]);
-        let is_enough = |text: &&str| found.get(*text).is_none_or(is_one);
-        Ok(ids.iter().map(|id| short_forms(id).find(is_enough).unwrap_or(id).len()).collect())
+        let enough = |id: &String| {
+            let is_own = |text: &&str| {
+                found.get(*text).is_none_or(|found| found.iter().all(|found| found.is(id)))
+            };
+            short_forms(id).find(is_own).unwrap_or(id).len()
+        };
+        Ok(ids.iter().map(enough).collect())
     }
 }
 
