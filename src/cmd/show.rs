@@ -150,6 +150,11 @@ fn attempt(row: &AttemptRow) -> Result<(), Failure> {
         let (cpu, memory) = (usage.cpu_millis as f64 / 1000.0, size(usage.memory_bytes));
         output::line(format_args!("    used {cpu:.2} s of CPU time, {memory} of memory"))?;
     }
+    if let Some(late) = &row.late_end {
+        let (at, said) = (local(late.received_at), escape(&late.detail));
+        output::line(format_args!("    reported late, which changed nothing: {}", late.outcome))?;
+        output::line(format_args!("      {at}  {said}"))?;
+    }
     outputs(row)
 }
 

@@ -120,11 +120,10 @@ impl Store {
 
 impl From<PostgresStore> for Store {
     fn from(store: PostgresStore) -> Self {
-        let kept = || Arc::clone(&store.quarantine);
         Store {
-            intake: Intake::Postgres(store.intake.clone(), kept()),
+            intake: Intake::Postgres(store.intake.clone(), Arc::clone(&store.quarantine)),
             jobs: Jobs::Postgres(store.jobs.clone()),
-            admin: Admin::Postgres(store.admin.clone(), kept()),
+            admin: Admin::Postgres(store.admin.clone()),
             engine: Engine::Postgres(Arc::new(store)),
         }
     }

@@ -9,7 +9,8 @@ use hooklatch::model::{AuditVerb, EventId, JobId, Name, Outcome, State, Timestam
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::Admin;
 use hooklatch::store::{
-    AuditFilter, Error, EventFilter, IdKind, IdMatch, IdQuery, JobFilter, JobSelection, Page, Verb,
+    AuditFilter, Error, EventFilter, IdKind, IdMatch, IdQuery, JobFilter, JobSelection, LateEnd,
+    Page, Verb,
 };
 use tokio::time::Instant;
 
@@ -295,8 +296,14 @@ async fn an_event_is_shown_whole() {
     cluster
         .run(
             "INSERT INTO former_key SELECT gen_random_uuid(), row, 1, 5 FROM job WHERE attempt = 2;
-            INSERT INTO restored (from_store, restored_at, held) VALUES (gen_random_uuid(), 1800000000000, 4),
-                (gen_random_uuid(), 1600000000000, 5);
+            INSERT INTO restored (from_store, made_at, restored_at, held)
+            VALUES (gen_random_uuid(), NULL, 1800000000000, 4), (gen_random_uuid(), NULL, 1600000000000, 5),
+                (gen_random_uuid(), 1600000000000, 1800000000000, 6);
+            INSERT INTO late_end SELECT f.id, 1, gen_random_uuid(), 'failed', 'old key', 6 FROM former_key f;
+            INSERT INTO late_end SELECT id, 2, gen_random_uuid(), v.outcome, v.detail, v.at FROM job,
+                (VALUES ('failed', 'first', 7), ('succeeded', 'last', 8)) v (outcome, detail, at) WHERE attempt = 2;
+            INSERT INTO late_end SELECT id, 1, gen_random_uuid(), 'rejected', 'of another job', 9 FROM job
+                WHERE attempt = 0;
             INSERT INTO answer (event, source, caller, key, request, created_at, expires_at, keep_errors, answered_at,
                 status, headers, body, body_bytes)
             SELECT p.event, 'github', 'me', 'k', digest, 1, 2, 3, 4, 204, headers, body, body_bytes
@@ -315,6 +322,12 @@ async fn an_event_is_shown_whole() {
     let [one, two] = &event.jobs[0].attempts[..] else { panic!("{event:?}") };
     assert_eq!((one.outcome, two.outcome), (Some(Outcome::Failed), Some(Outcome::Unknown)));
     assert_eq!(one.record.detail, "exit\u{fffd}status");
+    let late = |outcome, detail: &str, at| {
+        Some(LateEnd { outcome, detail: detail.to_owned(), received_at: Timestamp(at) })
+    };
+    assert_eq!(one.late_end, late(Outcome::Failed, "old key", 6));
+    assert_eq!(two.late_end, late(Outcome::Succeeded, "last", 8));
+    assert!(two.record.usage.is_none());
     assert_eq!(event.jobs[0].former_keys[0].replaced_at, Timestamp(5));
     assert_eq!(event.jobs[0].job.state, State::Held);
     assert!(event.jobs[0].job.stopped_at.is_some());
@@ -457,6 +470,7 @@ async fn what_waits_and_what_stands_still_is_counted_and_chosen() {
         status.blocked.iter().map(|one| (one.handler.as_str(), one.groups)).collect();
     assert_eq!(blocked, [("i", 1)]);
     assert_eq!(admin.job(status.blocked[0].job).await.unwrap().event_id.as_str(), "e4");
+    assert!(status.disk.database_bytes > 1 << 20, "{:?}", status.disk);
     let words: Vec<_> = status
         .sources
         .iter()

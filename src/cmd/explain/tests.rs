@@ -108,6 +108,7 @@ fn job(handler: &str, state: State, reason: Option<&str>) -> JobDetail {
             finished_at: Some(at(98)),
             outcome: Some(Outcome::Failed),
             record: Record { detail: "exit status 3".to_owned(), ..Record::default() },
+            late_end: None,
         }],
     }
 }

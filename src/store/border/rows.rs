@@ -263,6 +263,18 @@ pub struct AttemptRow {
     pub outcome: Option<Outcome>,
     /// What it left behind.
     pub record: Record,
+    /// What its node reported after it was settled without that node. It has changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_end: Option<LateEnd>,
+}
+
+/// The report of an attempt whose node was declared lost, or whose claim the database has lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LateEnd {
+    pub outcome: Outcome,
+    /// One sentence, as in `Record`.
+    pub detail: String,
+    pub received_at: Timestamp,
 }
 
 /// A paused handler.

@@ -29,6 +29,13 @@ impl FoundId {
         }
     }
 
+    pub(crate) fn is(&self, id: &str) -> bool {
+        match self {
+            FoundId::Event(own) => own.as_str() == id,
+            FoundId::Job(own) => own.to_string() == id,
+        }
+    }
+
     /// The only one of those that begin with `text`. `noun` says what was looked for.
     pub(crate) fn only(
         found: Vec<FoundId>,
@@ -63,11 +70,15 @@ pub(crate) fn uuids(beginning: &str) -> Option<(Uuid, Uuid)> {
     first.to_string().starts_with(beginning).then_some((first, last))
 }
 
-/// The lengths to which this id may be shortened, shortest first. All of it is always enough.
-pub(crate) fn short_lengths(id: &str) -> impl Iterator<Item = usize> {
+/// The beginnings to which this id may be shortened, shortest first. All of it is always enough.
+pub(crate) fn short_forms(id: &str) -> impl Iterator<Item = &str> {
     // Version 7 begins with the time: the ids of a whole minute share their first group.
     let by_time = Uuid::try_parse(id).is_ok_and(|id| id.get_version_num() == 7);
     let least = if by_time { SHORT_CHARS[1] } else { SHORT_CHARS[0] };
     let lengths = least..id.len().saturating_sub(LEAST_SAVED);
-    SHORT_CHARS.into_iter().filter(move |chars| lengths.contains(chars))
+    // An id is ASCII.
+    SHORT_CHARS
+        .into_iter()
+        .filter(move |chars| lengths.contains(chars))
+        .map_while(|chars| id.get(..chars))
 }

@@ -10,6 +10,7 @@ pub(crate) mod group;
 pub(crate) mod ids;
 pub(crate) mod job_move;
 pub(crate) mod key;
+pub(crate) mod listing;
 pub(crate) mod new_job;
 pub(crate) mod notice;
 pub(crate) mod pace;

@@ -1,6 +1,5 @@
 //! The verbs of `admin`, `scrape` and `serve`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -17,7 +16,6 @@ use crate::store::border::{
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
 use crate::store::postgres;
-use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::sqlite;
 use crate::store::sqlite::engine::copy_task::{CopyError, CopyInProgress};
 
@@ -27,7 +25,7 @@ use super::verbs;
 #[derive(Clone)]
 pub enum Admin {
     Sqlite(sqlite::admin::handle::Admin),
-    Postgres(postgres::Admin, Arc<QuarantineHandle>),
+    Postgres(postgres::Admin),
 }
 
 impl Admin {
@@ -36,7 +34,7 @@ impl Admin {
     pub fn by(&self, uid: u32, by: By) -> Admin {
         match self {
             Admin::Sqlite(admin) => Admin::Sqlite(admin.by(uid, by)),
-            Admin::Postgres(admin, kept) => Admin::Postgres(admin.by(uid, by), Arc::clone(kept)),
+            Admin::Postgres(admin) => Admin::Postgres(admin.by(uid, by)),
         }
     }
 
@@ -47,7 +45,7 @@ impl Admin {
     pub fn copy(&self) -> Result<CopyInProgress, CopyError> {
         match self {
             Admin::Sqlite(admin) => admin.copy(),
-            Admin::Postgres(..) => Err(CopyError::OnServer),
+            Admin::Postgres(_) => Err(CopyError::OnServer),
         }
     }
 

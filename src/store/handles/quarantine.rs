@@ -10,7 +10,7 @@ use crate::store::mutex::lock;
 use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::quarantine::keeper::QuarantineKeeper;
 
-use super::{Admin, Intake};
+use super::{Admin, Intake, on_engine};
 
 impl Intake {
     /// Keeps a failed delivery, or only counts it: where there are too many of them, and where the disk
@@ -25,10 +25,7 @@ impl Intake {
 
 impl Admin {
     pub(super) fn quarantine(&self) -> &Arc<QuarantineHandle> {
-        match self {
-            Admin::Sqlite(admin) => &admin.quarantine,
-            Admin::Postgres(_, quarantine) => quarantine,
-        }
+        on_engine!(self, engine => &engine.quarantine)
     }
 
     /// Says how a kept delivery is judged: with the configuration in force, which may be set again.

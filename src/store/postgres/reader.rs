@@ -2,6 +2,8 @@
 //!
 //! A reading may see what no standby has yet (N5): what is told to a provider or a caller is not read here.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -13,6 +15,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::store::border::Error;
 
+use super::columns::{Column, FromRow, Numbered};
 use super::connection::{Connection, Target, describe};
 
 /// Every statement finds its rows by an index, one row after the other: the first rows of a page are there soon, and no
@@ -57,32 +60,25 @@ impl Reader {
         Ok(Reading { kept, most: None, in_transaction: false, is_idle: true })
     }
 
-    /// Statements that see one snapshot.
-    pub(super) async fn snapshot(&self) -> Result<Reading<'_>, Error> {
+    /// Statements that see one snapshot, and take at most so long, each. They are planned anew for their values: a filter
+    /// that is not given costs nothing, and a state finds its partial index.
+    pub(super) async fn snapshot(&self, most: Option<Duration>) -> Result<Reading<'_>, Error> {
         let mut reading = self.read().await?;
-        reading.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-        Ok(reading)
-    }
-
-    /// The same for a listing, whose statements take at most so long, each. They are planned anew for their values: a
-    /// filter that is not given costs nothing, and a state finds its partial index.
-    pub(super) async fn listing(&self, most: Duration) -> Result<Reading<'_>, Error> {
-        let mut reading = self.read().await?;
-        reading.most = Some(most);
-        reading.begin(&format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL plan_cache_mode = force_custom_plan;
-             SET LOCAL statement_timeout = {}",
-            most.as_millis().max(1)
+        (reading.most, reading.in_transaction) = (most, true);
+        // Sent in front of the first statement. It fails only where that fails too: the connection is lost.
+        reading.send(&format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+             SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL statement_timeout = {}",
+            most.map_or(0, |most| most.as_millis().max(1))
         ));
         Ok(reading)
     }
 
     async fn connect(&self) -> Result<Connection, Error> {
-        let unavailable = |why: String| Error::Unavailable(why);
         let connection = Connection::open(&self.target).await;
-        let connection = connection.map_err(|error| unavailable(error.to_string()))?;
+        let connection = connection.map_err(|error| Error::Unavailable(error.to_string()))?;
         let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| unavailable(describe(&error)))?;
+        planned.map_err(|error| Error::Unavailable(describe(&error)))?;
         Ok(connection)
     }
 }
@@ -98,12 +94,6 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Sent at once, in front of the first statement. It fails only where that fails too: the connection is lost.
-    fn begin(&mut self, sql: &str) {
-        self.send(sql);
-        self.in_transaction = true;
-    }
-
     fn send(&self, sql: &str) {
         if let Some(connection) = self.kept.as_ref() {
             let _ = connection.client.batch_execute(sql).now_or_never();
@@ -138,23 +128,34 @@ impl Reading<'_> {
         })
     }
 
-    /// The only row, if there is one.
-    pub(super) async fn row(
+    pub(super) async fn all<T: FromRow>(
         &mut self,
         sql: &'static str,
         params: Params<'_>,
-    ) -> Result<Option<Row>, Error> {
-        Ok(self.rows(sql, params).await?.pop())
+    ) -> Result<Vec<T>, Error> {
+        self.rows(sql, params).await?.iter().map(T::from_row).collect()
     }
 
-    /// What each row is read as.
-    pub(super) async fn all<T>(
+    /// The only row, if there is one.
+    pub(super) async fn one<T: FromRow>(
         &mut self,
         sql: &'static str,
         params: Params<'_>,
-        read: impl FnMut(&Row) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        self.rows(sql, params).await?.iter().map(read).collect()
+    ) -> Result<Option<T>, Error> {
+        Ok(self.all(sql, params).await?.pop())
+    }
+
+    /// The rows that belong to each other row.
+    pub(super) async fn by_row<T: FromRow, K: Column + Eq + Hash>(
+        &mut self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<HashMap<K, Vec<T>>, Error> {
+        let mut found: HashMap<K, Vec<T>> = HashMap::new();
+        for Numbered { row, of } in self.all(sql, params).await? {
+            found.entry(row).or_default().push(of);
+        }
+        Ok(found)
     }
 }
 

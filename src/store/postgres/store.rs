@@ -122,8 +122,9 @@ impl PostgresStore {
         let (lock, notices) = (Arc::new(held), writer.notices.clone());
         let space = Arc::new(Space::new(path, limits));
         let (own, stirred) = (Arc::clone(&lock), writer.stirred());
-        let quarantine = QuarantineHandle::start(settings, clock.clone(), space, own, stirred);
-        let quarantine = quarantine.map(Arc::new).map_err(|error| OpenError::Io {
+        let kept =
+            QuarantineHandle::start(settings, clock.clone(), Arc::clone(&space), own, stirred);
+        let quarantine = kept.map(Arc::new).map_err(|error| OpenError::Io {
             path: path.clone(),
             detail: format!("failed to start a thread: {error}"),
         })?;
@@ -132,7 +133,7 @@ impl PostgresStore {
         Ok(PostgresStore {
             intake: Intake::new(writer.clone(), keeping.clone()),
             jobs: Jobs::start(writer.clone(), target, clock, keeping),
-            admin: admin.of(store, writer.clone()),
+            admin: admin.of(store, writer.clone(), space, Arc::clone(&quarantine)),
             quarantine,
             writer,
             lock: Mutex::new(Some(lock)),

@@ -67,18 +67,23 @@ impl QuarantineHandle {
             done.send_replace(true);
         };
         std::thread::Builder::new().name("quarantine".to_owned()).spawn(run)?;
-        let rate = Mutex::new(Rate::new(settings.limits.quarantine_rate_bytes_per_second));
-        Ok(QuarantineHandle {
-            limits: settings.limits.clone(),
+        let closed_one = QuarantineHandle::closed(&settings.limits, clock);
+        Ok(QuarantineHandle { stirred, sender, waiting_bytes, counts, closed, ..closed_one })
+    }
+
+    /// Keeps nothing and answers nothing, as after the end of the thread.
+    pub(crate) fn closed(limits: &Limits, clock: Clock) -> QuarantineHandle {
+        QuarantineHandle {
+            limits: limits.clone(),
             clock,
-            stirred,
-            sender,
-            waiting_bytes,
-            counts,
-            rate,
+            stirred: watch::Sender::default(),
+            sender: mpsc::channel().0,
+            waiting_bytes: Arc::default(),
+            counts: Arc::default(),
+            rate: Mutex::new(Rate::new(limits.quarantine_rate_bytes_per_second)),
             judge: Mutex::default(),
-            closed,
-        })
+            closed: watch::channel(true).1,
+        }
     }
 
     /// Ends the thread behind the queued messages, and waits for its end.

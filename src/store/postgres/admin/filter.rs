@@ -2,10 +2,7 @@
 
 use tokio_postgres::types::ToSql;
 
-use crate::model::{Name, State};
 use crate::store::border::{EventFilter, JobFilter};
-
-pub(super) type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
 /// What a filter of events asks for: source $4, type $5, time $6, handler $7, state $8. Jobs that were removed with the
 /// payload have lost their handler. In a WHERE, the state would lead to the index of that state.
@@ -26,83 +23,46 @@ pub(super) use event_filters;
 macro_rules! job_filters {
     () => {
         " WHERE ($5::text IS NULL OR j.handler = $5) AND ($6::text IS NULL OR j.reason = $6)
-            AND ($7::text IS NULL OR coalesce(a.detail, '') = $7) AND ($8::bigint IS NULL OR j.created_at >= $8)
+            AND ($7::text IS NULL OR coalesce(a.detail, '') = $7)
+            AND ($8::bigint IS NULL OR j.created_at >= $8)
             AND ($9::text IS NULL OR e.source = $9) AND ($10::text IS NULL OR e.type LIKE $10)
             AND ($11::text IS NULL OR j.state = $11) "
     };
 }
 pub(super) use job_filters;
 
+pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
+
 /// The values of [`event_filters!`].
-pub(super) struct EventValues<'a> {
-    source: Option<&'a str>,
-    event_type: Option<String>,
-    since: Option<i64>,
-    handler: Option<&'a str>,
-    state: Option<&'static str>,
-}
-
-impl<'a> EventValues<'a> {
-    pub(super) fn of(filter: &'a EventFilter) -> Self {
-        EventValues {
-            source: filter.source.as_ref().map(Name::as_str),
-            event_type: filter.event_type.as_deref().map(like),
-            since: filter.since.map(|at| at.0),
-            handler: filter.handler.as_ref().map(Name::as_str),
-            state: filter.state.map(State::as_str),
-        }
-    }
-
-    pub(super) fn values(&self) -> Values<'_> {
-        vec![&self.source, &self.event_type, &self.since, &self.handler, &self.state]
-    }
+pub(super) fn event_values(filter: &EventFilter) -> [Value<'_>; 5] {
+    let EventFilter { source, event_type, since, handler, state, .. } = filter;
+    [source, event_type, since, handler, state]
 }
 
 /// The values of [`job_filters!`].
-pub(super) struct JobValues<'a> {
-    handler: Option<&'a str>,
-    reason: Option<String>,
-    last_detail: Option<String>,
-    since: Option<i64>,
-    source: Option<&'a str>,
-    event_type: Option<String>,
-    state: Option<&'static str>,
+pub(super) fn job_values(filter: &JobFilter) -> [Value<'_>; 7] {
+    let JobFilter { handler, reason, last_detail, since, source, event_type, state, .. } = filter;
+    [handler, reason, last_detail, since, source, event_type, state]
 }
 
-impl<'a> JobValues<'a> {
-    pub(super) fn of(filter: &'a JobFilter) -> Self {
-        JobValues {
-            handler: filter.handler.as_ref().map(Name::as_str),
-            reason: filter.reason.as_deref().map(text),
-            last_detail: filter.last_detail.as_deref().map(text),
-            since: filter.since.map(|at| at.0),
-            source: filter.source.as_ref().map(Name::as_str),
-            event_type: filter.event_type.as_deref().map(like),
-            state: filter.state.map(State::as_str),
-        }
-    }
+/// The filter with texts for its statement.
+pub(super) fn for_events(filter: EventFilter) -> EventFilter {
+    EventFilter { event_type: filter.event_type.map(like), ..filter }
+}
 
-    pub(super) fn values(&self) -> Values<'_> {
-        let [handler, source] = [&self.handler, &self.source];
-        let [reason, last_detail, event_type] = [&self.reason, &self.last_detail, &self.event_type];
-        vec![handler, reason, last_detail, &self.since, source, event_type, &self.state]
-    }
+/// The same for jobs.
+pub(super) fn for_jobs(filter: JobFilter) -> JobFilter {
+    let [reason, last_detail] = [filter.reason, filter.last_detail].map(|value| value.map(text));
+    JobFilter { reason, last_detail, event_type: filter.event_type.map(like), ..filter }
 }
 
 /// The type text has no NUL; a detail that had one was stored so.
-fn text(value: &str) -> String {
+fn text(value: String) -> String {
     value.replace('\0', "\u{fffd}")
 }
 
 /// A pattern in which `*` stands for any run of characters, and everything else for itself.
-fn like(pattern: &str) -> String {
-    let mut like = String::with_capacity(pattern.len());
-    for character in text(pattern).chars() {
-        match character {
-            '*' => like.push('%'),
-            '%' | '_' | '\\' => like.extend(['\\', character]),
-            other => like.push(other),
-        }
-    }
-    like
+fn like(pattern: String) -> String {
+    let escaped = text(pattern).replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_");
+    escaped.replace('*', "%")
 }

@@ -1,27 +1,27 @@
 //! FIND: the event or job that an operator means by an id or by its beginning, and how much of an id is
 //! enough. Every look is a range of an index.
 
+use std::collections::HashMap;
+
 use tokio_postgres::Row;
-use uuid::Uuid;
 
-use crate::model::{EventId, JobId};
-use crate::store::border::{Error, IdKind, IdMatch, IdQuery, LEAST_CHARS};
+use crate::model::{EventId, Name};
+use crate::store::border::{Error, IdKind, IdMatch, IdQuery, JobRow, LEAST_CHARS};
 use crate::store::codec;
-use crate::store::decide::ids::{FoundId, NAMED, short_lengths, uuids};
+use crate::store::decide::ids::{FoundId, NAMED, short_forms, uuids};
 
-use super::super::columns::Columns;
+use super::super::columns::{FromRow, column};
 use super::super::reader::Reading;
 use super::handle::Admin;
 use super::rows::find_job;
 
-/// The sources that have an event, by name; of them $1 alone where that is given.
+/// Source $1, or each that has an event, by name: one look at an index for each.
 macro_rules! sources {
     () => {
-        concat!(
-            "(SELECT value AS source FROM (",
-            super::rows::next_values!("source", "event", "true"),
-            ") every WHERE $1::text IS NULL OR value = $1) s"
-        )
+        r#"(WITH RECURSIVE next (source) AS (
+            SELECT coalesce($1::text COLLATE "C", (SELECT min(source) FROM event))
+            UNION ALL SELECT (SELECT min(e.source) FROM event e WHERE e.source > next.source)
+            FROM next WHERE $1 IS NULL AND next.source IS NOT NULL) SELECT source FROM next) s"#
     };
 }
 pub(super) use sources;
@@ -30,122 +30,93 @@ pub(super) use sources;
 const EVENT: &str = concat!(
     "SELECT true FROM ",
     sources!(),
-    " CROSS JOIN LATERAL (SELECT FROM event WHERE source = s.source AND event_id = $2 LIMIT 1) e LIMIT 1"
+    " CROSS JOIN LATERAL (
+        SELECT FROM event WHERE source = s.source AND event_id = $2 LIMIT 1) e LIMIT 1"
 );
 
-/// $3 event ids of each source that begin with $2. The highest character of an id is `~`, and what follows it ends the
-/// range.
-const EVENT_IDS: &str = concat!(
-    "SELECT e.event_id FROM ",
-    sources!(),
-    " CROSS JOIN LATERAL (SELECT DISTINCT event_id FROM event WHERE source = s.source AND event_id >= $2
-        AND event_id < $2 || chr(127) ORDER BY event_id LIMIT $3) e"
-);
-
-const JOB_IDS: &str = "SELECT id FROM job WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT $3";
-
-/// The ids next to each of $2: those that share the longest beginning with it are among them. $3 and $4 are the first
-/// and the last job id with as much of its beginning as a job id can have. $5, $6: events, jobs.
-const NEIGHBOURS: &str = concat!(
-    "SELECT own.id, near.id AS near
-    FROM unnest($2::text[], $3::uuid[], $4::uuid[]) own (id, first, last)
+/// The ids that begin with each of $2: $5 event ids of each source where $6 is true, and $5 job ids from $3 to $4 where
+/// $7 is true. The highest character of an id is `~`, and what follows it ends the range.
+const IDS: &str = concat!(
+    "SELECT b.beginning AS row, f.event, f.job
+    FROM unnest($2::text[], $3::uuid[], $4::uuid[]) b (beginning, first, last)
     CROSS JOIN LATERAL (
-        SELECT e.id FROM ",
+        SELECT e.event_id AS event, NULL::uuid AS job FROM ",
     sources!(),
     " CROSS JOIN LATERAL (
-            (SELECT event_id AS id FROM event WHERE source = s.source AND event_id < own.id COLLATE \"C\"
-                ORDER BY event_id DESC LIMIT 1)
-            UNION ALL (SELECT event_id FROM event WHERE source = s.source AND event_id > own.id COLLATE \"C\"
-                ORDER BY event_id LIMIT 1)) e WHERE $5
-        UNION ALL (SELECT id::text FROM job WHERE $6 AND id <= own.last AND id::text <> own.id
-            ORDER BY job.id DESC LIMIT 1)
-        UNION ALL (SELECT id::text FROM job WHERE $6 AND id >= own.first AND id::text <> own.id
-            ORDER BY job.id LIMIT 1)
-    ) near"
+            SELECT DISTINCT event_id FROM event WHERE source = s.source AND event_id >= b.beginning
+                AND event_id < b.beginning || chr(127) ORDER BY event_id LIMIT $5) e WHERE $6
+        UNION ALL (SELECT NULL, id FROM job
+            WHERE $7 AND id BETWEEN b.first AND b.last ORDER BY id LIMIT $5)) f"
 );
+
+impl FromRow for FoundId {
+    fn from_row(row: &Row) -> Result<Self, Error> {
+        Ok(match column(row, "event")? {
+            Some(event) => FoundId::Event(event),
+            None => FoundId::Job(column(row, "job")?),
+        })
+    }
+}
 
 impl Admin {
     /// The event or job that is meant. The whole id of one always means it.
     pub async fn find(&self, typed: IdQuery) -> Result<IdMatch, Error> {
         let IdQuery { kind, text, source } = &typed;
         // A source is named for events only.
-        let kind = if source.is_some() { IdKind::Event } else { *kind };
-        let source = source.as_ref().map(|source| source.as_str());
-        let mut reading = self.look().snapshot().await?;
-        if let Some(found) = exactly(&mut reading, source, kind, text).await? {
-            return Ok(found);
+        let jobs = *kind != IdKind::Event && source.is_none();
+        let events = *kind != IdKind::Job || source.is_some();
+        let mut reading = self.look().snapshot(None).await?;
+        let job = |row: JobRow| IdMatch::Job(Box::new(row));
+        if let (true, Ok(id)) = (events, text.parse())
+            && reading.one::<(bool,)>(EVENT, &[source, text]).await?.is_some()
+        {
+            return Ok(IdMatch::Event(id));
         }
-        let mut ids = Vec::new();
-        // The beginning of an id is an id itself.
-        if text.len() >= LEAST_CHARS && text.parse::<EventId>().is_ok() {
-            let most = codec::size(NAMED + 1);
-            if kind != IdKind::Job {
-                let event = |row: &Row| row.word("event_id").map(FoundId::Event);
-                ids = reading.all(EVENT_IDS, &[&source, text, &most], event).await?;
-            }
-            if let (true, Some((first, last))) = (kind != IdKind::Event, uuids(text)) {
-                let job = |row: &Row| row.job_id("id").map(FoundId::Job);
-                ids.extend(reading.all(JOB_IDS, &[&first, &last, &most], job).await?);
+        if let (true, Ok(id)) = (jobs, text.parse()) {
+            match find_job(&mut reading, id).await {
+                Err(Error::NoJob(_)) => {}
+                found => return found.map(job),
             }
         }
-        match FoundId::only(ids, text, typed.kind.noun())? {
+        let mut found = Vec::new();
+        if text.len() >= LEAST_CHARS {
+            let sought = (events, jobs, NAMED + 1);
+            let ids = beginning(&mut reading, source, vec![text], sought).await?;
+            found = ids.into_values().flatten().collect();
+        }
+        match FoundId::only(found, text, kind.noun())? {
             FoundId::Event(event) => Ok(IdMatch::Event(event)),
-            FoundId::Job(job) => {
-                let row = find_job(&mut reading, job).await?.ok_or(Error::NoJob(job))?;
-                Ok(IdMatch::Job(Box::new(row)))
-            }
+            FoundId::Job(id) => find_job(&mut reading, id).await.map(job),
         }
     }
 
     /// How many characters of each of these ids are enough to find it among what `kind` says.
     pub async fn shorten(&self, kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error> {
         let mut reading = self.listing(codec::size(ids.len())).await?;
-        let own: Vec<&String> = ids.iter().filter(|id| id.parse::<EventId>().is_ok()).collect();
-        let bounds: Vec<(Uuid, Uuid)> = own.iter().map(|id| longest_uuids(id)).collect();
-        let (first, last): (Vec<Uuid>, Vec<Uuid>) = bounds.into_iter().unzip();
-        let (events, jobs) = (kind != IdKind::Job, kind != IdKind::Event);
-        let of_all: Option<&str> = None;
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&of_all, &own, &first, &last, &events, &jobs];
-        let mut shared: std::collections::HashMap<String, usize> = Default::default();
-        for row in reading.rows(NEIGHBOURS, &values).await? {
-            let (id, near): (&str, &str) = (row.value("id")?, row.value("near")?);
-            let equal =
-                id.bytes().zip(near.bytes()).take_while(|(one, other)| one == other).count();
-            let longest = shared.entry(id.to_owned()).or_default();
-            *longest = equal.max(*longest);
-        }
+        let sought = (kind != IdKind::Job, kind != IdKind::Event, 2);
+        let beginnings = ids.iter().flat_map(|id| short_forms(id)).collect();
+        let found = beginning(&mut reading, &None, beginnings, sought).await?;
         let enough = |id: &String| {
-            let shared = shared.get(id).copied().unwrap_or(0);
-            short_lengths(id).find(|chars| *chars > shared).unwrap_or(id.len())
+            let is_own = |text: &&str| {
+                found.get(*text).is_none_or(|found| found.iter().all(|found| found.is(id)))
+            };
+            short_forms(id).find(is_own).unwrap_or(id).len()
         };
         Ok(ids.iter().map(enough).collect())
     }
 }
 
-/// The first and the last UUID with as much of the beginning as a UUID can have.
-fn longest_uuids(id: &str) -> (Uuid, Uuid) {
-    let lengths = (1..=id.len().min(36)).rev();
-    let beginnings = lengths.filter_map(|length| uuids(id.get(..length)?));
-    beginnings.into_iter().next().unwrap_or((Uuid::max(), Uuid::nil()))
-}
-
-async fn exactly(
+/// The ids that begin with each of these texts, `most` of the events of each source and of the jobs.
+async fn beginning(
     reading: &mut Reading<'_>,
-    source: Option<&str>,
-    kind: IdKind,
-    text: &str,
-) -> Result<Option<IdMatch>, Error> {
-    if kind != IdKind::Job
-        && let Ok(event) = text.parse::<EventId>()
-        && reading.row(EVENT, &[&source, &text]).await?.is_some()
-    {
-        return Ok(Some(IdMatch::Event(event)));
-    }
-    match text.parse::<JobId>() {
-        Ok(job) if kind != IdKind::Event => {
-            Ok(find_job(reading, job).await?.map(|row| IdMatch::Job(Box::new(row))))
-        }
-        _ => Ok(None),
-    }
+    source: &Option<Name>,
+    texts: Vec<&str>,
+    (events, jobs, most): (bool, bool, usize),
+) -> Result<HashMap<String, Vec<FoundId>>, Error> {
+    // The beginning of an id is an id itself.
+    let texts: Vec<&str> =
+        texts.into_iter().filter(|text| text.parse::<EventId>().is_ok()).collect();
+    let (first, last): (Vec<_>, Vec<_>) = texts.iter().map(|text| uuids(text).unzip()).unzip();
+    let most = codec::size(most);
+    reading.by_row(IDS, &[source, &texts, &first, &last, &most, &events, &jobs]).await
 }

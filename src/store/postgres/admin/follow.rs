@@ -11,19 +11,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::PAGE_LOOK_ROWS;
 use crate::store::border::{Error, EventFilter, EventRow, FollowCursor};
+use crate::store::decide::listing::{ListedEvent, list_limit};
 
-use super::super::columns::Columns;
-use super::filter::{EventValues, event_filters};
+use super::filter::{Value, event_filters, event_values, for_events};
 use super::handle::Admin;
 use super::list::newest_events;
-use super::rows::{event_columns, event_row, with_jobs};
+use super::rows::{event_columns, with_jobs};
 
 /// The highest visible number, and the transactions that write events now. The server looks at the locks after it has
 /// chosen what is visible.
 const WRITERS: &str = "
     SELECT coalesce((SELECT max(row) FROM event), 0) AS newest, ARRAY(
-        SELECT virtualtransaction FROM pg_locks WHERE relation = 'event'::regclass AND mode = 'RowExclusiveLock'
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers";
+        SELECT virtualtransaction FROM pg_locks WHERE relation = 'event'::regclass
+            AND mode = 'RowExclusiveLock' AND database = (
+                SELECT oid FROM pg_database WHERE datname = current_database())) AS writers";
 
 /// How long such a transaction is waited for: far longer than one takes, unless its commit waits for a standby.
 const SETTLING: Duration = Duration::from_secs(1);
@@ -47,19 +48,22 @@ const FOLLOWING: &str = concat!(
     "ORDER BY e.row LIMIT $9"
 );
 
-const LOOKED_AT: &str =
-    concat!("SELECT count(*) AS looked_at, max(row) AS last FROM ", following!());
+/// The last of them, if there may be more.
+const WINDOW: &str = concat!("SELECT max(row) FROM ", following!(), " HAVING count(*) = $3");
 
 impl Admin {
     /// The events after a place; where none is given, the newest ones. Both oldest first, and no more
     /// than the filter's limit: the rest comes with the next call. Returns the place to go on from too. While a
-    /// transaction of any node waits for its commit, what may follow it is not shown.
+    /// transaction of any node waits for its commit, what may follow it is not shown. A failover that loses commits
+    /// gives their numbers again (N9): a client that goes on from a place does not see the events that have numbers up to
+    /// that place a second time. One that asks for the newest events anew does.
     pub async fn new_events(
         &self,
         filter: EventFilter,
         after: Option<FollowCursor>,
     ) -> Result<(Vec<EventRow>, FollowCursor), Error> {
-        let limit = self.list_limit(filter.limit);
+        let limit = list_limit(self.limits(), filter.limit);
+        let filter = for_events(filter);
         let upto = match (self.complete_upto().await?, after) {
             (Some(upto), _) => upto,
             (None, Some(place)) => return Ok((Vec::new(), place)),
@@ -74,22 +78,17 @@ impl Admin {
             let events = with_jobs(&mut reading, page.rows.into_iter().rev().collect()).await?;
             return Ok((events, FollowCursor(upto)));
         };
-        let of = EventValues::of(&filter);
-        let mut values = of.values();
-        values.splice(0..0, [&after as _, &upto as _, &PAGE_LOOK_ROWS as _]);
-        values.push(&limit);
-        let found = reading.all(FOLLOWING, &values, event_row).await?;
-        let mut place = found.last().map(|last| last.row);
-        if (found.len() as i64) < limit || place.is_none() {
-            let seen = reading.row(LOOKED_AT, &values[..3]).await?;
-            let is_cut = |row: &tokio_postgres::Row| row.number("looked_at") == Ok(PAGE_LOOK_ROWS);
-            place = match seen.filter(is_cut) {
-                Some(row) => row.value("last")?,
-                None => Some(upto.max(after)),
-            };
-        }
-        let events = with_jobs(&mut reading, found).await?;
-        Ok((events, FollowCursor(place.unwrap_or(after))))
+        let window: [Value<'_>; 3] = [&after, &upto, &PAGE_LOOK_ROWS];
+        let values = [&window[..], &event_values(&filter), &[&limit]].concat();
+        let found: Vec<ListedEvent> = reading.all(FOLLOWING, &values).await?;
+        let place = match found.last().filter(|_| found.len() as i64 == limit) {
+            Some(last) => last.row,
+            None => {
+                let cut = reading.one(WINDOW, &window).await?;
+                cut.map_or(upto.max(after), |(last,)| last)
+            }
+        };
+        Ok((with_jobs(&mut reading, found).await?, FollowCursor(place)))
     }
 
     /// The number up to which no event is still to come. `None` where transactions do not end.
@@ -108,8 +107,7 @@ impl Admin {
     }
 
     async fn writers(&self) -> Result<(i64, Vec<String>), Error> {
-        let row = self.look().read().await?.row(WRITERS, &[]).await?;
-        let Some(row) = row else { return Ok((0, Vec::new())) };
-        Ok((row.value("newest")?, row.value("writers")?))
+        let mut reading = self.look().read().await?;
+        Ok(reading.one(WRITERS, &[]).await?.unwrap_or_default())
     }
 }

@@ -14,17 +14,16 @@ use crate::routing::Router;
 use crate::store::border::{
     Accept, Accepted, AuditPlace, AuditSubject, By, Caller, Disk, Error, Refused, WriterGauges,
 };
-use crate::store::codec;
+use crate::store::decide::listing::list_time;
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::node::commits::Commits;
+use crate::store::node::space::Space;
+use crate::store::quarantine::handle::QuarantineHandle;
 
 use super::super::connection::Target;
 use super::super::operate::change::Changer;
 use super::super::reader::{Reader, Reading};
 use super::super::writer::Writer;
-
-/// `list_millis` is the time for so many rows; a longer listing gets a multiple of it.
-const ROWS_PER_TURN: u64 = 1_000;
 
 /// For operators, from a receiver or without one: nothing here belongs to a node's session.
 #[derive(Clone)]
@@ -40,6 +39,9 @@ pub struct Admin {
     store: Uuid,
     /// Not where only nodes are asked for.
     own: Option<Writer>,
+    /// Of the state folder of its node.
+    pub(in crate::store) space: Option<Arc<Space>>,
+    pub(in crate::store) quarantine: Arc<QuarantineHandle>,
 }
 
 struct Readers {
@@ -50,13 +52,16 @@ struct Readers {
 }
 
 impl Admin {
-    /// Connects when it is first asked for something. The schema must exist by then.
+    /// Of a guest, which has no state folder. Connects when it is first asked for something. The schema must exist by
+    /// then.
     pub fn new(target: Target, limits: &Limits, clock: Clock) -> Admin {
         let reader = || Reader::new(target.clone());
         let lists = std::array::from_fn(|_| reader());
         let readers = Readers { look: reader(), lists, limits: limits.clone() };
         Admin {
             readers: Arc::new(readers),
+            quarantine: Arc::new(QuarantineHandle::closed(limits, clock.clone())),
+            space: None,
             changer: Changer::new(target.clone(), clock),
             target,
             router: Arc::default(),
@@ -67,8 +72,14 @@ impl Admin {
     }
 
     /// The same handle for a store that is open.
-    pub(in super::super) fn of(self, store: Uuid, writer: Writer) -> Self {
-        Admin { store, own: Some(writer), ..self }
+    pub(in super::super) fn of(
+        self,
+        store: Uuid,
+        writer: Writer,
+        space: Arc<Space>,
+        quarantine: Arc<QuarantineHandle>,
+    ) -> Self {
+        Admin { store, own: Some(writer), space: Some(space), quarantine, ..self }
     }
 
     /// Another one after a change of the history that held the store's jobs (N27): a process keeps the one that it began
@@ -147,25 +158,9 @@ impl Admin {
 
     /// A listing of at most `rows` rows.
     pub(super) async fn listing(&self, rows: i64) -> Result<Reading<'_>, Error> {
-        let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
-        let millis = self.limits().list_millis.saturating_mul(turns);
         // A connection that is free; where none is, the first one's page is soon over.
         let lists = &self.readers.lists;
         let reader = lists.iter().find(|list| list.is_free()).unwrap_or(&lists[0]);
-        reader.listing(Limits::duration(millis)).await
-    }
-
-    /// The most rows that a listing may return.
-    pub(super) fn list_limit(&self, asked: Option<usize>) -> i64 {
-        let most = codec::size(self.limits().list_count);
-        asked.map_or(most, |asked| codec::size(asked).min(most))
-    }
-
-    /// Most rows of a page. A page of 0 rows would look at 20,000 and return none.
-    pub(super) fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
-        match self.list_limit(asked) {
-            0 => Err(Error::NoRows { most: self.list_limit(None) }),
-            limit => Ok(limit),
-        }
+        reader.snapshot(Some(list_time(self.limits(), rows))).await
     }
 }

@@ -3,7 +3,7 @@
 use crate::model::JobId;
 use crate::store::border::{Error, JobRow, RunningAttempt};
 
-use super::super::claim::{self, uuid};
+use super::super::claim;
 use super::handle::Admin;
 use super::rows::find_job;
 
@@ -17,7 +17,7 @@ const RUNNING: &str = "
 impl Admin {
     /// One job as it is listed.
     pub async fn job(&self, job: JobId) -> Result<JobRow, Error> {
-        find_job(&mut self.look().read().await?, job).await?.ok_or(Error::NoJob(job))
+        find_job(&mut self.look().read().await?, job).await
     }
 
     /// The running attempt of a job, which must be `seen` where that is given; a job that does not run is in the wrong
@@ -28,9 +28,9 @@ impl Admin {
         seen: Option<u32>,
         verb: &'static str,
     ) -> Result<RunningAttempt, Error> {
-        let mut reading = self.look().snapshot().await?;
-        let running = claim::read(&reading.rows(RUNNING, &[&uuid(&job)]).await?).pop();
-        let found = find_job(&mut reading, job).await?.ok_or(Error::NoJob(job))?;
+        let mut reading = self.look().snapshot(None).await?;
+        let running = claim::read(&reading.rows(RUNNING, &[&job]).await?).pop();
+        let found = find_job(&mut reading, job).await?;
         if let Some(seen) = seen.filter(|seen| *seen != found.attempt) {
             return Err(Error::NewerAttempt { job, seen, attempt: found.attempt });
         }

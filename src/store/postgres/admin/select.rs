@@ -6,13 +6,13 @@
 use tokio_postgres::Row;
 
 use crate::limits::{PAGE_LOOK_ROWS, SELECTED_JOBS};
-use crate::model::{HeldReason, State};
-use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
-use crate::store::codec;
+use crate::model::State;
+use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs};
 use crate::store::decide::key::KeyOf;
+use crate::store::decide::listing::{Selectable, select};
 
-use super::super::columns::Columns;
-use super::filter::{JobValues, job_filters};
+use super::super::columns::{FromRow, column, from_row};
+use super::filter::{Value, for_jobs, job_filters, job_values};
 use super::handle::Admin;
 use super::rows::job_joins;
 
@@ -20,21 +20,21 @@ use super::rows::job_joins;
 /// together.
 macro_rules! waiting {
     () => {
-        "(SELECT * FROM ((SELECT * FROM job WHERE state = 'held' AND row > $1 AND ($4::text IS NULL OR $4 = 'held')
-                ORDER BY row LIMIT $2)
-            UNION ALL (SELECT * FROM job WHERE state = 'dead' AND row > $1 AND ($4::text IS NULL OR $4 = 'dead')
-                ORDER BY row LIMIT $2)) both_states
+        "(SELECT * FROM ((SELECT * FROM job WHERE state = 'held' AND row > $1
+                AND ($4::text IS NULL OR $4 = 'held') ORDER BY row LIMIT $2)
+            UNION ALL (SELECT * FROM job WHERE state = 'dead' AND row > $1
+                AND ($4::text IS NULL OR $4 = 'dead') ORDER BY row LIMIT $2)) both_states
             ORDER BY row LIMIT $3) j"
     };
 }
 
-const LOOKED_AT: &str =
-    concat!("SELECT count(*) AS looked_at, coalesce(max(row), 0) AS last FROM ", waiting!());
+/// How many they are, and the last of them.
+const LOOKED_AT: &str = concat!("SELECT count(*), coalesce(max(row), 0) FROM ", waiting!());
 
 /// In the order of their making, so that a page ends where the following one begins.
 const SELECT: &str = concat!(
-    "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, '') AS reason, e.has_key, k.event IS NOT NULL AS in_use,
-        k.answered_at IS NOT NULL AS answered FROM ",
+    "SELECT j.row, j.id AS job, j.attempt, j.handler, coalesce(j.reason, '') AS reason, e.has_key,
+        k.event IS NOT NULL AS in_use, k.answered_at IS NOT NULL AS answered FROM ",
     waiting!(),
     job_joins!(),
     "LEFT JOIN answer k ON k.event = j.event",
@@ -42,50 +42,36 @@ const SELECT: &str = concat!(
     "ORDER BY j.row LIMIT $12"
 );
 
-impl Admin {
-    /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
-    pub async fn select(&self, ask: JobSelection) -> Result<SelectedJobs, Error> {
-        let most = codec::size(SELECTED_JOBS);
-        let mut reading = self.listing(most).await?;
-        let after = ask.after.map_or(0, |cursor| cursor.0);
-        let waits = ask.filter.state.filter(|state| matches!(state, State::Held | State::Dead));
-        let waits = waits.map(State::as_str);
-        let of = JobValues::of(&ask.filter);
-        let mut values = of.values();
-        values.splice(0..0, [&after as _, &PAGE_LOOK_ROWS as _, &PAGE_LOOK_ROWS as _, &waits as _]);
-        values.push(&most);
-        let found = reading.rows(SELECT, &values).await?;
-        let seen = reading.row(LOOKED_AT, &values[..4]).await?;
-        let mut selected = SelectedJobs::default();
-        let mut last = 0;
-        if let Some(seen) = seen {
-            (selected.looked_at, last) = (seen.number("looked_at")?, seen.value("last")?);
-        }
-        if let Some(row) = found.get(SELECTED_JOBS - 1) {
-            selected.next = Some(SelectionCursor(row.value("row")?));
-        } else if selected.looked_at == PAGE_LOOK_ROWS.unsigned_abs() {
-            selected.next = Some(SelectionCursor(last));
-        }
-        let guarded = ask.verb == Verb::Replay && ask.filter.reason.is_none();
-        // What may be a forgery must not run because others are put back.
-        let suspected = [HeldReason::SuspectedReplay, HeldReason::IdReused].map(HeldReason::as_str);
-        for row in &found {
-            if guarded && suspected.contains(&row.value("reason")?) {
-                selected.suspected += 1;
-            } else if ask.verb == Verb::Replay && !key_of(row)?.may_run() {
-                selected.answered += 1;
-            } else {
-                selected.jobs.push(SelectedJob {
-                    job: row.job_id("id")?,
-                    attempt: row.number("attempt")?,
-                    handler: row.word("handler")?,
-                });
-            }
-        }
-        Ok(selected)
+const MOST: i64 = SELECTED_JOBS as i64;
+
+from_row! {
+    SelectedJob { job, attempt, handler }
+}
+
+impl FromRow for Selectable<KeyOf> {
+    fn from_row(row: &Row) -> Result<Self, Error> {
+        let [had_key, in_use, answered] =
+            ["has_key", "in_use", "answered"].map(|of| column(row, of));
+        Ok(Selectable {
+            row: column(row, "row")?,
+            job: SelectedJob::from_row(row)?,
+            reason: column(row, "reason")?,
+            key: KeyOf::of(had_key?, in_use?, answered?),
+        })
     }
 }
 
-fn key_of(row: &Row) -> Result<KeyOf, Error> {
-    Ok(KeyOf::of(row.value("has_key")?, row.value("in_use")?, row.value("answered")?))
+impl Admin {
+    /// The next jobs that a bulk verb means. Call again with the answer's `next` until it is none.
+    pub async fn select(&self, ask: JobSelection) -> Result<SelectedJobs, Error> {
+        let mut reading = self.listing(MOST).await?;
+        let after = ask.after.map_or(0, |cursor| cursor.0);
+        let waits = ask.filter.state.filter(|state| matches!(state, State::Held | State::Dead));
+        let window: [Value<'_>; 4] = [&after, &PAGE_LOOK_ROWS, &PAGE_LOOK_ROWS, &waits];
+        let filter = for_jobs(ask.filter.clone());
+        let values = [&window[..], &job_values(&filter), &[&MOST]].concat();
+        let found: Vec<Selectable<KeyOf>> = reading.all(SELECT, &values).await?;
+        let looked_at: Option<(u64, i64)> = reading.one(LOOKED_AT, &window).await?;
+        select(&ask, looked_at.unwrap_or_default(), found, Ok)
+    }
 }

@@ -1,11 +1,9 @@
 //! STATUS and GAUGES: jobs that wait, by handler, and the last word of each source.
 //!
 //! What must stay true: they are asked for every second, so each statement looks at a bounded number of rows of each
-//! handler. A state is a literal, which its partial index needs.
+//! handler.
 
 use std::collections::BTreeMap;
-
-use tokio_postgres::Row;
 
 use crate::limits::{COUNTED_JOBS, COUNTED_READY, LOOK_BACK_ROWS};
 use crate::model::{EventId, Name, State, Timestamp};
@@ -14,73 +12,74 @@ use crate::store::border::{
     StoreStatus,
 };
 use crate::store::codec;
+use crate::store::decide::listing;
 
-use super::super::columns::Columns;
+use super::super::columns::from_row;
 use super::super::reader::Reading;
 use super::handle::Admin;
-use super::list::secrets;
-use super::rows::next_values;
-use super::show::restores;
+use super::list::SECRETS;
+use super::show::RESTORES;
 
-/// The jobs of a state by handler: of each the first $1 of their index at most, and of $1 jobs that are behind others of
-/// their groups those in the state. If the statement asked for an order, the server might walk the whole table in it.
-macro_rules! backlog {
-    ($state:literal, $time:literal) => {
-        concat!(
-            "SELECT h.handler, c.jobs, c.since FROM (SELECT value AS handler FROM (",
-            next_values!("handler", "job", concat!("state = '", $state, "' AND NOT behind")),
-            ") claimable UNION SELECT value FROM (",
-            next_values!("handler", "job", "behind"),
-            ") others) h CROSS JOIN LATERAL (
-                SELECT count(*) AS jobs, min(at) AS since FROM (
-                    (SELECT ",
-            $time,
-            " AS at FROM job WHERE state = '",
-            $state,
-            "' AND NOT behind AND handler = h.handler LIMIT $1) UNION ALL (SELECT at FROM (SELECT state, ",
-            $time,
-            " AS at FROM job WHERE behind AND handler = h.handler LIMIT $1) b WHERE b.state = '",
-            $state,
-            "')) found) c WHERE c.jobs > 0 ORDER BY h.handler"
-        )
-    };
-}
+/// The jobs of the state $2, ready or waiting, by handler: of each the first $1 of their index at most, and of $1 jobs
+/// that are behind others of their groups those in the state. One look at the indexes leads from one handler to the
+/// next. If the statement asked for an order of jobs, the server might walk the whole table in it.
+const CLAIMABLE: &str = r#"
+    WITH RECURSIVE next (handler) AS (
+        SELECT '' COLLATE "C"
+        UNION ALL SELECT least(
+            (SELECT min(j.handler) FROM job j
+                WHERE j.state = $2 AND NOT j.behind AND j.handler > next.handler),
+            (SELECT min(j.handler) FROM job j WHERE j.behind AND j.handler > next.handler))
+        FROM next WHERE next.handler IS NOT NULL
+    )
+    SELECT next.handler, c.jobs, c.since FROM next CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs, min(coalesce(due_at, f.since)) AS since FROM (
+            (SELECT * FROM job WHERE state = $2 AND NOT behind AND handler = next.handler LIMIT $1)
+            UNION ALL (SELECT * FROM (
+                SELECT * FROM job WHERE behind AND handler = next.handler LIMIT $1) b
+                WHERE b.state = $2)) f) c
+    WHERE c.jobs > 0 ORDER BY next.handler"#;
 
-const READY: &str = backlog!("ready", "since");
-const WAITING: &str = backlog!("waiting", "due_at");
-
-/// Of jobs that run there are few.
+/// Of jobs that run there are few, here $1 at most.
 const RUNNING: &str = "
     SELECT j.handler, count(*) AS jobs, min(a.started_at) AS since
-    FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt
-    WHERE j.state = 'running' GROUP BY j.handler ORDER BY j.handler";
+    FROM (SELECT * FROM job WHERE state = $2 LIMIT $1) j
+    JOIN attempt a ON a.job = j.row AND a.number = j.attempt
+    GROUP BY j.handler ORDER BY j.handler";
+
+const BACKLOGS: [(State, &str); 3] =
+    [(State::Ready, CLAIMABLE), (State::Waiting, CLAIMABLE), (State::Running, RUNNING)];
 
 /// Of $1 held and of $1 dead jobs.
 const STUCK: &str = "
     SELECT state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at FROM (
-        (SELECT state, handler, reason, created_at FROM job WHERE state = 'held' LIMIT $1)
-        UNION ALL (SELECT state, handler, reason, created_at FROM job WHERE state = 'dead' LIMIT $1)) f
+        (SELECT * FROM job WHERE state = 'held' LIMIT $1)
+        UNION ALL (SELECT * FROM job WHERE state = 'dead' LIMIT $1)) f
     GROUP BY state, handler, reason ORDER BY state DESC, handler, reason";
 
 /// The same, each with one look at the index of those behind. Nothing is looked at where no job is behind.
 const BLOCKED: &str = "
     SELECT handler, count(*) AS groups, (array_agg(id ORDER BY row))[1] AS job FROM (
-        (SELECT handler, group_key, id, row, holds, behind FROM job WHERE state = 'held' LIMIT $1)
-        UNION ALL (SELECT handler, group_key, id, row, holds, behind FROM job WHERE state = 'dead' LIMIT $1)) f
-    WHERE (SELECT true FROM job WHERE behind LIMIT 1) AND holds AND NOT behind AND (SELECT true FROM job n
-        WHERE n.handler = f.handler AND n.group_key = f.group_key AND n.behind LIMIT 1)
+        (SELECT * FROM job WHERE state = 'held' LIMIT $1)
+        UNION ALL (SELECT * FROM job WHERE state = 'dead' LIMIT $1)) f
+    WHERE (SELECT true FROM job WHERE behind LIMIT 1) AND holds AND NOT behind
+        AND (SELECT true FROM job n
+            WHERE n.handler = f.handler AND n.group_key = f.group_key AND n.behind LIMIT 1)
     GROUP BY handler ORDER BY handler";
 
 /// By their indexes alone, $1 of each at most.
 const STUCK_COUNTS: &str = "
-    SELECT (SELECT count(*) FROM (SELECT FROM job WHERE state = 'held' LIMIT $1) f) AS held,
-        (SELECT count(*) FROM (SELECT FROM job WHERE state = 'dead' LIMIT $1) f) AS dead";
+    SELECT (SELECT count(*) FROM (SELECT FROM job WHERE state = 'held' LIMIT $1) f),
+        (SELECT count(*) FROM (SELECT FROM job WHERE state = 'dead' LIMIT $1) f)";
 
 /// A row for each handler.
 const PAUSED: &str =
-    "SELECT handler, paused_at FROM lane WHERE paused_at IS NOT NULL ORDER BY handler";
+    "SELECT handler, paused_at AS since FROM lane WHERE paused_at IS NOT NULL ORDER BY handler";
 
-const NEWEST: &str = "SELECT received_at FROM event ORDER BY row DESC LIMIT 1";
+/// The newest event's arrival, and the bytes of the database.
+const TOTALS: &str = "
+    SELECT (SELECT received_at FROM event ORDER BY row DESC LIMIT 1),
+        pg_database_size(current_database())";
 
 /// The newest event of each source that has one among the newest $1 of all.
 const LAST_EVENTS: &str = "
@@ -89,151 +88,118 @@ const LAST_EVENTS: &str = "
     ORDER BY source, row DESC";
 
 /// A few rows: one per secret.
-const LAST_MATCHES: &str =
-    "SELECT source, max(last_matched_at) AS last_matched_at FROM secret_use GROUP BY source";
+const LAST_MATCHES: &str = "SELECT source, max(last_matched_at) FROM secret_use GROUP BY source";
+
+from_row! {
+    Backlog { handler, jobs, since }
+    BlockedGroups { handler, groups, job }
+    PausedRow { handler, since }
+    StoppedJobs { handler, state, reason, jobs, oldest_at }
+}
 
 impl Admin {
     /// How the store stands, in one snapshot. Up to 10,000 jobs of a handler and state and 100,000 held and dead ones
-    /// are counted. `sources`: those to look for. A node knows its last commit and its quarantine; the server shows
-    /// nothing of its disk.
+    /// are counted. `sources`: those to look for beside the ones with a failed delivery, which are this node's own, as
+    /// is the free space: that of the state folder. The log is the server's, and its size is not shown.
     pub async fn status(&self, sources: Vec<Name>) -> Result<StoreStatus, Error> {
+        // Without an answer of the quarantine the rest is still shown.
+        let failed = self.quarantine.newest().await.unwrap_or_default();
         let keep_ids = codec::size(self.limits().keep_ids_millis);
-        let mut reading = self.look().snapshot().await?;
+        let mut reading = self.look().snapshot(None).await?;
         let JobCounts { ready, waiting, running, stuck, blocked } =
             counts(&mut reading, COUNTED_READY).await?;
+        let totals: Option<(Option<Timestamp>, u64)> = reading.one(TOTALS, &[]).await?;
+        let (newest_event_at, database_bytes) = totals.unwrap_or_default();
         Ok(StoreStatus {
             ready,
             waiting,
             running,
             stuck,
             blocked,
-            paused: paused(&mut reading).await?,
-            sources: last_words(&mut reading, sources).await?,
-            newest_event_at: match reading.row(NEWEST, &[]).await? {
-                Some(row) => Some(row.time("received_at")?),
-                None => None,
-            },
+            paused: reading.all(PAUSED, &[]).await?,
+            sources: last_words(&mut reading, listing::sources(sources, failed)).await?,
+            newest_event_at,
             last_commit_at: None,
-            disk: Disk::default(),
-            restores: restores(&mut reading, Timestamp(i64::MIN), Some(keep_ids)).await?,
+            disk: Disk {
+                free_bytes: self.space.as_ref().and_then(|space| space.free_bytes()),
+                floor_bytes: self.limits().disk_floor_bytes,
+                database_bytes,
+                log_bytes: 0,
+            },
+            restores: reading.all(RESTORES, &[&i64::MIN, &Some(keep_ids)]).await?,
         })
     }
 
     /// Gauges of the store's content. Up to 100,000 jobs of a handler and state are counted.
     pub async fn gauges(&self) -> Result<Gauges, Error> {
-        let mut reading = self.look().snapshot().await?;
+        let mut reading = self.look().snapshot(None).await?;
         let jobs = counts(&mut reading, COUNTED_JOBS).await?;
-        let paused = paused(&mut reading).await?.into_iter().map(|row| row.handler).collect();
-        let secrets = secrets(&mut reading).await?;
-        Ok(Gauges { jobs, paused, secrets, free_page_bytes: 0 })
+        let paused: Vec<PausedRow> = reading.all(PAUSED, &[]).await?;
+        let paused = paused.into_iter().map(|row| row.handler).collect();
+        Ok(Gauges { jobs, paused, secrets: reading.all(SECRETS, &[]).await?, free_page_bytes: 0 })
     }
 
     /// How many jobs are held and how many dead: those that wait for a person. Up to 100,000 of each are counted.
     pub async fn stuck_counts(&self) -> Result<(u64, u64), Error> {
-        let row = self.look().read().await?.row(STUCK_COUNTS, &[&COUNTED_JOBS]).await?;
-        let Some(row) = row else { return Ok((0, 0)) };
-        Ok((row.number("held")?, row.number("dead")?))
+        let mut reading = self.look().read().await?;
+        Ok(reading.one(STUCK_COUNTS, &[&COUNTED_JOBS]).await?.unwrap_or_default())
     }
 
     /// How many jobs each handler has that are to run or running, by name: what a configuration without
     /// that handler would hold. Up to 100,000 of each state are counted.
     pub async fn unfinished(&self) -> Result<Vec<(Name, u64)>, Error> {
-        let mut reading = self.look().snapshot().await?;
+        let mut reading = self.look().snapshot(None).await?;
         let mut jobs = BTreeMap::new();
-        for (sql, most) in BACKLOGS {
-            for backlog in backlogs(&mut reading, sql, most.then_some(COUNTED_JOBS)).await? {
-                *jobs.entry(backlog.handler).or_default() += backlog.jobs;
-            }
+        let backlogs = backlogs(&mut reading, COUNTED_JOBS).await?;
+        for backlog in backlogs.into_iter().flatten() {
+            *jobs.entry(backlog.handler).or_default() += backlog.jobs;
         }
         Ok(jobs.into_iter().collect())
     }
 
     /// The paused handlers by name, configured or not.
     pub async fn paused(&self) -> Result<Vec<PausedRow>, Error> {
-        paused(&mut self.look().read().await?).await
+        self.look().read().await?.all(PAUSED, &[]).await
     }
 }
-
-/// The statements of [`backlogs`], and whether they count up to a bound.
-const BACKLOGS: [(&str, bool); 3] = [(READY, true), (WAITING, true), (RUNNING, false)];
 
 /// Counts up to so many jobs of each handler and state.
 async fn counts(reading: &mut Reading<'_>, most: i64) -> Result<JobCounts, Error> {
-    let stopped = |row: &Row| {
-        Ok(StoppedJobs {
-            handler: row.word("handler")?,
-            state: row.word::<State>("state")?,
-            reason: row.value("reason")?,
-            jobs: row.number("jobs")?,
-            oldest_at: row.time("oldest_at")?,
-        })
-    };
-    let blocked = |row: &Row| {
-        let (handler, groups) = (row.word("handler")?, row.number("groups")?);
-        Ok(BlockedGroups { handler, groups, job: row.job_id("job")? })
-    };
-    let [mut ready, mut waiting, mut running] = [const { Vec::new() }; 3];
-    let all = [&mut ready, &mut waiting, &mut running];
-    for ((sql, bounded), found) in BACKLOGS.into_iter().zip(all) {
-        *found = backlogs(reading, sql, bounded.then_some(most)).await?;
-    }
-    Ok(JobCounts {
-        ready,
-        waiting,
-        running,
-        stuck: reading.all(STUCK, &[&COUNTED_JOBS], stopped).await?,
-        blocked: reading.all(BLOCKED, &[&COUNTED_JOBS], blocked).await?,
-    })
+    let [ready, waiting, running] = backlogs(reading, most).await?;
+    let stuck = reading.all(STUCK, &[&COUNTED_JOBS]).await?;
+    let blocked = reading.all(BLOCKED, &[&COUNTED_JOBS]).await?;
+    Ok(JobCounts { ready, waiting, running, stuck, blocked })
 }
 
-async fn backlogs(
-    reading: &mut Reading<'_>,
-    sql: &'static str,
-    most: Option<i64>,
-) -> Result<Vec<Backlog>, Error> {
-    let read = |row: &Row| {
-        let (handler, jobs) = (row.word("handler")?, row.number("jobs")?);
-        Ok(Backlog { handler, jobs, since: row.time("since")? })
-    };
-    match most {
-        Some(most) => reading.all(sql, &[&most], read).await,
-        None => reading.all(sql, &[], read).await,
+/// Of the states of [`BACKLOGS`].
+async fn backlogs(reading: &mut Reading<'_>, most: i64) -> Result<[Vec<Backlog>; 3], Error> {
+    let mut backlogs = [const { Vec::new() }; 3];
+    for ((state, sql), found) in BACKLOGS.into_iter().zip(&mut backlogs) {
+        *found = reading.all(sql, &[&most, &state]).await?;
     }
-}
-
-async fn paused(reading: &mut Reading<'_>) -> Result<Vec<PausedRow>, Error> {
-    let read =
-        |row: &Row| Ok(PausedRow { handler: row.word("handler")?, since: row.time("paused_at")? });
-    reading.all(PAUSED, &[], read).await
+    Ok(backlogs)
 }
 
 async fn last_words(
     reading: &mut Reading<'_>,
-    mut sources: Vec<Name>,
+    mut sources: Vec<SourceActivity>,
 ) -> Result<Vec<SourceActivity>, Error> {
-    sources.sort();
-    sources.dedup();
-    let mut events: BTreeMap<Name, (EventId, Timestamp)> = BTreeMap::new();
     // Mostly every source has an event among a few.
     for rows in [LOOK_BACK_ROWS / 20, LOOK_BACK_ROWS] {
-        let read = |row: &Row| {
-            let event = (row.word("event_id")?, row.time("received_at")?);
-            Ok((row.word("source")?, event))
-        };
-        events = reading.all(LAST_EVENTS, &[&rows], read).await?.into_iter().collect();
-        if sources.iter().all(|source| events.contains_key(source)) {
+        let events: Vec<(Name, EventId, Timestamp)> = reading.all(LAST_EVENTS, &[&rows]).await?;
+        for (source, event, at) in events {
+            if let Some(row) = sources.iter_mut().find(|row| row.source == source) {
+                row.event = Some((event, at));
+            }
+        }
+        if sources.iter().all(|row| row.event.is_some()) {
             break;
         }
     }
-    let read = |row: &Row| Ok((row.word("source")?, row.time("last_matched_at")?));
-    let matches: Vec<(Name, Timestamp)> = reading.all(LAST_MATCHES, &[], read).await?;
-    let matches: BTreeMap<Name, Timestamp> = matches.into_iter().collect();
-    let last_word = |source: Name| SourceActivity {
-        event: events.remove(&source),
-        secret_matched_at: matches.get(&source).copied(),
-        failure: None,
-        quarantined: 0,
-        source,
-    };
-    Ok(sources.into_iter().map(last_word).collect())
+    for (source, at) in reading.all::<(Name, Timestamp)>(LAST_MATCHES, &[]).await? {
+        if let Some(row) = sources.iter_mut().find(|row| row.source == source) {
+            row.secret_matched_at = Some(at);
+        }
+    }
+    Ok(sources)
 }

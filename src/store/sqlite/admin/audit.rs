@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::model::{AuditVerb, Timestamp};
 use crate::store::border::{AuditFilter, AuditRow, AuditSubject, DONE, Error, Page};
+use crate::store::decide::listing::page_limit;
 use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::audit::{COLUMNS, read};
@@ -27,7 +28,7 @@ const AUDIT: Arrivals = Arrivals {
 
 impl Admin {
     pub async fn audit(&self, filter: AuditFilter) -> Result<Page<AuditRow>, Error> {
-        let limit = self.page_limit(filter.limit)?;
+        let limit = page_limit(&self.engine.settings.limits, filter.limit)?;
         let query = move |conn: &Connection| {
             let mut clauses = Clauses::default();
             clauses.audit(&filter);

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::model::{EventId, JobId, Name};
 use crate::store::border::{Error, IdKind, IdMatch, IdQuery, LEAST_CHARS};
-use crate::store::decide::ids::{FoundId, NAMED, short_lengths, uuids};
+use crate::store::decide::ids::{FoundId, NAMED, short_forms, uuids};
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::codec;
 
@@ -135,11 +135,9 @@ pub(crate) const UUID_IDS: &str = "SELECT DISTINCT event_id FROM event
 pub(crate) const JOB_IDS: &str = "SELECT id FROM job WHERE id BETWEEN ?1 AND ?2 LIMIT ?3";
 
 fn enough(conn: &Connection, sources: &[Name], kind: IdKind, id: &str) -> rusqlite::Result<usize> {
-    for chars in short_lengths(id) {
-        // An id is ASCII.
-        let Some(text) = id.get(..chars) else { break };
+    for text in short_forms(id) {
         if beginning(conn, sources, kind, text, 2)?.len() < 2 {
-            return Ok(chars);
+            return Ok(text.len());
         }
     }
     Ok(id.len())

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use crate::limits::PAGE_LOOK_ROWS;
 use crate::store::border::{Error, EventFilter, EventRow, FollowCursor};
+use crate::store::decide::listing::list_limit;
 
 use super::clauses::Clauses;
 use super::handle::Admin;
@@ -18,7 +19,7 @@ impl Admin {
         filter: EventFilter,
         after: Option<FollowCursor>,
     ) -> Result<(Vec<EventRow>, FollowCursor), Error> {
-        let limit = self.engine.list_limit(filter.limit);
+        let limit = list_limit(&self.engine.settings.limits, filter.limit);
         self.engine.list(limit, move |conn| new_events(conn, &filter, after, limit)).await
     }
 }

@@ -8,10 +8,11 @@
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{Digest, EventId, JobId, Name, State, Timestamp};
+use crate::model::{Digest, EventId, JobId, Name, Timestamp};
 use crate::store::border::{
     Error, EventFilter, EventRow, HandlerJob, JobFilter, JobRow, Page, PageCursor, SecretUse,
 };
+use crate::store::decide::listing::{ListedEvent, page_limit, removed_jobs};
 use crate::store::sqlite::tables::codec;
 
 use super::clauses::{Clauses, Walk};
@@ -19,7 +20,7 @@ use super::handle::Admin;
 
 impl Admin {
     pub async fn events(&self, filter: EventFilter) -> Result<Page<EventRow>, Error> {
-        let limit = self.page_limit(filter.limit)?;
+        let limit = page_limit(&self.engine.settings.limits, filter.limit)?;
         let query = move |conn: &Connection| {
             let Page { rows, next, looked_back_to } = newest_events(conn, &filter, limit)?;
             let rows = rows.into_iter().map(|event| with_jobs(conn, event));
@@ -29,21 +30,13 @@ impl Admin {
     }
 
     pub async fn jobs(&self, filter: JobFilter) -> Result<Page<JobRow>, Error> {
-        let limit = self.page_limit(filter.limit)?;
+        let limit = page_limit(&self.engine.settings.limits, filter.limit)?;
         let query = move |conn: &Connection| {
             let mut clauses = Clauses::default();
             clauses.job(conn, &filter)?;
             JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
         };
         self.engine.list(limit, query).await
-    }
-
-    /// Most rows of a page. A page of 0 rows would look at 20,000 and return none.
-    pub(super) fn page_limit(&self, asked: Option<usize>) -> Result<i64, Error> {
-        match self.engine.list_limit(asked) {
-            0 => Err(Error::NoRows { most: self.engine.list_limit(None) }),
-            limit => Ok(limit),
-        }
     }
 
     pub async fn secrets(&self) -> Result<Vec<SecretUse>, Error> {
@@ -202,16 +195,7 @@ pub(crate) fn newest_events(
     EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
 }
 
-/// An event with its row number and digest, for the queries that follow.
-pub(crate) struct ListedEvent {
-    pub(crate) row: i64,
-    pub(super) digest: Digest,
-    event: EventRow,
-}
-
 pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
-    let removed =
-        [(State::Succeeded, codec::count(row, 14)?), (State::Dropped, codec::count(row, 15)?)];
     let event = EventRow {
         source: codec::text(row, 0)?,
         event_id: codec::event_id(row, 1)?,
@@ -225,25 +209,21 @@ pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
         conflicts: codec::count(row, 9)?,
         flagged: row.get(10)?,
         payload_kept: row.get(11)?,
-        jobs: removed.into_iter().filter(|&(_, jobs)| jobs > 0).collect(),
+        jobs: removed_jobs(codec::count(row, 14)?, codec::count(row, 15)?),
         handlers: Vec::new(),
     };
     Ok(ListedEvent { row: row.get("row")?, digest: Digest(row.get(13)?), event })
 }
 
 pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
-    let ListedEvent { row, mut event, .. } = listed;
     // Its jobs, by the unique (event, handler); none where they were removed.
-    event.handlers = conn
+    let jobs = conn
         .prepare_cached("SELECT handler, state FROM job WHERE event = ?1 ORDER BY handler")?
-        .query_map([row], |found| {
+        .query_map([listed.row], |found| {
             Ok(HandlerJob { handler: codec::text(found, 0)?, state: codec::text(found, 1)? })
         })?
         .collect::<rusqlite::Result<_>>()?;
-    for job in &event.handlers {
-        *event.jobs.entry(job.state).or_default() += 1;
-    }
-    Ok(event)
+    Ok(listed.with_jobs(jobs))
 }
 
 /// The job with this id.

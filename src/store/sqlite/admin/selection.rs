@@ -6,8 +6,9 @@
 use rusqlite::Connection;
 
 use crate::limits::{PAGE_LOOK_ROWS, SELECTED_JOBS};
-use crate::model::{HeldReason, State};
-use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs, SelectionCursor, Verb};
+use crate::model::State;
+use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs};
+use crate::store::decide::listing::{self, Selectable};
 use crate::store::sqlite::tables::answer::key_of;
 use crate::store::sqlite::tables::codec;
 
@@ -48,31 +49,10 @@ fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJob
     let found = conn
         .prepare(&sql)?
         .query_map(clauses.values().as_slice(), |row| {
-            let chosen = SelectedJob {
-                job: codec::job_id(row, 1)?,
-                attempt: row.get(2)?,
-                handler: codec::text(row, 3)?,
-            };
-            Ok((row.get(0)?, chosen, row.get(4)?, row.get(5)?))
+            let (job, handler) = (codec::job_id(row, 1)?, codec::text(row, 3)?);
+            let job = SelectedJob { job, attempt: row.get(2)?, handler };
+            Ok(Selectable { row: row.get(0)?, job, reason: row.get(4)?, key: row.get(5)? })
         })?
-        .collect::<rusqlite::Result<Vec<(i64, SelectedJob, String, i64)>>>()?;
-    let mut selected = SelectedJobs { looked_at, ..SelectedJobs::default() };
-    if found.len() == SELECTED_JOBS {
-        selected.next = found.last().map(|(row, ..)| SelectionCursor(*row));
-    } else if looked_at == PAGE_LOOK_ROWS.unsigned_abs() {
-        selected.next = Some(SelectionCursor(last));
-    }
-    let guarded = ask.verb == Verb::Replay && ask.filter.reason.is_none();
-    // What may be a forgery must not run because others are put back.
-    let suspected = [HeldReason::SuspectedReplay, HeldReason::IdReused].map(HeldReason::as_str);
-    for (_, chosen, reason, event) in found {
-        if guarded && suspected.contains(&reason.as_str()) {
-            selected.suspected += 1;
-        } else if ask.verb == Verb::Replay && !key_of(conn, event)?.may_run() {
-            selected.answered += 1;
-        } else {
-            selected.jobs.push(chosen);
-        }
-    }
-    Ok(selected)
+        .collect::<rusqlite::Result<_>>()?;
+    listing::select(ask, (looked_at, last), found, |event| key_of(conn, event))
 }

@@ -7,10 +7,11 @@ use crate::model::{Blob, EventId, Name};
 use crate::store::border::{
     AttemptRow, Error, EventDetail, FormerKey, JobDetail, JobRow, OutputExcerpt, Record, Usage,
 };
+use crate::store::decide::listing::ListedEvent;
 use crate::store::sqlite::tables::{answer, codec, replay_index, restored};
 
 use super::handle::Admin;
-use super::list::{EVENT, JOB, ListedEvent, event_row, find_by_id, job_row, with_jobs};
+use super::list::{EVENT, JOB, event_row, find_by_id, job_row, with_jobs};
 
 impl Admin {
     pub async fn show(
@@ -121,6 +122,7 @@ fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
                 stderr: captured(11)?,
                 usage,
             },
+            late_end: None,
         })
     })?
     .collect()

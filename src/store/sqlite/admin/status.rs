@@ -11,7 +11,8 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::limits::{LOOK_BACK_ROWS, Limits};
 use crate::model::{EventId, Name, Timestamp};
-use crate::store::border::{Disk, Error, JobCounts, QuarantinedRow, SourceActivity, StoreStatus};
+use crate::store::border::{Disk, Error, JobCounts, SourceActivity, StoreStatus};
+use crate::store::decide::listing;
 use crate::store::mutex::lock;
 use crate::store::node::path::beside;
 use crate::store::sqlite::tables::restored::restores;
@@ -26,6 +27,7 @@ impl Admin {
         let last_commit_at = *lock(&self.engine.commits.last);
         // Without an answer of the quarantine the rest is still shown.
         let failed = self.quarantine.newest().await.unwrap_or_default();
+        let sources = listing::sources(sources, failed);
         let keep_ids = Limits::duration(self.engine.settings.limits.keep_ids_millis);
         let remembered = self.engine.clock.now().before(keep_ids);
         self.engine
@@ -39,7 +41,7 @@ impl Admin {
                     stuck,
                     blocked,
                     paused: paused::paused(conn)?,
-                    sources: last_words(conn, sources.clone(), failed.clone())?,
+                    sources: last_words(conn, sources)?,
                     // The last row of the table.
                     newest_event_at: conn
                         .prepare_cached("SELECT received_at FROM event ORDER BY row DESC LIMIT 1")?
@@ -98,31 +100,23 @@ fn size_of(path: &Path) -> u64 {
 
 fn last_words(
     conn: &Connection,
-    mut sources: Vec<Name>,
-    failed: Vec<(QuarantinedRow, u64)>,
+    mut sources: Vec<SourceActivity>,
 ) -> rusqlite::Result<Vec<SourceActivity>> {
-    sources.extend(failed.iter().map(|(newest, _)| newest.source.clone()));
-    sources.sort();
-    sources.dedup();
     let mut newest = newest_events(conn, &sources)?;
-    let last_word = |source: Name| {
+    for row in &mut sources {
+        row.event = newest.remove(row.source.as_str());
         // A few rows: one per secret of the source.
-        let secret_matched_at = conn
+        row.secret_matched_at = conn
             .prepare_cached("SELECT max(last_matched_at) FROM secret_use WHERE source = ?1")?
-            .query_row([source.as_str()], |row| codec::maybe_time(row, 0))?;
-        let event = newest.remove(source.as_str());
-        let newest = failed.iter().find(|(newest, _)| newest.source == source);
-        let (failure, quarantined) = newest.cloned().unzip();
-        let quarantined = quarantined.unwrap_or(0);
-        Ok(SourceActivity { source, event, secret_matched_at, failure, quarantined })
-    };
-    sources.into_iter().map(last_word).collect()
+            .query_row([row.source.as_str()], |row| codec::maybe_time(row, 0))?;
+    }
+    Ok(sources)
 }
 
 /// The newest event of each of these sources that has one among the newest of all.
 fn newest_events(
     conn: &Connection,
-    sources: &[Name],
+    sources: &[SourceActivity],
 ) -> rusqlite::Result<BTreeMap<String, (EventId, Timestamp)>> {
     let mut found = BTreeMap::new();
     // One walk for all sources, back from the newest event: a walk for each would take milliseconds for each source
@@ -136,7 +130,7 @@ fn newest_events(
         && let Some(row) = rows.next()?
     {
         let source = row.get_ref(0)?.as_str()?;
-        if !found.contains_key(source) && sources.iter().any(|own| own.as_str() == source) {
+        if !found.contains_key(source) && sources.iter().any(|own| own.source.as_str() == source) {
             let event = (codec::event_id(row, 1)?, codec::time(row, 2)?);
             found.insert(source.to_owned(), event);
         }

@@ -5,15 +5,11 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::limits::Limits;
 use crate::store::border::{Error, Refused};
-use crate::store::sqlite::tables::codec;
+use crate::store::decide::listing::list_time;
 
 use super::queue::{Priority, WriteReply, WriteRequest};
 use super::shared::EngineState;
-
-/// `list_millis` is the time for so many rows; a longer listing gets a multiple of it.
-const ROWS_PER_TURN: u64 = 1_000;
 
 /// Every handle has a clone. When the last clone is dropped the writer ends.
 #[derive(Clone)]
@@ -87,20 +83,13 @@ impl Engine {
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let turns = u64::try_from(rows).unwrap_or(0).div_ceil(ROWS_PER_TURN).max(1);
-        let millis = self.settings.limits.list_millis.saturating_mul(turns);
+        let most = list_time(&self.settings.limits, rows);
         // A connection that is free; where none is, the first one's page is soon over.
         let free = self.lists.iter().find(|list| list.is_free()).unwrap_or(&self.lists[0]);
         let lists = Arc::clone(free);
-        tokio::task::spawn_blocking(move || lists.list(Limits::duration(millis), query))
+        tokio::task::spawn_blocking(move || lists.list(most, query))
             .await
             .unwrap_or_else(|error| Err(Error::Unavailable(error.to_string())))
-    }
-
-    /// The most rows that a listing may return.
-    pub(crate) fn list_limit(&self, asked: Option<usize>) -> i64 {
-        let most = i64::try_from(self.settings.limits.list_count).unwrap_or(i64::MAX);
-        asked.map_or(most, |asked| codec::size(asked).min(most))
     }
 }
 
