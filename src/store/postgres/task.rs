@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::clock::Clock;
 use crate::retry::Next;
 use crate::store::border::Refused;
+use crate::store::mutex::lock;
 use crate::store::node::commits::Commits;
 use crate::store::node::subscriptions::Subscriptions;
 
@@ -200,6 +201,7 @@ impl Task {
         match outcome {
             FlightOutcome::Committed(connection, _) => {
                 self.commits.batch(items, began.elapsed());
+                *lock(&self.commits.last) = Some(self.clock.now());
                 self.committed(work, tried);
                 self.batches.secrets.write(connection, session).await
             }

@@ -13,6 +13,7 @@ use crate::store::border::{
 };
 use crate::store::codec;
 use crate::store::decide::listing;
+use crate::store::mutex::lock;
 
 use super::super::columns::from_row;
 use super::super::reader::Reading;
@@ -119,7 +120,7 @@ impl Admin {
             paused: reading.all(PAUSED, &[]).await?,
             sources: last_words(&mut reading, listing::sources(sources, failed)).await?,
             newest_event_at,
-            last_commit_at: None,
+            last_commit_at: self.own.as_ref().and_then(|writer| *lock(&writer.commits.last)),
             disk: Disk {
                 free_bytes: self.space.as_ref().and_then(|space| space.free_bytes()),
                 floor_bytes: self.limits().disk_floor_bytes,
