@@ -24,6 +24,7 @@ mod lost;
 mod new_event;
 mod node_file;
 mod operate;
+mod params;
 mod payload;
 mod prepared;
 mod queue;

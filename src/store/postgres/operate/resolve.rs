@@ -4,11 +4,11 @@
 use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
 use crate::store::answer::StoredAnswer;
 use crate::store::border::{AuditSubject, Error};
-use crate::store::codec;
 use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 
 use super::super::admin::handle::Admin;
-use super::super::flight::{Flight, Param};
+use super::super::flight::Flight;
+use super::super::params::params;
 use super::audit::Operation;
 use super::change::{Stop, change_one};
 use super::found::{Groups, facts, lock_jobs};
@@ -67,28 +67,19 @@ impl Operation for ResolutionOf {
         let key = facts(flight, found.event, &found.handler, None).await?.key;
         let Resolved { state, reason, key } =
             resolve::resolve(&found, self.attempt, &self.how, key)?;
-        let event = Box::new(found.event);
         match (key, &self.answer) {
-            (KeyChange::Freed, _) => change_one(flight, FREE, vec![event]).await?,
+            (KeyChange::Freed, _) => change_one(flight, FREE, params![found.event]).await?,
             (KeyChange::Answered, Some(answer)) => {
-                let params: Vec<Param> = vec![
-                    event,
-                    Box::new(i32::from(answer.status)),
-                    Box::new(answer.headers.clone()),
-                    Box::new(answer.body.clone()),
-                    Box::new(codec::size(answer.body_bytes)),
-                ];
-                change_one(flight, ANSWER, params).await?;
+                let StoredAnswer { status, headers, body, body_bytes } = answer.clone();
+                let status = i32::from(status);
+                let told = params![found.event, status, headers, body, body_bytes];
+                change_one(flight, ANSWER, told).await?;
             }
             (KeyChange::Answered | KeyChange::None, _) => {}
         }
-        let params: Vec<Param> = vec![
-            Box::new(found.row),
-            Box::new(i64::from(found.attempt)),
-            Box::new(state.as_str()),
-            Box::new(reason.map(DeadReason::as_str)),
-        ];
-        change_one(flight, RESOLVE, params).await?;
+        let reason = reason.map(DeadReason::as_str);
+        let resolved = params![found.row, found.attempt, state.as_str(), reason];
+        change_one(flight, RESOLVE, resolved).await?;
         release(flight, [self.job].iter()).await;
         let (job, attempt) = (Some(self.job), Some(self.attempt));
         let subject = AuditSubject { job, attempt, state: Some(state), ..AuditSubject::default() };
