@@ -5,8 +5,9 @@
 //! unseen (R19).
 
 use crate::model::{DropReason, EventId, JobId, Name, State};
-use crate::store::border::{Error, Group, NewJob, Newer};
+use crate::store::border::{AuditSubject, Error, Group, NewJob, Newer};
 
+use super::conditions::Decided;
 use super::key::KeyOf;
 
 /// A job as a transaction finds it.
@@ -36,6 +37,21 @@ impl FoundJob {
         match seen.filter(|seen| *seen != attempt) {
             Some(seen) => Err(Error::NewerAttempt { job, seen, attempt }),
             None => Ok(()),
+        }
+    }
+
+    /// What the audit list says of it.
+    pub(crate) fn subject(&self) -> AuditSubject {
+        let (job, attempt) = (Some(self.job), Some(self.attempt));
+        AuditSubject { job, attempt, ..AuditSubject::default() }
+    }
+
+    /// The job that its handler gets of the event, decided again where it was undecided; none where the condition does
+    /// not hold.
+    pub(crate) fn routed(&self, decided: Option<&Decided>) -> Option<NewJob> {
+        match decided.filter(|_| self.undecided) {
+            Some(decided) => decided.job(self.event, &self.handler),
+            None => Some(NewJob::of(self.handler.clone())),
         }
     }
 }
@@ -77,6 +93,15 @@ impl FoundEvent {
     }
 }
 
+/// The move of a job.
+#[derive(Clone, Copy)]
+pub(crate) enum Move<'d> {
+    /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
+    /// a newer event has taken its place.
+    Replay(Option<&'d Decided>),
+    Drop,
+}
+
 /// What a move makes of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JobMove {
@@ -92,8 +117,7 @@ pub(crate) struct ReplayFacts<'a> {
     pub(crate) key: KeyOf,
     /// What makes the job out of date. None where the operator replays it regardless.
     pub(crate) newer: Option<Newer>,
-    /// The job that its handler gets of the event, decided again where it was undecided; none where the condition does
-    /// not hold.
+    /// As [`FoundJob::routed`] says.
     pub(crate) routed: Option<NewJob>,
 }
 

@@ -171,7 +171,11 @@ pub(super) async fn slow(
     }
 }
 
-async fn store(flight: &mut Flight, requests: &[&Request], groups: &Groups) -> Result<Tries, Stop> {
+pub(super) async fn store(
+    flight: &mut Flight,
+    requests: &[&Request],
+    groups: &Groups,
+) -> Result<Tries, Stop> {
     wait_briefly(flight).await;
     new_event::lock(flight, groups).await;
     let events: Vec<&NewEvent> = requests.iter().flat_map(|request| &request.events).collect();

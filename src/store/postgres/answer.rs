@@ -10,29 +10,32 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_postgres::Row;
-use uuid::Uuid;
 
-use crate::model::{Digest, EventId, JobId, Name, Outcome, State};
+use crate::model::{Digest, EventId, JobId, Name};
 use crate::random;
 use crate::store::answer::{Fate, StoredAnswer, unreadable};
-use crate::store::border::{Ask, Asked, KeyState, Refused};
+use crate::store::border::{Ask, Asked, Error, KeyState, Refused};
 use crate::store::codec;
 use crate::store::decide::key::{Repeat, repeat, unanswered};
 
 use super::accept::REQUEST_BYTES;
 use super::arrival::PUT_BACK;
-use super::claim::uuid;
+use super::columns::{Columns, unreadable as unreadable_column};
 use super::connection::Connection;
-use super::flight::{Flight, FlightOutcome, Param, Session};
+use super::flight::{Flight, FlightOutcome, Session};
+use super::params::params;
 use super::secret_use::SecretUses;
 use super::stop::{Stop, ask, wait_briefly};
 
 /// The caller's key, by its unique index, with the state of its job: also a key that should have expired, until
 /// retention has deleted it.
 const KEY: &str = "
-    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes, a.request
+    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes, a.request, a.event
     FROM answer a JOIN job j ON j.event = a.event LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
     WHERE a.source = $1 AND a.caller = $2 AND a.key = $3";
+
+/// Keeps the key of an event from being deleted (I4).
+pub(super) const LOCK_KEY: &str = "SELECT FROM answer WHERE event = $1 FOR KEY SHARE";
 
 /// The states of these jobs, each with the answer to its caller.
 const JOBS: &str = "
@@ -214,14 +217,9 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
     for place in order {
         match &requests[place].question {
             Question::Key { source, caller, key, request, begin } => {
-                let name: Vec<Param> = vec![
-                    Box::new(source.as_str().to_owned()),
-                    Box::new(caller.clone()),
-                    Box::new(key.as_str().to_owned()),
-                ];
-                let used = ask(flight, KEY, name).await?.first().map(UsedKey::read).transpose()?;
+                let used = ask(flight, KEY, params![source, &caller[..], key]).await?.first();
                 let begin = begin.as_deref();
-                found[place] = Some(match (used, begin) {
+                found[place] = Some(match (used.map(UsedKey::read).transpose()?, begin) {
                     (Some(used), _) => used.asked(flight, *request, begin).await?,
                     (None, Some(new)) => new.store(flight).await?,
                     (None, None) => Found::Nothing,
@@ -231,8 +229,8 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
         }
     }
     if !jobs.is_empty() {
-        let ids: Vec<Uuid> = jobs.iter().map(|(job, _)| uuid(job)).collect();
-        for row in ask(flight, JOBS, vec![Box::new(ids)]).await? {
+        let ids: Vec<&JobId> = jobs.iter().map(|(job, _)| job).collect();
+        for row in ask(flight, JOBS, params![ids]).await? {
             let (job, _, fate) = read(row)?;
             for (_, place) in jobs.iter().filter(|(asked, _)| *asked == job) {
                 found[*place] = Some(Found::Known { job, fate: fate.clone() });
@@ -244,6 +242,7 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
 
 /// A key that is in use.
 struct UsedKey {
+    event: i64,
     job: JobId,
     attempt: i64,
     fate: Fate,
@@ -251,11 +250,15 @@ struct UsedKey {
 }
 
 impl UsedKey {
-    fn read(row: &Row) -> Result<Self, Stop> {
+    fn read(row: &Row) -> Result<Self, Error> {
         let (job, attempt, fate) = read(row)?;
-        let request: Vec<u8> = row.try_get(8)?;
-        let request = request.try_into().map_err(|_| unreadable_column("request"))?;
-        Ok(UsedKey { job, attempt, fate, request: Digest(request) })
+        Ok(UsedKey {
+            event: row.value("event")?,
+            job,
+            attempt,
+            fate,
+            request: row.digest("request")?,
+        })
     }
 
     async fn asked(
@@ -264,7 +267,7 @@ impl UsedKey {
         request: Digest,
         begin: Option<&NewKey>,
     ) -> Result<Found, Stop> {
-        let UsedKey { job, attempt, fate, .. } = self;
+        let UsedKey { event, job, attempt, fate, .. } = self;
         // An earlier try has begun it, whatever has become of it.
         if begin.is_some_and(|new| new.job == job) {
             return Ok(Found::Begun { job, again: false, attempt });
@@ -276,8 +279,9 @@ impl UsedKey {
             // An earlier try may have put it back, and it has run and failed since: one request, one attempt (I3).
             (Repeat::Again, Some(new)) if new.put_back.is_none_or(|before| before == attempt) => {
                 // It was read as dead; of two nodes one puts it back.
-                let put_back = ask(flight, PUT_BACK, vec![Box::new(vec![uuid(&job)])]).await?;
-                if put_back.is_empty() {
+                if ask(flight, PUT_BACK, params![vec![job]]).await?.is_empty()
+                    || ask(flight, LOCK_KEY, params![event]).await?.is_empty()
+                {
                     return Err(Stop::Changed);
                 }
                 Ok(Found::Begun { job, again: true, attempt })
@@ -291,23 +295,26 @@ impl NewKey {
     async fn store(&self, flight: &mut Flight) -> Result<Found, Stop> {
         let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
             &self.ask;
-        let (event_type, millis) = (delivery.event_type(), |time: Duration| time.as_millis());
-        let new: Vec<Param> = vec![
-            Box::new(source.as_str().to_owned()),
-            Box::new(caller.clone()),
-            Box::new(delivery.event_id().as_str().to_owned()),
-            Box::new(event_type.as_str().to_owned()),
-            Box::new(event_type.raw().map(|raw| raw.as_bytes().to_vec())),
-            Box::new(delivery.digest().0.to_vec()),
-            Box::new(received_at.0),
-            Box::new(codec::size(delivery.body().len())),
-            Box::new(self.headers.clone()),
-            Box::new(self.body.clone()),
-            Box::new(uuid(&self.job)),
-            Box::new(handler.as_str().to_owned()),
-            Box::new(request.0.to_vec()),
-            Box::new(codec::size(millis(*keep))),
-            Box::new(codec::size(millis(*keep_errors))),
+        let (kind, caller, key) = (delivery.event_type(), &caller[..], delivery.event_id());
+        let raw = kind.raw().map(|raw| raw.as_bytes().to_vec());
+        let (kind, digest, bytes) = (kind.as_str(), delivery.digest(), delivery.body().len());
+        let (headers, body) = (self.headers.clone(), self.body.clone());
+        let new = params![
+            source,
+            caller,
+            key,
+            kind,
+            raw,
+            digest,
+            *received_at,
+            bytes,
+            headers,
+            body,
+            self.job,
+            handler,
+            *request,
+            *keep,
+            *keep_errors
         ];
         match ask(flight, BEGIN, new).await?.is_empty() {
             true => Err(Stop::Changed),
@@ -316,28 +323,16 @@ impl NewKey {
     }
 }
 
-/// Reads the first columns of [`KEY`] and [`JOBS`]: the job, its last attempt, and the state of its key.
-fn read(row: &Row) -> Result<(JobId, i64, Fate), Stop> {
-    let job: Uuid = row.try_get(0)?;
-    let fate = match row.try_get::<_, Option<i32>>(4)? {
+/// Reads the columns that [`KEY`] and [`JOBS`] share: the job, its last attempt, and the state of its key.
+fn read(row: &Row) -> Result<(JobId, i64, Fate), Error> {
+    let fate = match row.value::<Option<i32>>("status")? {
         Some(status) => Fate::Answered(StoredAnswer {
-            status: status.try_into().map_err(|_| unreadable_column("status"))?,
-            headers: row.try_get(5)?,
-            body: row.try_get(6)?,
-            body_bytes: row.try_get::<_, i64>(7)?.try_into().unwrap_or(usize::MAX),
+            status: status.try_into().map_err(|error| unreadable_column("status", error))?,
+            headers: row.value("headers")?,
+            body: row.value("body")?,
+            body_bytes: row.number("body_bytes")?,
         }),
-        None => {
-            let state: State =
-                row.try_get::<_, &str>(2)?.parse().map_err(|_| unreadable_column("state"))?;
-            let last: Option<&str> = row.try_get(3)?;
-            let last: Option<Outcome> =
-                last.map(str::parse).transpose().map_err(|_| unreadable_column("outcome"))?;
-            Fate::Other(unanswered(state, last))
-        }
+        None => Fate::Other(unanswered(row.word("state")?, row.maybe_word("outcome")?)),
     };
-    Ok((JobId::from_bytes(job.into_bytes()), row.try_get(1)?, fate))
-}
-
-fn unreadable_column(what: &str) -> Stop {
-    Stop::Unreadable(format!("a stored answer's {what}"))
+    Ok((row.job_id("id")?, row.value("attempt")?, fate))
 }

@@ -50,6 +50,11 @@ pub(super) trait Columns {
         self.value::<Uuid>(column).map(|id| JobId::from_bytes(id.into_bytes()))
     }
 
+    fn maybe_job_id(&self, column: &str) -> Result<Option<JobId>, Error> {
+        let id = self.value::<Option<Uuid>>(column)?;
+        Ok(id.map(|id| JobId::from_bytes(id.into_bytes())))
+    }
+
     fn digest(&self, column: &str) -> Result<Digest, Error> {
         let digest = self.value::<&[u8]>(column)?.try_into();
         digest.map(Digest).map_err(|error| unreadable(column, error))

@@ -7,8 +7,9 @@ use crate::store::border::{AuditSubject, Error};
 
 use super::super::admin::handle::Admin;
 use super::super::flight::Flight;
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
 use super::audit::Operation;
-use super::change::{Stop, ask};
 
 /// The first pause's time stays. A lane that is paused already is locked all the same.
 const PAUSE: &str = "
@@ -38,8 +39,7 @@ impl Operation for SetPaused {
         flight: &mut Flight,
         _: Timestamp,
     ) -> Result<(bool, AuditSubject, u64), Stop> {
-        let handler = self.handler.as_str().to_owned();
-        let changed = ask(flight, self.sql, vec![Box::new(handler)]).await?.len();
+        let changed = ask(flight, self.sql, params![&self.handler]).await?.len();
         let handler = Some(self.handler.clone());
         let subject = AuditSubject { handler, ..AuditSubject::default() };
         Ok((changed > 0, subject, changed as u64))

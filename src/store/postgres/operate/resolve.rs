@@ -9,9 +9,9 @@ use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 use super::super::admin::handle::Admin;
 use super::super::flight::Flight;
 use super::super::params::params;
+use super::super::stop::{Stop, change_one};
 use super::audit::Operation;
-use super::change::{Stop, change_one};
-use super::found::{Groups, facts, lock_jobs};
+use super::found::{facts, lock_job};
 use super::job_move::release;
 
 /// From held after this attempt only.
@@ -32,13 +32,7 @@ impl Admin {
     /// nothing: what the operator found out about one attempt says nothing of a newer one. Of several at once one does
     /// it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let answer = match &how {
-            Resolution::Answered(answer) => {
-                let stored = StoredAnswer::of(answer.clone()).await;
-                Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
-            }
-            Resolution::Succeeded | Resolution::Failed => None,
-        };
+        let answer = StoredAnswer::given(how.answer()).await?;
         self.change(ResolutionOf { job, attempt, how, answer }).await
     }
 }
@@ -62,8 +56,7 @@ impl Operation for ResolutionOf {
         flight: &mut Flight,
         _: Timestamp,
     ) -> Result<(State, AuditSubject, u64), Stop> {
-        let found = lock_jobs(flight, &[self.job], Groups::new()).await?.pop().flatten();
-        let found = found.ok_or(Error::NoJob(self.job))?.found;
+        let found = lock_job(flight, self.job).await?.found;
         let key = facts(flight, found.event, &found.handler, None).await?.key;
         let Resolved { state, reason, key } =
             resolve::resolve(&found, self.attempt, &self.how, key)?;
@@ -80,7 +73,7 @@ impl Operation for ResolutionOf {
         let reason = reason.map(DeadReason::as_str);
         let resolved = params![found.row, found.attempt, state.as_str(), reason];
         change_one(flight, RESOLVE, resolved).await?;
-        release(flight, [self.job].iter()).await;
+        release(flight, vec![self.job]).await;
         let (job, attempt) = (Some(self.job), Some(self.attempt));
         let subject = AuditSubject { job, attempt, state: Some(state), ..AuditSubject::default() };
         Ok((state, subject, 1))

@@ -8,14 +8,14 @@ use crate::store::border::{
     AuditSubject, BatchResult, Error, JobBatch, NewJob, Replay, Replayed, Verb,
 };
 use crate::store::decide::conditions::Decided;
-use crate::store::decide::job_move::{FoundEvent, FoundJob, make};
+use crate::store::decide::job_move::{FoundEvent, FoundJob, Move, make};
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::answer::key_of;
 use crate::store::sqlite::tables::group::newer_than;
 use crate::store::sqlite::tables::job::insert_job;
 
 use super::handle::Admin;
-use super::job_move::{Move, find_event};
+use super::job_move::find_event;
 
 impl Admin {
     pub async fn replay(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
@@ -156,11 +156,8 @@ fn move_batch(
         Verb::Drop => Move::Drop,
     };
     for (job, attempt) in &batch.jobs {
-        let found = FoundJob::find(tx, *job)?.filter(|found| {
-            found.state == batch.state
-                && found.attempt == *attempt
-                && matches!(found.state, State::Held | State::Dead)
-        });
+        let found = FoundJob::find(tx, *job)?
+            .filter(|found| batch.is_as_chosen(found.state, found.attempt, *attempt));
         let Some(found) = found else {
             moved.changed += 1;
             continue;
@@ -169,18 +166,9 @@ fn move_batch(
             Ok(checked) => {
                 let state = found.go(tx, checked, now)?;
                 subject.jobs.push((*job, *attempt));
-                if batch.verb == Verb::Replay && state == State::Dropped {
-                    moved.unwanted += 1;
-                } else {
-                    *moved.done.entry(found.handler).or_default() += 1;
-                }
+                moved.count(batch.verb, found.handler, state);
             }
-            Err(VerbError::Refused(Error::Undecided { .. })) => moved.undecided += 1,
-            Err(VerbError::Refused(Error::Superseded { .. })) => moved.superseded += 1,
-            Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
-                moved.payload_gone += 1;
-            }
-            Err(VerbError::Refused(_)) => moved.changed += 1,
+            Err(VerbError::Refused(why)) => moved.pass_over(&why),
             Err(error) => return Err(error),
         }
     }
