@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{EventId, JobId, Name, State};
 
+use super::audit::AuditSubject;
 use super::error::Error;
 use super::rows::JobFilter;
 
@@ -85,6 +86,11 @@ pub struct SelectedJobs {
 }
 
 impl JobBatch {
+    /// What the audit list says of it, and of the jobs that it moved.
+    pub(in crate::store) fn subject(&self, jobs: Vec<(JobId, u32)>) -> AuditSubject {
+        AuditSubject { state: Some(self.state), jobs, ..AuditSubject::default() }
+    }
+
     /// Whether a job in this state, after this attempt, is as it was when it was chosen.
     pub(in crate::store) fn is_as_chosen(&self, state: State, attempt: u32, chosen: u32) -> bool {
         (state, attempt) == (self.state, chosen) && matches!(state, State::Held | State::Dead)

@@ -77,6 +77,16 @@ impl FoundEvent {
         }
     }
 
+    /// What the audit list says of it, or of its job of this handler.
+    pub(crate) fn subject(&self, handler: Option<&Name>) -> AuditSubject {
+        AuditSubject {
+            event: Some(self.event.clone()),
+            source: Some(self.source.clone()),
+            handler: handler.cloned(),
+            ..AuditSubject::default()
+        }
+    }
+
     /// The one event of those that have the id `asked`, by their sources.
     pub(crate) fn only(mut found: Vec<FoundEvent>, asked: &EventId) -> Result<FoundEvent, Error> {
         let event = asked.clone();

@@ -83,6 +83,10 @@ pub(super) enum Found {
 }
 
 impl Found {
+    fn begun(job: JobId, again: bool, attempt: i64) -> Found {
+        Found::Begun { job, again, attempt }
+    }
+
     /// What the caller is told; none where nothing was found.
     pub(super) async fn open(self) -> Result<Option<Asked>, Refused> {
         Ok(Some(match self {
@@ -212,18 +216,18 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
     wait_briefly(flight).await;
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|place| requests[*place].question.order());
-    let mut found: Vec<Option<Found>> = requests.iter().map(|_| None).collect();
+    let mut found: Vec<Found> = requests.iter().map(|_| Found::Nothing).collect();
     let mut jobs = Vec::new();
     for place in order {
         match &requests[place].question {
             Question::Key { source, caller, key, request, begin } => {
                 let used = ask(flight, KEY, params![source, &caller[..], key]).await?.first();
                 let begin = begin.as_deref();
-                found[place] = Some(match (used.map(UsedKey::read).transpose()?, begin) {
+                found[place] = match (used.map(UsedKey::read).transpose()?, begin) {
                     (Some(used), _) => used.asked(flight, *request, begin).await?,
                     (None, Some(new)) => new.store(flight).await?,
                     (None, None) => Found::Nothing,
-                });
+                };
             }
             Question::Job(job) => jobs.push((*job, place)),
         }
@@ -233,11 +237,12 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
         for row in ask(flight, JOBS, params![ids]).await? {
             let (job, _, fate) = read(row)?;
             for (_, place) in jobs.iter().filter(|(asked, _)| *asked == job) {
-                found[*place] = Some(Found::Known { job, fate: fate.clone() });
+                let fate = fate.clone();
+                found[*place] = Found::Known { job, fate };
             }
         }
     }
-    Ok(found.into_iter().map(|found| found.unwrap_or(Found::Nothing)).collect())
+    Ok(found)
 }
 
 /// A key that is in use.
@@ -267,12 +272,12 @@ impl UsedKey {
         request: Digest,
         begin: Option<&NewKey>,
     ) -> Result<Found, Stop> {
-        let UsedKey { event, job, attempt, fate, .. } = self;
+        let (job, attempt) = (self.job, self.attempt);
         // An earlier try has begun it, whatever has become of it.
         if begin.is_some_and(|new| new.job == job) {
-            return Ok(Found::Begun { job, again: false, attempt });
+            return Ok(Found::begun(job, false, attempt));
         }
-        let has_failed = matches!(fate, Fate::Other(KeyState::Failed));
+        let has_failed = matches!(self.fate, Fate::Other(KeyState::Failed));
         match (repeat(request, self.request, has_failed), begin) {
             (Repeat::Conflict, _) => Ok(Found::Conflict),
             (Repeat::Again, None) => Ok(Found::Nothing),
@@ -280,45 +285,35 @@ impl UsedKey {
             (Repeat::Again, Some(new)) if new.put_back.is_none_or(|before| before == attempt) => {
                 // It was read as dead; of two nodes one puts it back.
                 if ask(flight, PUT_BACK, params![vec![job]]).await?.is_empty()
-                    || ask(flight, LOCK_KEY, params![event]).await?.is_empty()
+                    || ask(flight, LOCK_KEY, params![self.event]).await?.is_empty()
                 {
                     return Err(Stop::Changed);
                 }
-                Ok(Found::Begun { job, again: true, attempt })
+                Ok(Found::begun(job, true, attempt))
             }
-            (Repeat::Again | Repeat::Known, _) => Ok(Found::Known { job, fate }),
+            (Repeat::Again | Repeat::Known, _) => Ok(Found::Known { job, fate: self.fate }),
         }
     }
 }
 
 impl NewKey {
     async fn store(&self, flight: &mut Flight) -> Result<Found, Stop> {
-        let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
-            &self.ask;
-        let (kind, caller, key) = (delivery.event_type(), &caller[..], delivery.event_id());
+        let (new, delivery) = (&self.ask, &self.ask.delivery);
+        let (source, caller, key) = (&new.source, &new.caller[..], delivery.event_id());
+        let kind = delivery.event_type();
         let raw = kind.raw().map(|raw| raw.as_bytes().to_vec());
-        let (kind, digest, bytes) = (kind.as_str(), delivery.digest(), delivery.body().len());
+        let (kind, digest) = (kind.as_str(), delivery.digest());
         let (headers, body) = (self.headers.clone(), self.body.clone());
+        let (at, bytes, job) = (new.received_at, delivery.body().len(), self.job);
+        let (handler, request) = (&new.handler, new.request);
+        let (keep, errors) = (new.keep, new.keep_errors);
         let new = params![
-            source,
-            caller,
-            key,
-            kind,
-            raw,
-            digest,
-            *received_at,
-            bytes,
-            headers,
-            body,
-            self.job,
-            handler,
-            *request,
-            *keep,
-            *keep_errors
+            source, caller, key, kind, raw, digest, at, bytes, headers, body, job, handler,
+            request, keep, errors,
         ];
         match ask(flight, BEGIN, new).await?.is_empty() {
             true => Err(Stop::Changed),
-            false => Ok(Found::Begun { job: self.job, again: false, attempt: 0 }),
+            false => Ok(Found::begun(self.job, false, 0)),
         }
     }
 }

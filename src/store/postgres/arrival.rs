@@ -46,7 +46,7 @@ const SAME_BODY: &str = "
         coalesce(f.type <> $3, false)
             OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type < $3)
             OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type > $3)
-            AS has_other_type
+            AS has_other
     FROM (VALUES (1)) one (n)
     LEFT JOIN event f ON f.source = $1 AND f.digest = $2 AND f.guarded AND NOT f.repeated";
 
@@ -117,7 +117,8 @@ pub(super) async fn store(
             if flight.rows(stored).await.ok_or(Stop::Failed)?.is_empty() {
                 return Err(Stop::Changed);
             }
-            Ok(Try { answer: event.created(form), put_back: Vec::new() })
+            let answer = event.created(form);
+            Ok(Try { answer, put_back: Vec::new() })
         }
         Arrival::Duplicate(of) => match own(flight, event, of).await? {
             Some(tried) => Ok(tried),
@@ -133,9 +134,9 @@ pub(super) async fn store(
 async fn known(flight: &mut Flight, event: &NewEvent) -> Result<Vec<KnownEvent>, Stop> {
     let delivery = &event.new.delivery;
     let (source, id, digest) = (event.source(), event.id(), event.digest());
-    let (kind, raw, is_signed) =
-        (delivery.event_type().as_str(), event.raw_type(), delivery.id_signed());
-    let known = ask(flight, KNOWN, params![source, id, digest, kind, raw, is_signed]).await?;
+    let (kind, raw) = (delivery.event_type().as_str(), event.raw_type());
+    let key = params![source, id, digest, kind, raw, delivery.id_signed()];
+    let known = ask(flight, KNOWN, key).await?;
     let read = |row: &Row| -> Result<KnownEvent, Error> {
         let raw = row.value::<Option<&[u8]>>("raw_type")?.map(String::from_utf8_lossy);
         Ok(KnownEvent {
@@ -158,7 +159,8 @@ async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, St
     let kind = event.new.delivery.event_type().as_str();
     let body = params![event.source(), event.digest(), kind];
     let row = ask_one(flight, SAME_BODY, body).await?;
-    Ok(match (row.value("is_known")?, row.value("has_other_type")?) {
+    let (is_known, has_other) = (row.value("is_known")?, row.value("has_other")?);
+    Ok(match (is_known, has_other) {
         (false, _) => SameBody::Nowhere,
         (true, false) => SameBody::SameType,
         (true, true) => SameBody::OtherType,
@@ -216,8 +218,12 @@ async fn repeat(
         false => Vec::new(),
     };
     let is_put_back = |id: &Uuid| put_back.iter().any(|(back, _)| back == id);
-    let state = |(id, state): &(Uuid, State)| if is_put_back(id) { State::Ready } else { *state };
-    let states: Vec<State> = jobs.iter().map(state).collect();
+    for (id, state) in &mut jobs {
+        if is_put_back(id) {
+            *state = State::Ready;
+        }
+    }
+    let states: Vec<State> = jobs.iter().map(|(_, state)| *state).collect();
     let answer = Accepted::Duplicate {
         state: concern(&states, of.removed),
         removed: of.removed.is_some(),

@@ -27,21 +27,23 @@ const WRITE: &str = "
     )
     SELECT row FROM written";
 
-/// A change of an operator: its result, what it has changed, and how many that is. 0 has no row.
+/// The result of an operation, what it has changed, and how many that is. 0 has no row.
+pub(super) type Operated<T> = Result<(T, AuditSubject, u64), Stop>;
+
+/// A change of an operator.
 pub(super) trait Operation: Send + Sync + 'static {
     type Done: Send + 'static;
-
-    fn verb(&self) -> AuditVerb;
 
     fn operate(
         &self,
         flight: &mut Flight,
         now: Timestamp,
-    ) -> impl Future<Output = Result<(Self::Done, AuditSubject, u64), Stop>> + Send;
+    ) -> impl Future<Output = Operated<Self::Done>> + Send;
 }
 
 /// An operation with its row.
 struct Audited<O> {
+    verb: AuditVerb,
     operation: O,
     caller: Arc<Caller>,
 }
@@ -54,7 +56,7 @@ impl<O: Operation> Change for Audited<O> {
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
-            write(flight, &self.caller, (self.operation.verb(), &subject, count), DONE).await?;
+            write(flight, &self.caller, (self.verb, &subject, count), DONE).await?;
         }
         Ok(done)
     }
@@ -92,9 +94,13 @@ pub(super) async fn write(
 }
 
 impl Admin {
-    pub(super) async fn change<O: Operation>(&self, operation: O) -> Result<O::Done, Error> {
+    pub(super) async fn change<O: Operation>(
+        &self,
+        verb: AuditVerb,
+        operation: O,
+    ) -> Result<O::Done, Error> {
         let caller = self.caller.clone();
-        self.changer.make(Audited { operation, caller }).await
+        self.changer.make(Audited { verb, operation, caller }).await
     }
 
     /// Writes a row of the audit list, as soon as the database can be written and while this process lives: the change,

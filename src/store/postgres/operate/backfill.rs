@@ -15,7 +15,7 @@ use super::super::columns::Columns;
 use super::super::flight::Flight;
 use super::super::params::params;
 use super::super::stop::{Stop, ask, ask_one};
-use super::audit::Operation;
+use super::audit::{Operated, Operation};
 use super::change::Change;
 use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows};
@@ -48,7 +48,8 @@ impl Admin {
             Some(place) => place,
             None => self.beginning(ask.since).await?,
         };
-        self.change(MissingJobs { ask, place, router: self.router.load_full() }).await
+        let router = self.router.load_full();
+        self.change(AuditVerb::MakeMissing, MissingJobs { ask, place, router }).await
     }
 
     /// The place before the first event since then. Rows are in the order of arrival but for corrections of the clocks:
@@ -91,15 +92,7 @@ struct MissingJobs {
 impl Operation for MissingJobs {
     type Done = BackfillResult;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::MakeMissing
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        now: Timestamp,
-    ) -> Result<(BackfillResult, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<BackfillResult> {
         let handler = &self.ask.handler;
         let (events, _) = self.next(flight).await?;
         let decided = decide(flight, &self.router, self.ask.open(&events)).await?;

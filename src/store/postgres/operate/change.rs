@@ -21,7 +21,7 @@ use crate::store::border::Error;
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::super::params::params;
-use super::super::server::{Severity, check};
+use super::super::server::{Finding, Severity, check};
 use super::super::stop::{Stop, ask, ask_one};
 use super::super::wake::NOTIFY;
 use super::super::writer::PLANS;
@@ -58,7 +58,7 @@ pub(in super::super) trait Change: Send + Sync + 'static {
 }
 
 /// One statement, and its rows.
-struct Statement<P>(&'static str, P);
+pub(super) struct Statement<P>(pub(super) &'static str, pub(super) P);
 
 impl<P: Fn() -> Vec<Param> + Send + Sync + 'static> Change for Statement<P> {
     type Done = Vec<Row>;
@@ -182,13 +182,16 @@ impl Changer {
         if let Some(connection) = kept.take().filter(|kept| kept.end().is_none()) {
             return Ok(connection);
         }
-        let connection = Connection::open(&self.target).await.map_err(|error| error.to_string())?;
+        let opened = Connection::open(&self.target).await;
+        let connection = opened.map_err(|error| error.to_string())?;
         let findings = check(&connection, &self.clock).await?;
-        if let Some(bad) = findings.into_iter().find(|found| found.severity != Severity::Warned) {
+        let bad = |found: &Finding| found.severity != Severity::Warned;
+        if let Some(bad) = findings.into_iter().find(bad) {
             return Err(bad.text);
         }
         let planned = connection.client.batch_execute(PLANS).await;
-        planned.map(|()| connection).map_err(|error| describe(&error))
+        planned.map_err(|error| describe(&error))?;
+        Ok(connection)
     }
 }
 
@@ -198,10 +201,11 @@ async fn attempt<C: Change>(
     change: &C,
 ) -> (FlightOutcome, Result<C::Done, Error>) {
     let mut flight = Flight::unfenced(connection);
+    let nothing = Error::Unavailable(String::new());
     let error = match run(&mut flight, change).await {
         Ok(done) => return (flight.commit().await, Ok(done)),
         Err(Stop::Refused(error)) => error,
-        Err(stop) => return (stop.end(flight).await, Err(Error::Unavailable(String::new()))),
+        Err(stop) => return (stop.end(flight).await, Err(nothing)),
     };
     let mut outcome = flight.roll_back().await;
     if let FlightOutcome::NotCommitted(_, Some(connection)) = outcome {

@@ -117,11 +117,12 @@ pub(super) async fn walk(
     walk: Walk,
     before: Cutoffs,
 ) -> Result<u64, Error> {
-    let (mut deleted, mut after) = (0, Some(i64::MIN));
-    while let Some(place) = after {
-        let (more, next) = changer.make(Step { walk, before, after: place }).await?;
+    let (mut deleted, mut place) = (0, Some(i64::MIN));
+    while let Some(after) = place {
+        let step = Step { walk, before, after };
+        let (more, next) = changer.make(step).await?;
         deleted += more;
-        after = next;
+        place = next;
     }
     Ok(deleted)
 }
@@ -131,22 +132,22 @@ impl Change for Step {
     type Done = (u64, Option<i64>);
 
     async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<Self::Done, Stop> {
-        let Step { walk, before, after } = self;
-        let cutoff = (walk.cutoff)(before);
+        let (walk, dead) = (self.walk, self.before.dead);
+        let cutoff = (walk.cutoff)(&self.before);
         let (mut last, mut old, mut looked_at) = (None, Vec::new(), 0);
-        for row in ask(flight, walk.page, params![*after, cutoff, BATCH_JOBS]).await? {
+        for row in ask(flight, walk.page, params![self.after, cutoff, BATCH_JOBS]).await? {
             let number: i64 = row.value("number")?;
             (last, looked_at) = (Some(number), looked_at + 1);
             old.extend(row.value::<bool>("is_old")?.then_some(number));
         }
         // Rows are in the order of arrival but for the clocks: a whole step without an old one is the end.
         let next = last.filter(|_| looked_at == BATCH_JOBS && !old.is_empty());
-        let found = numbers(flight, walk.look, params![old, cutoff, before.dead]).await?;
+        let found = numbers(flight, walk.look, params![old, cutoff, dead]).await?;
         if found.is_empty() {
             return Ok((0, next));
         }
         let locked = numbers(flight, walk.lock, params![found]).await?;
-        let found = numbers(flight, walk.look, params![locked, cutoff, before.dead]).await?;
+        let found = numbers(flight, walk.look, params![locked, cutoff, dead]).await?;
         for sql in walk.delete {
             flight.send(sql, params![found.clone()]).await;
         }
@@ -159,8 +160,11 @@ async fn numbers(
     sql: &'static str,
     params: Vec<Param>,
 ) -> Result<Vec<i64>, Stop> {
-    let rows = ask(flight, sql, params).await?;
-    Ok(rows.iter().map(|row| row.value("number")).collect::<Result<_, _>>()?)
+    let mut numbers = Vec::new();
+    for row in ask(flight, sql, params).await? {
+        numbers.push(row.value("number")?);
+    }
+    Ok(numbers)
 }
 
 /// The job is dead, by the completion that wrote the answer.

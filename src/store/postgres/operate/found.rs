@@ -117,7 +117,8 @@ pub(super) async fn lock_jobs(
         };
         let is_latest = row.maybe_word("group_rule")? == Some(GroupRule::Latest);
         if let Some(place) = ids.iter().position(|id| *id == job.job) {
-            found[place] = Some(LockedJob { found: job, latest: key.filter(|_| is_latest) });
+            let latest = key.filter(|_| is_latest);
+            found[place] = Some(LockedJob { found: job, latest });
         }
     }
     Ok(found)
@@ -135,8 +136,11 @@ pub(super) async fn jobs_of(
     event: i64,
     handler: Option<&Name>,
 ) -> Result<Vec<JobId>, Stop> {
-    let rows = ask(flight, JOBS_OF_EVENT, params![event, handler]).await?;
-    Ok(rows.iter().map(|row| row.job_id("id")).collect::<Result<_, _>>()?)
+    let mut jobs = Vec::new();
+    for row in ask(flight, JOBS_OF_EVENT, params![event, handler]).await? {
+        jobs.push(row.job_id("id")?);
+    }
+    Ok(jobs)
 }
 
 /// What an event allows.

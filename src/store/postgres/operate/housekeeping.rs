@@ -13,12 +13,10 @@ use crate::store::decide::notice::Notice;
 
 use super::super::columns::Columns;
 use super::super::connection::Target;
-use super::super::flight::Flight;
 use super::super::params::params;
-use super::super::stop::Stop;
-use super::change::{Change, Changer};
+use super::change::{Changer, Statement};
 use super::expire::{self, EVENTS, KEYS, PAYLOADS};
-use super::notice::{DueNotices, LOOK, NodeNotices};
+use super::notice::{DueNotices, LOOK, NOTE, NodeNotices, note_of};
 use super::orphans::{CLAMP, Orphans};
 
 const CLOCK_WATCH: &str = "
@@ -59,8 +57,8 @@ impl Housekeeping {
     /// Holds the ready and waiting jobs of every handler that is not among these, and that no node publishes that is not
     /// lost: no claim would take them. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        let notices = self.notices.clone();
-        self.changer.make(Orphans { known: handlers, notices }).await
+        let (known, notices) = (handlers, self.notices.clone());
+        self.changer.make(Orphans { known, notices }).await
     }
 
     /// K1: no due time of `handler` later than now + `most`. Returns how many were moved.
@@ -84,8 +82,8 @@ impl Housekeeping {
     pub fn notify(&self, notice: Notice) {
         if self.notices.want(notice.kind) {
             // It goes on by itself.
-            let notices = self.notices.clone();
-            drop(self.changer.keep("a notice", Noted { notices, notice }));
+            let noted = Statement(NOTE, move || note_of(&notice));
+            drop(self.changer.keep("a notice", noted));
         }
     }
 
@@ -105,8 +103,7 @@ impl Housekeeping {
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let keys = now.before(KEY_MARGIN);
         expire::forget_errors(&self.changer, keys).await?;
-        let before = Cutoffs { payloads: keys, ids: keys, dead: keys };
-        expire::walk(&self.changer, KEYS, before).await
+        expire::walk(&self.changer, KEYS, Cutoffs::all(keys)).await
     }
 
     /// The watch that this node kept last, also by an earlier process.
@@ -123,8 +120,8 @@ impl Housekeeping {
 
     /// Keeps it for the node's next process.
     pub async fn keep_clock_watch(&self, watch: ClockWatch) -> Result<(), Error> {
-        let (node, ClockWatch { wall, monotonic, quiet_until }) = (self.node, watch);
-        let kept = move || params![node, wall, monotonic, quiet_until];
+        let (node, quiet) = (self.node, watch.quiet_until);
+        let kept = move || params![node, watch.wall, watch.monotonic, quiet];
         self.changer.send(KEEP_CLOCK_WATCH, kept).await.map(drop)
     }
 
@@ -132,19 +129,5 @@ impl Housekeeping {
     pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
         let rows = self.changer.look(NEWEST_DELIVERY, &[&INTERNAL_SOURCE]).await?;
         rows.first().map(|row| row.time("received_at")).transpose()
-    }
-}
-
-struct Noted {
-    notices: NodeNotices,
-    notice: Notice,
-}
-
-impl Change for Noted {
-    type Done = ();
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
-        self.notices.note(flight, &self.notice).await;
-        Ok(())
     }
 }

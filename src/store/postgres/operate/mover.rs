@@ -18,7 +18,7 @@ use super::super::flight::Flight;
 use super::super::new_event::{Groups, group_of};
 use super::super::params::params;
 use super::super::stop::{Stop, ask};
-use super::audit::Operation;
+use super::audit::{Operated, Operation};
 use super::conditions::{decide, groups};
 use super::found::{LockedJob, facts, find_event, jobs_of, lock_job, lock_jobs, lock_rows};
 use super::job_move::release;
@@ -37,13 +37,13 @@ impl Admin {
     /// latest counts.
     pub async fn replay(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
         let router = (!regardless).then(|| self.router.load_full());
-        self.change(ReplayOf { what, router }).await
+        self.change(AuditVerb::Replay, ReplayOf { what, router }).await
     }
 
     /// DROP: ready, waiting, held or dead to dropped. With `seen` the job is left alone if another attempt is its last.
     /// Returns the state it was in; a refusal has changed nothing.
     pub async fn drop_job(&self, job: JobId, seen: Option<u32>) -> Result<State, Error> {
-        self.change(DropOf { job, seen }).await
+        self.change(AuditVerb::Drop, DropOf { job, seen }).await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. A job that has changed since it was chosen stays as it is.
@@ -53,7 +53,11 @@ impl Admin {
         }
         let is_decided = batch.verb == Verb::Replay && !batch.regardless;
         let router = is_decided.then(|| self.router.load_full());
-        self.change(BatchOf { batch, router }).await
+        let verb = match batch.verb {
+            Verb::Replay => AuditVerb::Replay,
+            Verb::Drop => AuditVerb::Drop,
+        };
+        self.change(verb, BatchOf { batch, router }).await
     }
 }
 
@@ -84,15 +88,7 @@ struct ReplayOf {
 impl Operation for ReplayOf {
     type Done = Replayed;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Replay
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        now: Timestamp,
-    ) -> Result<(Replayed, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<Replayed> {
         let (source, event, handler) = match &self.what {
             Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
                 let (decided, mut found) =
@@ -109,13 +105,12 @@ impl Operation for ReplayOf {
             return Err(found.gone().into());
         }
         let jobs = jobs_of(flight, found.row, handler.as_ref()).await?;
-        let (source, event, handler) =
-            (Some(found.source.clone()), Some(event.clone()), handler.clone());
-        let mut subject = AuditSubject { event, source, handler, ..AuditSubject::default() };
+        let mut subject = found.subject(handler.as_ref());
         if let (Some(handler), true) = (&subject.handler, jobs.is_empty()) {
-            let made = self.make(flight, &found, handler, now).await?;
-            subject.jobs = made.iter().map(|job| (*job, 0)).collect();
-            return Ok((Replayed { jobs: made, dropped: Vec::new() }, subject, 1));
+            let jobs = self.make(flight, &found, handler, now).await?;
+            subject.jobs = jobs.iter().map(|job| (*job, 0)).collect();
+            let replayed = Replayed { jobs, ..Replayed::default() };
+            return Ok((replayed, subject, 1));
         }
         let (decided, locked) = lock_decided(flight, self.router.as_ref(), &jobs).await?;
         let mut locked: Vec<LockedJob> = locked.into_iter().flatten().collect();
@@ -136,7 +131,7 @@ impl ReplayOf {
         decided: Option<&Decided>,
         mut subject: AuditSubject,
         now: Timestamp,
-    ) -> Result<(Replayed, AuditSubject, u64), Stop> {
+    ) -> Operated<Replayed> {
         let mut checked = Vec::with_capacity(jobs.len());
         for job in jobs {
             checked.push(job.check(flight, Move::Replay(decided)).await?);
@@ -190,15 +185,7 @@ struct DropOf {
 impl Operation for DropOf {
     type Done = State;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Drop
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(State, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<State> {
         let job = lock_job(flight, self.job).await?;
         job.found.is_as(self.seen)?;
         let checked = job.check(flight, Move::Drop).await?;
@@ -216,19 +203,8 @@ struct BatchOf {
 impl Operation for BatchOf {
     type Done = BatchResult;
 
-    fn verb(&self) -> AuditVerb {
-        match self.batch.verb {
-            Verb::Replay => AuditVerb::Replay,
-            Verb::Drop => AuditVerb::Drop,
-        }
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(BatchResult, AuditSubject, u64), Stop> {
-        let JobBatch { verb, state, jobs, .. } = &self.batch;
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<BatchResult> {
+        let (verb, jobs) = (self.batch.verb, &self.batch.jobs);
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
         let (decided, locked) = lock_decided(flight, self.router.as_ref(), &ids).await?;
         let by = match verb {
@@ -248,7 +224,7 @@ impl Operation for BatchOf {
             match found.check(flight, by).await {
                 Ok(checked) => {
                     let after = found.go(flight, checked).await?;
-                    result.count(*verb, found.found.handler, after);
+                    result.count(verb, found.found.handler, after);
                     moved.push(*chosen);
                 }
                 Err(Stop::Refused(why)) => result.pass_over(&why),
@@ -257,7 +233,6 @@ impl Operation for BatchOf {
         }
         release(flight, moved.iter().map(|(job, _)| *job).collect()).await;
         let count = moved.len() as u64;
-        let subject = AuditSubject { state: Some(*state), jobs: moved, ..AuditSubject::default() };
-        Ok((result, subject, count))
+        Ok((result, self.batch.subject(moved), count))
     }
 }

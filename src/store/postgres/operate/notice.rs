@@ -17,7 +17,7 @@ use crate::store::decide::notice::{
 };
 
 use super::super::columns::Columns;
-use super::super::flight::Flight;
+use super::super::flight::{Flight, Param};
 use super::super::params::params;
 use super::super::stop::{Stop, ask, change_one};
 use super::change::Change;
@@ -40,7 +40,7 @@ const NOTE_JOBS: &str = r#"
         source = excluded.source, event_id = excluded.event_id, job = excluded.job"#;
 
 /// The same of a notice as it is.
-const NOTE: &str = "
+pub(super) const NOTE: &str = "
     INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
@@ -95,7 +95,7 @@ impl NodeNotices {
         self.0.store(Arc::new(interest));
     }
 
-    pub(in super::super) fn want(&self, kind: NoticeType) -> bool {
+    pub(super) fn want(&self, kind: NoticeType) -> bool {
         self.0.load().takers(kind).next().is_some()
     }
 
@@ -110,23 +110,6 @@ impl NodeNotices {
         flight.send(NOTE_JOBS, params![jobs, dead, held, INTERNAL_SOURCE]).await;
     }
 
-    /// Counts a notice, if a handler wants it.
-    pub(in super::super) async fn note(&self, flight: &mut Flight, notice: &Notice) {
-        if !self.want(notice.kind) {
-            return;
-        }
-        let Notice { kind, count, first_at, last_at, .. } = notice;
-        let (kind, count) = (kind.as_str(), (*count).max(1));
-        let subject = notice.subject.as_ref().map_or("", Name::as_str);
-        // PostgreSQL's text cannot have NUL.
-        let reason = notice.reason.replace('\0', "\u{fffd}");
-        let of_job = notice.job.as_ref();
-        let (source, id) = of_job.map(|job| (&job.source, &job.event_id)).unzip();
-        let job = of_job.map(|job| job.job);
-        let row = params![kind, subject, reason, count, *first_at, *last_at, source, id, job];
-        flight.send(NOTE, row).await;
-    }
-
     /// Whether a notice is to become an event or to be forgotten now, by rows of [`LOOK`]. Never if no handler wants
     /// notices.
     pub(super) fn is_due(&self, rows: &[Row]) -> Result<bool, Error> {
@@ -137,6 +120,19 @@ impl NodeNotices {
         }
         Ok(false)
     }
+}
+
+/// The parameters of [`NOTE`].
+pub(super) fn note_of(notice: &Notice) -> Vec<Param> {
+    let (kind, count) = (notice.kind.as_str(), notice.count.max(1));
+    let (first, last) = (notice.first_at, notice.last_at);
+    let subject = notice.subject.as_ref().map_or("", Name::as_str);
+    // PostgreSQL's text cannot have NUL.
+    let reason = notice.reason.replace('\0', "\u{fffd}");
+    let of_job = notice.job.as_ref();
+    let (source, id) = of_job.map(|job| (&job.source, &job.event_id)).unzip();
+    let job = of_job.map(|job| job.job);
+    params![kind, subject, reason, count, first, last, source, id, job]
 }
 
 fn due_of(row: &Row, now: Timestamp) -> Result<Due, Error> {
@@ -213,14 +209,15 @@ async fn tell(
         None => JobDetails::default(),
     };
     let host = rustix::system::uname();
-    let event = NoticeEvent::of(notice, details, subscribers, &host.nodename().to_string_lossy());
-    let NoticeEvent { digest, body_bytes, headers, body } =
-        event.map_err(|error| Error::Unavailable(error.to_string()))?;
+    let host = host.nodename().to_string_lossy();
+    let new = NoticeEvent::of(notice, details, subscribers, &host);
+    let new = new.map_err(|error| Error::Unavailable(error.to_string()))?;
+    let (digest, bytes, headers) = (new.digest, new.body_bytes, new.headers);
     let jobs: Vec<JobId> = takers.iter().map(|_| random::job_id(now)).collect();
     // Random like a job's id: a sender cannot make an event of this id.
     let (id, kind) = (random::job_id(now).to_string(), notice.kind.as_str());
     let source = INTERNAL_SOURCE;
-    let row = params![source, id, kind, digest, body_bytes, headers, body, jobs, takers];
+    let row = params![source, id, kind, digest, bytes, headers, new.body, jobs, takers];
     flight.send(TELL, row).await;
     Ok(())
 }

@@ -9,8 +9,8 @@ use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 use super::super::admin::handle::Admin;
 use super::super::flight::Flight;
 use super::super::params::params;
-use super::super::stop::{Stop, change_one};
-use super::audit::Operation;
+use super::super::stop::change_one;
+use super::audit::{Operated, Operation};
 use super::found::{facts, lock_job};
 use super::job_move::release;
 
@@ -33,7 +33,7 @@ impl Admin {
     /// it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
         let answer = StoredAnswer::given(how.answer()).await?;
-        self.change(ResolutionOf { job, attempt, how, answer }).await
+        self.change(AuditVerb::Resolve, ResolutionOf { job, attempt, how, answer }).await
     }
 }
 
@@ -47,15 +47,7 @@ struct ResolutionOf {
 impl Operation for ResolutionOf {
     type Done = State;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Resolve
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(State, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<State> {
         let found = lock_job(flight, self.job).await?.found;
         let key = facts(flight, found.event, &found.handler, None).await?.key;
         let Resolved { state, reason, key } =

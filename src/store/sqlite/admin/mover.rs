@@ -150,7 +150,7 @@ fn move_batch(
     now: Timestamp,
 ) -> Result<(BatchResult, AuditSubject, u64), VerbError> {
     let mut moved = BatchResult::default();
-    let mut subject = AuditSubject { state: Some(batch.state), ..AuditSubject::default() };
+    let mut jobs = Vec::new();
     let verb = match batch.verb {
         Verb::Replay => Move::Replay(decided),
         Verb::Drop => Move::Drop,
@@ -165,15 +165,15 @@ fn move_batch(
         match found.check(tx, verb) {
             Ok(checked) => {
                 let state = found.go(tx, checked, now)?;
-                subject.jobs.push((*job, *attempt));
+                jobs.push((*job, *attempt));
                 moved.count(batch.verb, found.handler, state);
             }
             Err(VerbError::Refused(why)) => moved.pass_over(&why),
             Err(error) => return Err(error),
         }
     }
-    let count = subject.jobs.len() as u64;
-    Ok((moved, subject, count))
+    let count = jobs.len() as u64;
+    Ok((moved, batch.subject(jobs), count))
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.
