@@ -17,6 +17,9 @@ use super::super::params::params;
 use super::super::stop::{Stop, ask};
 use super::change::{Change, Changer};
 
+/// Which of the cutoffs counts.
+type Cutoff = fn(&Cutoffs) -> Timestamp;
+
 /// A walk over rows in the order of a number.
 #[derive(Clone, Copy)]
 pub(super) struct Walk {
@@ -28,7 +31,7 @@ pub(super) struct Walk {
     lock: &'static str,
     /// Deletes what belongs to these rows ($1).
     delete: &'static [&'static str],
-    cutoff: fn(&Cutoffs) -> Timestamp,
+    cutoff: Cutoff,
 }
 
 const LOCK_EVENTS: &str = "
@@ -182,7 +185,7 @@ pub(super) async fn forget_errors(changer: &Arc<Changer>, before: Timestamp) -> 
 }
 
 /// What hangs on no payload and no event, a few rows each, and whose time it goes by.
-const REST: [(&str, fn(&Cutoffs) -> Timestamp); 5] = [
+const REST: [(&str, Cutoff); 5] = [
     // Other bodies that came when the first one was deleted already.
     (
         "DELETE FROM evidence WHERE received_at < $1
