@@ -42,7 +42,13 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
     let (mut pause, mut tolerance) = (quiet.clamp(KEYS_PERIOD, PERIOD), TOLERANCE);
     loop {
         sleep(pause).await;
-        let now = clock.now();
+        let now = match store.now().await {
+            Ok(now) => now,
+            Err(error) => {
+                tracing::warn!(%error, "no keys are deleted: the time of the store is not known");
+                continue;
+            }
+        };
         let believed = watch.may_expire(now, clock.monotonic(), tolerance);
         (pause, tolerance) = (KEYS_PERIOD, KEYS_TOLERANCE);
         if !believed {
@@ -75,7 +81,13 @@ async fn pass(
     clock: &Clock,
     watch: &mut ClockWatch,
 ) {
-    let now = clock.now();
+    let now = match store.now().await {
+        Ok(now) => now,
+        Err(error) => {
+            tracing::warn!(%error, "nothing is deleted: the time of the store is not known");
+            return;
+        }
+    };
     let believed = watch.may_expire(now, clock.monotonic(), TOLERANCE);
     keep(store, *watch).await;
     if !believed {
@@ -106,7 +118,9 @@ async fn pass(
 /// nothing is deleted for an hour, or for a day if the newest event is over a day old or the store cannot be
 /// read: only the store shows that the clock jumped before the start.
 async fn first_look(store: &Jobs, clock: &Clock) -> ClockWatch {
-    let (wall, monotonic) = (clock.now(), clock.monotonic());
+    // A time that is not known agrees with none, and makes the newest event old.
+    let wall = store.now().await.unwrap_or(Timestamp(i64::MAX));
+    let monotonic = clock.monotonic();
     if let Ok(Some(watch)) = store.clock_watch().await
         && watch.agrees(wall, monotonic, TOLERANCE)
     {
@@ -164,13 +178,11 @@ mod tests {
 
     const START: Timestamp = Timestamp(1_700_000_000_000);
 
-    /// A real store with one event that arrived at `START`; its own clock is 400 days ahead.
-    async fn store_of_one(folder: &std::path::Path) -> Store {
+    /// A real store with one event that arrived at `START`.
+    async fn store_of_one(folder: &std::path::Path, clock: &Clock) -> Store {
         let (path, limits) = (folder.join("t.db"), Limits::default());
         let limits = Limits { disk_floor_bytes: 0, ballast_bytes: 0, ..limits };
-        let store =
-            Store::open(&Settings { path, limits }, Clock::manual(START.after(400 * QUIET)))
-                .unwrap();
+        let store = Store::open(&Settings { path, limits }, clock.clone()).unwrap();
         let mut headers = Headers::new();
         headers.push("Idempotency-Key", "e1");
         headers.push("X-Event-Type", "thing.made");
@@ -194,7 +206,8 @@ mod tests {
     #[tokio::test]
     async fn after_a_clock_jump_before_the_start_nothing_is_deleted_for_a_day() {
         let folder = tempfile::tempdir().unwrap();
-        let store = store_of_one(folder.path()).await;
+        let clock = Clock::manual(START.after(400 * QUIET));
+        let store = store_of_one(folder.path(), &clock).await;
         // What the receiver tells of itself has the time of the clock that is in question.
         let all = vec![crate::pattern::Pattern::new("*", true)];
         store.admin.set_interest(NoticeSubscribers::new(vec![("alert".parse().unwrap(), all)]));
@@ -208,7 +221,7 @@ mod tests {
             (Ok(0), 2)
         );
         for (start, hours) in [(START.after(400 * QUIET), 24), (START.after(PERIOD), 0)] {
-            let clock = Clock::manual(start);
+            clock.set_wall(start);
             let mut watch = first_look(&store.jobs, &clock).await;
             for hour in 1..=25 {
                 clock.advance(PERIOD);
@@ -231,11 +244,11 @@ mod tests {
     #[tokio::test]
     async fn a_receiver_that_restarts_every_half_hour_deletes_what_is_old() {
         let folder = tempfile::tempdir().unwrap();
-        let store = store_of_one(folder.path()).await;
+        let clock = Clock::manual(START);
+        let store = store_of_one(folder.path(), &clock).await;
         let half = PERIOD / 2;
         let limits = Limits { keep_payloads_millis: 1, ..Limits::default() };
         let (_sender, limits) = watch::channel(limits);
-        let clock = Clock::manual(START);
         let mut kept = Vec::new();
         for _start in 0..3 {
             // The process before ended after half an hour.

@@ -5,7 +5,7 @@ use std::io;
 use bytes::Bytes;
 
 use crate::model::{Answer, Headers};
-use crate::store::border::KeyState;
+use crate::store::border::{Error, KeyState};
 use crate::store::codec;
 
 /// An answer as it is stored.
@@ -23,6 +23,13 @@ impl StoredAnswer {
         let Answer { status, headers, body } = answer;
         let (headers, body_bytes) = (headers.to_wire(), body.len());
         Ok(StoredAnswer { status, headers, body: codec::compress(body).await?, body_bytes })
+    }
+
+    /// The stored form of the operator's answer, where he gives one.
+    pub(crate) async fn given(answer: Option<&Answer>) -> Result<Option<StoredAnswer>, Error> {
+        let Some(answer) = answer else { return Ok(None) };
+        let stored = StoredAnswer::of(answer.clone()).await;
+        stored.map(Some).map_err(|error| Error::Unavailable(error.to_string()))
     }
 
     /// The answer, byte for byte.

@@ -30,7 +30,7 @@ pub(crate) fn intake(writer: &Writer) -> Intake {
 }
 
 /// The request of this number with the key.
-fn request(key: &str, number: u8) -> Ask {
+pub(crate) fn request(key: &str, number: u8) -> Ask {
     Ask {
         source: "stripe".parse().unwrap(),
         caller: String::new(),
@@ -43,7 +43,7 @@ fn request(key: &str, number: u8) -> Ask {
     }
 }
 
-fn begun(asked: Result<Asked, hooklatch::store::Refused>) -> JobId {
+pub(crate) fn begun(asked: Result<Asked, hooklatch::store::Refused>) -> JobId {
     match asked {
         Ok(Asked::Begun { job, again: false }) => job,
         other => panic!("{other:?}"),

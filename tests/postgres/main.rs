@@ -19,6 +19,7 @@ mod ending;
 mod filled;
 mod grouping;
 mod keeping_house;
+mod kept;
 mod losing;
 mod losses;
 mod moving;

@@ -59,7 +59,7 @@ pub struct BadBy {
 
 /// The place of a row in the audit list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AuditPlace(pub(in crate::store) i64);
+pub struct AuditPlace(pub(in crate::store) i64);
 
 /// Who asks for changes.
 #[derive(Debug)]

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{EventId, JobId, Name, State};
 
+use super::audit::AuditSubject;
+use super::error::Error;
 use super::rows::JobFilter;
 
 /// What to put back.
@@ -83,6 +85,18 @@ pub struct SelectedJobs {
     pub next: Option<SelectionCursor>,
 }
 
+impl JobBatch {
+    /// What the audit list says of it, and of the jobs that it moved.
+    pub(in crate::store) fn subject(&self, jobs: Vec<(JobId, u32)>) -> AuditSubject {
+        AuditSubject { state: Some(self.state), jobs, ..AuditSubject::default() }
+    }
+
+    /// Whether a job in this state, after this attempt, is as it was when it was chosen.
+    pub(in crate::store) fn is_as_chosen(&self, state: State, attempt: u32, chosen: u32) -> bool {
+        (state, attempt) == (self.state, chosen) && matches!(state, State::Held | State::Dead)
+    }
+}
+
 /// A batch of chosen jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobBatch {
@@ -115,6 +129,25 @@ pub struct BatchResult {
 }
 
 impl BatchResult {
+    /// Counts a job that was moved to this state.
+    pub(in crate::store) fn count(&mut self, verb: Verb, handler: Name, to: State) {
+        if verb == Verb::Replay && to == State::Dropped {
+            self.unwanted += 1;
+        } else {
+            *self.done.entry(handler).or_default() += 1;
+        }
+    }
+
+    /// Counts a job that is passed over for this reason.
+    pub(in crate::store) fn pass_over(&mut self, why: &Error) {
+        *match why {
+            Error::Undecided { .. } => &mut self.undecided,
+            Error::Superseded { .. } => &mut self.superseded,
+            Error::PayloadGone { .. } | Error::JobsGone { .. } => &mut self.payload_gone,
+            _ => &mut self.changed,
+        } += 1;
+    }
+
     pub fn add(&mut self, more: BatchResult) {
         for (handler, jobs) in more.done {
             *self.done.entry(handler).or_default() += jobs;

@@ -15,6 +15,12 @@ pub struct Cutoffs {
     pub dead: Timestamp,
 }
 
+impl Cutoffs {
+    pub(in crate::store) fn all(before: Timestamp) -> Cutoffs {
+        Cutoffs { payloads: before, ids: before, dead: before }
+    }
+}
+
 /// What one pass has deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionResult {

@@ -5,8 +5,9 @@
 //! unseen (R19).
 
 use crate::model::{DropReason, EventId, JobId, Name, State};
-use crate::store::border::{Error, Group, NewJob, Newer};
+use crate::store::border::{AuditSubject, Error, Group, NewJob, Newer};
 
+use super::conditions::Decided;
 use super::key::KeyOf;
 
 /// A job as a transaction finds it.
@@ -38,6 +39,21 @@ impl FoundJob {
             None => Ok(()),
         }
     }
+
+    /// What the audit list says of it.
+    pub(crate) fn subject(&self) -> AuditSubject {
+        let (job, attempt) = (Some(self.job), Some(self.attempt));
+        AuditSubject { job, attempt, ..AuditSubject::default() }
+    }
+
+    /// The job that its handler gets of the event, decided again where it was undecided; none where the condition does
+    /// not hold.
+    pub(crate) fn routed(&self, decided: Option<&Decided>) -> Option<NewJob> {
+        match decided.filter(|_| self.undecided) {
+            Some(decided) => decided.job(self.event, &self.handler),
+            None => Some(NewJob::of(self.handler.clone())),
+        }
+    }
 }
 
 /// An event whose jobs may be put back.
@@ -61,6 +77,16 @@ impl FoundEvent {
         }
     }
 
+    /// What the audit list says of it, or of its job of this handler.
+    pub(crate) fn subject(&self, handler: Option<&Name>) -> AuditSubject {
+        AuditSubject {
+            event: Some(self.event.clone()),
+            source: Some(self.source.clone()),
+            handler: handler.cloned(),
+            ..AuditSubject::default()
+        }
+    }
+
     /// The one event of those that have the id `asked`, by their sources.
     pub(crate) fn only(mut found: Vec<FoundEvent>, asked: &EventId) -> Result<FoundEvent, Error> {
         let event = asked.clone();
@@ -75,6 +101,15 @@ impl FoundEvent {
         }
         found.pop().ok_or(Error::NoEvent(event))
     }
+}
+
+/// The move of a job.
+#[derive(Clone, Copy)]
+pub(crate) enum Move<'d> {
+    /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
+    /// a newer event has taken its place.
+    Replay(Option<&'d Decided>),
+    Drop,
 }
 
 /// What a move makes of a job.
@@ -92,8 +127,7 @@ pub(crate) struct ReplayFacts<'a> {
     pub(crate) key: KeyOf,
     /// What makes the job out of date. None where the operator replays it regardless.
     pub(crate) newer: Option<Newer>,
-    /// The job that its handler gets of the event, decided again where it was undecided; none where the condition does
-    /// not hold.
+    /// As [`FoundJob::routed`] says.
     pub(crate) routed: Option<NewJob>,
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Nothing here knows SQL, reads a clock or does I/O. A decision that one guarded statement makes stays in that statement.
 
+pub(crate) mod backfill;
 pub(crate) mod conditions;
 pub(crate) mod delivery;
 pub(crate) mod end;

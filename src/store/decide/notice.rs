@@ -3,12 +3,16 @@
 //! What must stay true: one event per type, subject and reason in [`NOTICE_WINDOW`], restarts included, and repetitions
 //! within it are counted in the next.
 
+use std::io;
+
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::limits::NOTICE_WINDOW;
-use crate::model::{EventId, JobId, Name, NoticeType, State, Timestamp};
+use crate::model::{Digest, EventId, Headers, JobId, Name, NoticeType, State, Timestamp};
 use crate::pattern::Pattern;
 use crate::store::border::Refused;
+use crate::store::codec;
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
 #[derive(Debug, Clone, Default)]
@@ -152,13 +156,37 @@ pub(crate) struct JobDetails {
     pub(crate) stderr: Option<String>,
 }
 
+/// The internal event of a notice, as it is stored.
+pub(crate) struct NoticeEvent {
+    pub(crate) digest: Digest,
+    pub(crate) body_bytes: usize,
+    /// As HTTP writes them.
+    pub(crate) headers: Vec<u8>,
+    /// Under zstd.
+    pub(crate) body: Vec<u8>,
+}
+
+impl NoticeEvent {
+    pub(crate) fn of(
+        notice: &Notice,
+        of_job: JobDetails,
+        subscribers: &NoticeSubscribers,
+        host: &str,
+    ) -> io::Result<NoticeEvent> {
+        let body = body(notice, of_job, subscribers, host).to_string().into_bytes();
+        let mut headers = Headers::new();
+        headers.push("Content-Type", "application/json");
+        Ok(NoticeEvent {
+            digest: Digest(Sha256::digest(&body).into()),
+            body_bytes: body.len(),
+            headers: headers.to_wire(),
+            body: codec::compress_now(&body)?,
+        })
+    }
+}
+
 /// The body of an internal event. Its fields are documented and only ever added to.
-pub(crate) fn body(
-    notice: &Notice,
-    of_job: JobDetails,
-    subscribers: &NoticeSubscribers,
-    host: &str,
-) -> Value {
+fn body(notice: &Notice, of_job: JobDetails, subscribers: &NoticeSubscribers, host: &str) -> Value {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
     let about_source = notice.kind == NoticeType::SourceFailing;
     json!({

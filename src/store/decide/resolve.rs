@@ -21,6 +21,15 @@ pub enum Resolution {
     Failed,
 }
 
+impl Resolution {
+    pub(crate) fn answer(&self) -> Option<&Answer> {
+        match self {
+            Resolution::Answered(answer) => Some(answer),
+            Resolution::Succeeded | Resolution::Failed => None,
+        }
+    }
+}
+
 /// What becomes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyChange {

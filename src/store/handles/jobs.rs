@@ -90,6 +90,9 @@ impl Jobs {
         /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices made.
         pub async fn tell_notices() -> Result<u64, Error>;
 
+        /// The time by the clock of the store's rows. Retention goes by it, and checks it (K2).
+        pub async fn now() -> Result<Timestamp, Error>;
+
         /// Deletes payloads, and whole events, that are old enough, and gives their space back. A payload stays while a
         /// job of its event is not settled, or has been for too short a time: what an operator has just settled of an
         /// old event is on record as long as that of a new one. With it go the event's jobs and their attempts, and the

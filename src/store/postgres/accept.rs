@@ -174,7 +174,7 @@ pub(super) async fn slow(
     }
 }
 
-async fn store(
+pub(super) async fn store(
     flight: &mut Flight,
     requests: &[&Request],
     groups: &Groups,

@@ -10,29 +10,32 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_postgres::Row;
-use uuid::Uuid;
 
-use crate::model::{Digest, EventId, JobId, Name, Outcome, State};
+use crate::model::{Digest, EventId, JobId, Name};
 use crate::random;
 use crate::store::answer::{Fate, StoredAnswer, unreadable};
-use crate::store::border::{Ask, Asked, KeyState, Refused};
+use crate::store::border::{Ask, Asked, Error, KeyState, Refused};
 use crate::store::codec;
 use crate::store::decide::key::{Repeat, repeat, unanswered};
 
 use super::accept::REQUEST_BYTES;
 use super::arrival::PUT_BACK;
-use super::claim::uuid;
+use super::columns::{column, unreadable as unreadable_column};
 use super::connection::Connection;
-use super::flight::{Flight, FlightOutcome, Param, Session};
+use super::flight::{Flight, FlightOutcome, Session};
+use super::params::params;
 use super::secret_use::SecretUses;
 use super::stop::{Stop, ask, wait_briefly};
 
 /// The caller's key, by its unique index, with the state of its job: also a key that should have expired, until
 /// retention has deleted it.
 const KEY: &str = "
-    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes, a.request
+    SELECT j.id, j.attempt, j.state, t.outcome, a.status, a.headers, a.body, a.body_bytes, a.request, a.event
     FROM answer a JOIN job j ON j.event = a.event LEFT JOIN attempt t ON t.job = j.row AND t.number = j.attempt
     WHERE a.source = $1 AND a.caller = $2 AND a.key = $3";
+
+/// Keeps the key of an event from being deleted (I4).
+pub(super) const LOCK_KEY: &str = "SELECT FROM answer WHERE event = $1 FOR KEY SHARE";
 
 /// The states of these jobs, each with the answer to its caller.
 const JOBS: &str = "
@@ -80,6 +83,10 @@ pub(super) enum Found {
 }
 
 impl Found {
+    fn begun(job: JobId, again: bool, attempt: i64) -> Found {
+        Found::Begun { job, again, attempt }
+    }
+
     /// What the caller is told; none where nothing was found.
     pub(super) async fn open(self) -> Result<Option<Asked>, Refused> {
         Ok(Some(match self {
@@ -209,41 +216,38 @@ async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Foun
     wait_briefly(flight).await;
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|place| requests[*place].question.order());
-    let mut found: Vec<Option<Found>> = requests.iter().map(|_| None).collect();
+    let mut found: Vec<Found> = requests.iter().map(|_| Found::Nothing).collect();
     let mut jobs = Vec::new();
     for place in order {
         match &requests[place].question {
             Question::Key { source, caller, key, request, begin } => {
-                let name: Vec<Param> = vec![
-                    Box::new(source.as_str().to_owned()),
-                    Box::new(caller.clone()),
-                    Box::new(key.as_str().to_owned()),
-                ];
-                let used = ask(flight, KEY, name).await?.first().map(UsedKey::read).transpose()?;
+                let used = ask(flight, KEY, params![source, &caller[..], key]).await?.first();
                 let begin = begin.as_deref();
-                found[place] = Some(match (used, begin) {
+                found[place] = match (used.map(UsedKey::read).transpose()?, begin) {
                     (Some(used), _) => used.asked(flight, *request, begin).await?,
                     (None, Some(new)) => new.store(flight).await?,
                     (None, None) => Found::Nothing,
-                });
+                };
             }
             Question::Job(job) => jobs.push((*job, place)),
         }
     }
     if !jobs.is_empty() {
-        let ids: Vec<Uuid> = jobs.iter().map(|(job, _)| uuid(job)).collect();
-        for row in ask(flight, JOBS, vec![Box::new(ids)]).await? {
+        let ids: Vec<&JobId> = jobs.iter().map(|(job, _)| job).collect();
+        for row in ask(flight, JOBS, params![ids]).await? {
             let (job, _, fate) = read(row)?;
             for (_, place) in jobs.iter().filter(|(asked, _)| *asked == job) {
-                found[*place] = Some(Found::Known { job, fate: fate.clone() });
+                let fate = fate.clone();
+                found[*place] = Found::Known { job, fate };
             }
         }
     }
-    Ok(found.into_iter().map(|found| found.unwrap_or(Found::Nothing)).collect())
+    Ok(found)
 }
 
 /// A key that is in use.
 struct UsedKey {
+    event: i64,
     job: JobId,
     attempt: i64,
     fate: Fate,
@@ -251,11 +255,15 @@ struct UsedKey {
 }
 
 impl UsedKey {
-    fn read(row: &Row) -> Result<Self, Stop> {
+    fn read(row: &Row) -> Result<Self, Error> {
         let (job, attempt, fate) = read(row)?;
-        let request: Vec<u8> = row.try_get(8)?;
-        let request = request.try_into().map_err(|_| unreadable_column("request"))?;
-        Ok(UsedKey { job, attempt, fate, request: Digest(request) })
+        Ok(UsedKey {
+            event: column(row, "event")?,
+            job,
+            attempt,
+            fate,
+            request: column(row, "request")?,
+        })
     }
 
     async fn asked(
@@ -264,80 +272,62 @@ impl UsedKey {
         request: Digest,
         begin: Option<&NewKey>,
     ) -> Result<Found, Stop> {
-        let UsedKey { job, attempt, fate, .. } = self;
+        let (job, attempt) = (self.job, self.attempt);
         // An earlier try has begun it, whatever has become of it.
         if begin.is_some_and(|new| new.job == job) {
-            return Ok(Found::Begun { job, again: false, attempt });
+            return Ok(Found::begun(job, false, attempt));
         }
-        let has_failed = matches!(fate, Fate::Other(KeyState::Failed));
+        let has_failed = matches!(self.fate, Fate::Other(KeyState::Failed));
         match (repeat(request, self.request, has_failed), begin) {
             (Repeat::Conflict, _) => Ok(Found::Conflict),
             (Repeat::Again, None) => Ok(Found::Nothing),
             // An earlier try may have put it back, and it has run and failed since: one request, one attempt (I3).
             (Repeat::Again, Some(new)) if new.put_back.is_none_or(|before| before == attempt) => {
                 // It was read as dead; of two nodes one puts it back.
-                let put_back = ask(flight, PUT_BACK, vec![Box::new(vec![uuid(&job)])]).await?;
-                if put_back.is_empty() {
+                if ask(flight, PUT_BACK, params![vec![job]]).await?.is_empty()
+                    || ask(flight, LOCK_KEY, params![self.event]).await?.is_empty()
+                {
                     return Err(Stop::Changed);
                 }
-                Ok(Found::Begun { job, again: true, attempt })
+                Ok(Found::begun(job, true, attempt))
             }
-            (Repeat::Again | Repeat::Known, _) => Ok(Found::Known { job, fate }),
+            (Repeat::Again | Repeat::Known, _) => Ok(Found::Known { job, fate: self.fate }),
         }
     }
 }
 
 impl NewKey {
     async fn store(&self, flight: &mut Flight) -> Result<Found, Stop> {
-        let Ask { source, caller, request, received_at, delivery, handler, keep, keep_errors } =
-            &self.ask;
-        let (event_type, millis) = (delivery.event_type(), |time: Duration| time.as_millis());
-        let new: Vec<Param> = vec![
-            Box::new(source.as_str().to_owned()),
-            Box::new(caller.clone()),
-            Box::new(delivery.event_id().as_str().to_owned()),
-            Box::new(event_type.as_str().to_owned()),
-            Box::new(event_type.raw().map(|raw| raw.as_bytes().to_vec())),
-            Box::new(delivery.digest().0.to_vec()),
-            Box::new(received_at.0),
-            Box::new(codec::size(delivery.body().len())),
-            Box::new(self.headers.clone()),
-            Box::new(self.body.clone()),
-            Box::new(uuid(&self.job)),
-            Box::new(handler.as_str().to_owned()),
-            Box::new(request.0.to_vec()),
-            Box::new(codec::size(millis(*keep))),
-            Box::new(codec::size(millis(*keep_errors))),
+        let (new, delivery) = (&self.ask, &self.ask.delivery);
+        let (source, caller, key) = (&new.source, &new.caller[..], delivery.event_id());
+        let kind = delivery.event_type();
+        let raw = kind.raw().map(|raw| raw.as_bytes().to_vec());
+        let (kind, digest) = (kind.as_str(), delivery.digest());
+        let (headers, body) = (self.headers.clone(), self.body.clone());
+        let (at, bytes, job) = (new.received_at, delivery.body().len(), self.job);
+        let (handler, request) = (&new.handler, new.request);
+        let (keep, errors) = (new.keep, new.keep_errors);
+        let new = params![
+            source, caller, key, kind, raw, digest, at, bytes, headers, body, job, handler,
+            request, keep, errors,
         ];
         match ask(flight, BEGIN, new).await?.is_empty() {
             true => Err(Stop::Changed),
-            false => Ok(Found::Begun { job: self.job, again: false, attempt: 0 }),
+            false => Ok(Found::begun(self.job, false, 0)),
         }
     }
 }
 
-/// Reads the first columns of [`KEY`] and [`JOBS`]: the job, its last attempt, and the state of its key.
-fn read(row: &Row) -> Result<(JobId, i64, Fate), Stop> {
-    let job: Uuid = row.try_get(0)?;
-    let fate = match row.try_get::<_, Option<i32>>(4)? {
+/// Reads the columns that [`KEY`] and [`JOBS`] share: the job, its last attempt, and the state of its key.
+fn read(row: &Row) -> Result<(JobId, i64, Fate), Error> {
+    let fate = match column::<Option<i32>>(row, "status")? {
         Some(status) => Fate::Answered(StoredAnswer {
-            status: status.try_into().map_err(|_| unreadable_column("status"))?,
-            headers: row.try_get(5)?,
-            body: row.try_get(6)?,
-            body_bytes: row.try_get::<_, i64>(7)?.try_into().unwrap_or(usize::MAX),
+            status: status.try_into().map_err(|error| unreadable_column("status", error))?,
+            headers: column(row, "headers")?,
+            body: column(row, "body")?,
+            body_bytes: column(row, "body_bytes")?,
         }),
-        None => {
-            let state: State =
-                row.try_get::<_, &str>(2)?.parse().map_err(|_| unreadable_column("state"))?;
-            let last: Option<&str> = row.try_get(3)?;
-            let last: Option<Outcome> =
-                last.map(str::parse).transpose().map_err(|_| unreadable_column("outcome"))?;
-            Fate::Other(unanswered(state, last))
-        }
+        None => Fate::Other(unanswered(column(row, "state")?, column(row, "outcome")?)),
     };
-    Ok((JobId::from_bytes(job.into_bytes()), row.try_get(1)?, fate))
-}
-
-fn unreadable_column(what: &str) -> Stop {
-    Stop::Unreadable(format!("a stored answer's {what}"))
+    Ok((column(row, "id")?, column(row, "attempt")?, fate))
 }

@@ -6,24 +6,25 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::limits::EVIDENCE_COUNT;
-use crate::model::{Digest, EventType, JobId, State, Timestamp};
-use crate::store::border::Accepted;
-use crate::store::codec;
+use crate::model::{EventType, State};
+use crate::store::border::{Accepted, Error};
 use crate::store::decide::delivery::{
     Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
 };
 use crate::store::decide::group::newer;
 
-use super::flight::{Flight, Param};
+use super::columns::{column, stored};
+use super::flight::Flight;
 use super::new_event::{GroupedJobs, Groups, Rows};
+use super::params::params;
 use super::prepared::{Form, NewEvent, Try};
-use super::stop::{Stop, ask};
+use super::stop::{Stop, ask, ask_one};
 
 /// Of the variants of one id the first, the last, and the first one with this body; and, unless the id is signed, of
 /// this type. A sender can make any number of variants, and each is found by an index.
 const KNOWN: &str = "
     SELECT row, variant, type, raw_type, digest, received_at,
-        CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
+        CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END AS removed
     FROM event WHERE row IN (
         (SELECT row FROM event WHERE source = $1 AND event_id = $2 ORDER BY variant LIMIT 1)
         UNION ALL
@@ -41,10 +42,11 @@ const KNOWN: &str = "
 /// each of the five conditions.
 const SAME_BODY: &str = "
     SELECT f.row IS NOT NULL
-            OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated),
+            OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated) AS is_known,
         coalesce(f.type <> $3, false)
             OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type < $3)
             OR EXISTS (SELECT FROM event WHERE source = $1 AND digest = $2 AND guarded AND repeated AND type > $3)
+            AS has_other
     FROM (VALUES (1)) one (n)
     LEFT JOIN event f ON f.source = $1 AND f.digest = $2 AND f.guarded AND NOT f.repeated";
 
@@ -64,11 +66,11 @@ const REPEAT: &str = "
 /// that a person resolved as failed stays dead, and so does one without its payload, one that answered its caller, and
 /// one that had ended before the database went back: it may have succeeded since.
 const DEAD: &str = "
-    SELECT job.id, attempt, handler, group_key, event, newest_removed, group_rule IS NOT DISTINCT FROM 'latest',
+    SELECT job.id, attempt, handler, group_key, event, newest_removed, group_rule IS NOT DISTINCT FROM 'latest' AS is_latest,
         CASE WHEN group_rule = 'latest' THEN (SELECT n.id FROM job n
             WHERE n.handler = job.handler AND n.group_key = job.group_key AND n.event > job.event
                 AND (n.attempt > 0 OR n.holds)
-            ORDER BY n.event DESC LIMIT 1) END
+            ORDER BY n.event DESC LIMIT 1) END AS newest
     FROM job CROSS JOIN meta
     WHERE event = $1 AND state = 'dead' AND reason <> 'resolved as failed'
         AND EXISTS (SELECT FROM payload WHERE payload.event = $1)
@@ -115,7 +117,8 @@ pub(super) async fn store(
             if flight.rows(stored).await.ok_or(Stop::Failed)?.is_empty() {
                 return Err(Stop::Changed);
             }
-            Ok(Try { answer: event.created(form), put_back: Vec::new() })
+            let answer = event.created(form);
+            Ok(Try { answer, put_back: Vec::new() })
         }
         Arrival::Duplicate(of) => match own(flight, event, of).await? {
             Some(tried) => Ok(tried),
@@ -130,30 +133,22 @@ pub(super) async fn store(
 
 async fn known(flight: &mut Flight, event: &NewEvent) -> Result<Vec<KnownEvent>, Stop> {
     let delivery = &event.new.delivery;
-    let key: Vec<Param> = vec![
-        Box::new(event.source().as_str().to_owned()),
-        Box::new(event.id().as_str().to_owned()),
-        Box::new(event.digest().0.to_vec()),
-        Box::new(delivery.event_type().as_str().to_owned()),
-        Box::new(event.raw_type()),
-        Box::new(delivery.id_signed()),
-    ];
-    let read = |row: &Row| -> Result<KnownEvent, Stop> {
-        let raw: Option<Vec<u8>> = row.try_get(3)?;
-        let raw = raw.map(|raw| String::from_utf8_lossy(&raw).into_owned());
-        let digest: Vec<u8> = row.try_get(4)?;
-        let unreadable = |what: &str| Stop::Unreadable(format!("an event's {what}"));
-        let removed: Option<&str> = row.try_get(6)?;
+    let (source, id, digest) = (event.source(), event.id(), event.digest());
+    let (kind, raw) = (delivery.event_type().as_str(), event.raw_type());
+    let key = params![source, id, digest, kind, raw, delivery.id_signed()];
+    let known = ask(flight, KNOWN, key).await?;
+    let read = |row: &Row| -> Result<KnownEvent, Error> {
+        let raw = stored::<Option<&[u8]>>(row, "raw_type")?.map(String::from_utf8_lossy);
         Ok(KnownEvent {
-            row: row.try_get(0)?,
-            variant: row.try_get(1)?,
-            event_type: EventType::from_parts(row.try_get(2)?, raw.as_deref()),
-            digest: Digest(digest.try_into().map_err(|_| unreadable("digest"))?),
-            received_at: Timestamp(row.try_get(5)?),
-            removed: removed.map(str::parse).transpose().map_err(|_| unreadable("end"))?,
+            row: column(row, "row")?,
+            variant: column(row, "variant")?,
+            event_type: EventType::from_parts(stored(row, "type")?, raw.as_deref()),
+            digest: column(row, "digest")?,
+            received_at: column(row, "received_at")?,
+            removed: column(row, "removed")?,
         })
     };
-    ask(flight, KNOWN, key).await?.iter().map(read).collect()
+    Ok(known.iter().map(read).collect::<Result<_, _>>()?)
 }
 
 /// Whether other events have the body of a new one.
@@ -161,14 +156,11 @@ async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, St
     if !event.guarded() {
         return Ok(SameBody::Nowhere);
     }
-    let body: Vec<Param> = vec![
-        Box::new(event.source().as_str().to_owned()),
-        Box::new(event.digest().0.to_vec()),
-        Box::new(event.new.delivery.event_type().as_str().to_owned()),
-    ];
-    let rows = ask(flight, SAME_BODY, body).await?;
-    let row = rows.first().ok_or_else(|| Stop::Unreadable("no answer".to_owned()))?;
-    Ok(match (row.try_get(0)?, row.try_get(1)?) {
+    let kind = event.new.delivery.event_type().as_str();
+    let body = params![event.source(), event.digest(), kind];
+    let row = ask_one(flight, SAME_BODY, body).await?;
+    let (is_known, has_other) = (column(row, "is_known")?, column(row, "has_other")?);
+    Ok(match (is_known, has_other) {
         (false, _) => SameBody::Nowhere,
         (true, false) => SameBody::SameType,
         (true, true) => SameBody::OtherType,
@@ -189,22 +181,16 @@ async fn own(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<O
     if event.job_ids.is_empty() {
         return Ok(Some(tried.clone()));
     }
-    let jobs: Vec<Param> = vec![Box::new(of.row), Box::new(event.job_ids.clone())];
-    let rows = ask(flight, HAS_JOB, jobs).await?;
-    let has_job = rows.first().map(|row| row.try_get(0)).transpose()?.unwrap_or(false);
+    let jobs = params![of.row, event.job_ids.clone()];
+    let has_job: bool = ask_one(flight, HAS_JOB, jobs).await?.try_get(0)?;
     Ok(has_job.then(|| tried.clone()))
 }
 
 async fn keep_evidence(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) {
-    let evidence: Vec<Param> = vec![
-        Box::new(of.row),
-        Box::new(event.digest().0.to_vec()),
-        Box::new(event.new.received_at.0),
-        Box::new(event.headers.clone()),
-        Box::new(codec::size(event.new.delivery.body().len())),
-        Box::new(event.body.clone()),
-        Box::new(i64::from(EVIDENCE_COUNT)),
-    ];
+    let (headers, body) = (event.headers.clone(), event.body.clone());
+    let (received_at, bytes) = (event.new.received_at, event.new.delivery.body().len());
+    let (digest, most) = (event.digest(), EVIDENCE_COUNT);
+    let evidence = params![of.row, digest, received_at, headers, bytes, body, most];
     flight.send(EVIDENCE, evidence).await;
 }
 
@@ -215,17 +201,16 @@ async fn repeat(
     conflict: bool,
     locked: &Groups,
 ) -> Result<Try, Stop> {
-    let counted: Vec<Param> =
-        vec![Box::new(of.row), Box::new(event.new.received_at.0), Box::new(i64::from(conflict))];
+    let counted = params![of.row, event.new.received_at, u32::from(conflict)];
     let rows = ask(flight, REPEAT, counted).await?;
     if rows.is_empty() {
         return Err(Stop::Changed);
     }
     let mut jobs = Vec::new();
     for row in rows {
-        let Some(id) = row.try_get::<_, Option<Uuid>>(0)? else { continue };
-        let state: Result<State, _> = row.try_get::<_, &str>(1)?.parse();
-        jobs.push((id, state.map_err(|_| Stop::Unreadable("a job's state".to_owned()))?));
+        if let Some(id) = column::<Option<Uuid>>(row, "id")? {
+            jobs.push((id, column(row, "state")?));
+        }
     }
     let is_dead = jobs.iter().any(|(_, state)| *state == State::Dead);
     let put_back = match is_dead && replays_dead(event.new.on_redelivery, conflict) {
@@ -233,8 +218,12 @@ async fn repeat(
         false => Vec::new(),
     };
     let is_put_back = |id: &Uuid| put_back.iter().any(|(back, _)| back == id);
-    let state = |(id, state): &(Uuid, State)| if is_put_back(id) { State::Ready } else { *state };
-    let states: Vec<State> = jobs.iter().map(state).collect();
+    for (id, state) in &mut jobs {
+        if is_put_back(id) {
+            *state = State::Ready;
+        }
+    }
+    let states: Vec<State> = jobs.iter().map(|(_, state)| *state).collect();
     let answer = Accepted::Duplicate {
         state: concern(&states, of.removed),
         removed: of.removed.is_some(),
@@ -253,30 +242,29 @@ async fn replay_dead(
     locked: &Groups,
 ) -> Result<Vec<(Uuid, i64)>, Stop> {
     let mut put_back = Vec::new();
-    for row in ask(flight, DEAD, vec![Box::new(of.row)]).await? {
-        let job: (Uuid, i64) = (row.try_get(0)?, row.try_get(1)?);
+    for row in ask(flight, DEAD, params![of.row]).await? {
+        let job: (Uuid, i64) = (column(row, "id")?, column(row, "attempt")?);
         // The earlier try may have put jobs back. One that has run and died since must not be put back a second time.
         if let Some(Try { answer: Accepted::Duplicate { .. }, put_back: before }) = &event.doubt
             && !before.contains(&job)
         {
             continue;
         }
-        if let Some(key) = row.try_get::<_, Option<String>>(3)? {
-            let group = (row.try_get(2)?, key);
+        if let Some(key) = column::<Option<String>>(row, "group_key")? {
+            let group = (column(row, "handler")?, key);
             if !locked.contains(&group) {
                 return Err(Stop::Unlocked(group.0, group.1));
             }
         }
-        let newest: Option<Uuid> = row.try_get(7)?;
-        let newest = newest.map(|id| JobId::from_bytes(id.into_bytes()));
-        let is_latest: bool = row.try_get(6)?;
-        if !is_latest || newer(newest, row.try_get(4)?, row.try_get(5)?).is_none() {
+        let (event, removed) = (column(row, "event")?, column(row, "newest_removed")?);
+        let is_latest: bool = column(row, "is_latest")?;
+        if !is_latest || newer(column(row, "newest")?, event, removed).is_none() {
             put_back.push(job);
         }
     }
     if !put_back.is_empty() {
         let ids: Vec<Uuid> = put_back.iter().map(|(id, _)| *id).collect();
-        flight.send(PUT_BACK, vec![Box::new(ids)]).await;
+        flight.send(PUT_BACK, params![ids]).await;
     }
     Ok(put_back)
 }

@@ -10,7 +10,10 @@ use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-use crate::model::{AuditVerb, Blob, Digest, EventId, JobId, Name, Outcome, State, Timestamp, Via};
+use crate::model::{
+    AuditVerb, Blob, Digest, EventId, GroupRule, JobId, Name, NoticeType, Outcome, State,
+    Timestamp, Via,
+};
 use crate::store::border::{AuditSubject, Error};
 
 use super::connection::describe;
@@ -52,9 +55,9 @@ columns! {
     Vec<u8> as Vec<u8> => Ok;
     Vec<String> as Vec<String> => Ok;
     &'a str as AuditSubject => |text| serde_json::from_str(text).map_err(|error| error.to_string());
-    &'a str as AuditVerb, EventId, Name, Outcome, State, Via => word;
+    &'a str as AuditVerb, EventId, GroupRule, Name, NoticeType, Outcome, State, Via => word;
     // The schema lets none be negative.
-    i64 as u32, u64 => number;
+    i64 as u32, u64, usize => number;
     i32 as u16 => number;
     i64 as Timestamp => |time| Ok(Timestamp(time));
     Uuid as JobId => |id: Uuid| Ok(JobId::from_bytes(id.into_bytes()));
@@ -71,8 +74,15 @@ fn number<S, T: TryFrom<S>>(stored: S) -> Result<T, String> {
 }
 
 pub(super) fn column<T: Column>(row: &Row, at: impl RowIndex + Display + Copy) -> Result<T, Error> {
-    let stored = row.try_get(at).map_err(|error| Error::Unavailable(describe(&error)))?;
-    T::read(stored).map_err(|error| unreadable(at, error))
+    T::read(stored(row, at)?).map_err(|error| unreadable(at, error))
+}
+
+/// A column as the server sends it.
+pub(super) fn stored<'a, T: FromSql<'a>>(
+    row: &'a Row,
+    at: impl RowIndex + Display,
+) -> Result<T, Error> {
+    row.try_get(at).map_err(|error| Error::Unavailable(describe(&error)))
 }
 
 pub(super) fn unreadable(column: impl Display, error: impl Display) -> Error {

@@ -23,6 +23,7 @@ mod live;
 mod new_event;
 mod node_file;
 mod operate;
+mod params;
 mod payload;
 mod prepared;
 mod queue;

@@ -120,12 +120,13 @@ pub(super) type Groups = BTreeSet<(String, String)>;
 
 /// The groups of the jobs that these events may make.
 pub(super) fn groups<'a>(events: impl Iterator<Item = &'a NewEvent>) -> Groups {
-    let jobs = events.flat_map(|event| &event.new.jobs);
-    let group = |job: &NewJob| {
-        let group = job.group.as_ref()?;
-        Some((job.handler.as_str().to_owned(), group.key.as_str().to_owned()))
-    };
-    jobs.filter_map(group).collect()
+    events.flat_map(|event| &event.new.jobs).filter_map(group_of).collect()
+}
+
+/// The group of a new job.
+pub(super) fn group_of(job: &NewJob) -> Option<(String, String)> {
+    let group = job.group.as_ref()?;
+    Some((job.handler.as_str().to_owned(), group.key.as_str().to_owned()))
 }
 
 pub(super) async fn lock(flight: &mut Flight, groups: &Groups) {
@@ -147,7 +148,7 @@ pub(super) struct GroupedJobs {
 }
 
 impl GroupedJobs {
-    fn add(&mut self, job: &NewJob, id: Uuid, held: Option<HeldReason>) {
+    pub(super) fn add(&mut self, job: &NewJob, id: Uuid, held: Option<HeldReason>) {
         self.held.extend(held.map(|_| id));
         let Some(group) = &job.group else { return };
         self.all.push(id);

@@ -27,7 +27,7 @@ fn first_schema(path: &std::path::Path) -> Connection {
     )
     .unwrap();
     // A body of two bytes in its stored form.
-    let body = codec::compress_now(b"{}").unwrap();
+    let body = crate::store::codec::compress_now(b"{}").unwrap();
     conn.execute("INSERT INTO payload (event, headers, body) VALUES (9, x'', ?1)", [body]).unwrap();
     conn
 }

@@ -96,8 +96,11 @@ async fn a_new_event_drops_a_bounded_number_of_jobs() {
 /// A store with this many jobs of one group, of which the first may run.
 async fn many(jobs: u32) -> Bench {
     let mut bench = bench();
-    let body: String =
-        codec::compress_now(b"{}").unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let body: String = crate::store::codec::compress_now(b"{}")
+        .unwrap()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let fill = format!(
         "PRAGMA synchronous = OFF;
          BEGIN;

@@ -11,9 +11,7 @@ use crate::clock::Clock;
 use crate::limits::{LISTINGS, Limits};
 use crate::measure::Distribution;
 use crate::routing::Router;
-use crate::store::border::{
-    Accept, Accepted, AuditPlace, AuditSubject, By, Caller, Disk, Error, Refused, WriterGauges,
-};
+use crate::store::border::{By, Caller, Disk, Error, Refused, WriterGauges};
 use crate::store::decide::listing::list_time;
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::node::commits::Commits;
@@ -22,6 +20,7 @@ use crate::store::quarantine::handle::QuarantineHandle;
 
 use super::super::connection::Target;
 use super::super::operate::change::Changer;
+use super::super::operate::notice::NodeNotices;
 use super::super::reader::{Reader, Reading};
 use super::super::writer::Writer;
 
@@ -117,18 +116,14 @@ impl Admin {
         }
     }
 
-    pub(in super::super::super) async fn accept_kept(
-        &self,
-        _new: Vec<Accept>,
-        _subject: &AuditSubject,
-        _row: Option<AuditPlace>,
-    ) -> Result<(Vec<Accepted>, AuditPlace), Refused> {
-        Err(Refused::Failed("STUB".to_owned()))
-    }
-
     /// Its task hangs on nothing but the server, which a restart does not mend.
     pub async fn writer_answers(&self) -> bool {
         self.own.as_ref().is_none_or(|writer| writer.sessions().has_changed().is_ok())
+    }
+
+    /// Which handlers take notices: none where no receiver runs.
+    pub(in super::super) fn notices(&self) -> NodeNotices {
+        self.own.as_ref().map(|writer| writer.notices.clone()).unwrap_or_default()
     }
 
     pub fn set_interest(&self, interest: NoticeSubscribers) {

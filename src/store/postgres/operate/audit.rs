@@ -1,5 +1,6 @@
 //! AUDIT: each change of an operator has a row, in the change's own transaction.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use tokio::time::timeout;
 
 use crate::limits::AUDIT_ROWS;
 use crate::model::{AuditVerb, Timestamp};
-use crate::store::border::{AuditSubject, By, Caller, DONE, Error};
-use crate::store::codec;
+use crate::store::border::{AuditPlace, AuditSubject, By, Caller, DONE, Error};
 
 use super::super::admin::handle::Admin;
-use super::super::flight::{Flight, Param};
-use super::change::{Change, Stop, ask};
+use super::super::flight::Flight;
+use super::super::params::params;
+use super::super::stop::{Stop, ask_one};
+use super::change::Change;
 
 /// Writes a row, and deletes the oldest if there are more than $9. Another transaction may be deleting them.
 const WRITE: &str = "
@@ -25,21 +27,23 @@ const WRITE: &str = "
     )
     SELECT row FROM written";
 
-/// A change of an operator: its result, what it has changed, and how many that is. 0 has no row.
+/// The result of an operation, what it has changed, and how many that is. 0 has no row.
+pub(super) type Operated<T> = Result<(T, AuditSubject, u64), Stop>;
+
+/// A change of an operator.
 pub(super) trait Operation: Send + Sync + 'static {
     type Done: Send + 'static;
-
-    fn verb(&self) -> AuditVerb;
 
     fn operate(
         &self,
         flight: &mut Flight,
         now: Timestamp,
-    ) -> impl Future<Output = Result<(Self::Done, AuditSubject, u64), Stop>> + Send;
+    ) -> impl Future<Output = Operated<Self::Done>> + Send;
 }
 
 /// An operation with its row.
 struct Audited<O> {
+    verb: AuditVerb,
     operation: O,
     caller: Arc<Caller>,
 }
@@ -52,7 +56,7 @@ impl<O: Operation> Change for Audited<O> {
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
-            write(flight, &self.caller, (self.operation.verb(), &subject, count), DONE).await?;
+            write(flight, &self.caller, (self.verb, &subject, count), DONE).await?;
         }
         Ok(done)
     }
@@ -61,61 +65,62 @@ impl<O: Operation> Change for Audited<O> {
 /// A row alone.
 struct Row {
     caller: Arc<Caller>,
-    verb: AuditVerb,
-    subject: AuditSubject,
-    count: u64,
-    result: String,
+    change: (AuditVerb, AuditSubject, u64, String),
 }
 
 impl Change for Row {
-    type Done = ();
+    type Done = AuditPlace;
 
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
-        write(flight, &self.caller, (self.verb, &self.subject, self.count), &self.result).await
+    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<AuditPlace, Stop> {
+        let (verb, subject, count, result) = &self.change;
+        write(flight, &self.caller, (*verb, subject, *count), result).await
     }
 }
 
-async fn write(
+pub(super) async fn write(
     flight: &mut Flight,
     Caller { uid, by: By { name, via, reason } }: &Caller,
     (verb, subject, count): (AuditVerb, &AuditSubject, u64),
     result: &str,
-) -> Result<(), Stop> {
-    let subject =
-        serde_json::to_string(subject).map_err(|error| Stop::Broken(error.to_string()))?;
+) -> Result<AuditPlace, Stop> {
+    let unreadable = |error: serde_json::Error| Error::Unavailable(error.to_string());
+    let subject = serde_json::to_string(subject).map_err(unreadable)?;
     // PostgreSQL's text cannot have NUL, and these have a limit in bytes.
     let text = |text: &str| text.replace('\0', " ");
-    let params: Vec<Param> = vec![
-        Box::new(verb.as_str()),
-        Box::new(subject),
-        Box::new(codec::size(count)),
-        Box::new(text(result)),
-        Box::new(reason.as_deref().map(text)),
-        Box::new(i64::from(*uid)),
-        Box::new(name.as_deref().map(text)),
-        Box::new(via.as_str()),
-        Box::new(AUDIT_ROWS),
-    ];
-    ask(flight, WRITE, params).await.map(drop)
+    let [name, reason] = [name, reason].map(|by| by.as_deref().map(text));
+    let (verb, via, result) = (verb.as_str(), via.as_str(), text(result));
+    let row = params![verb, subject, count, result, reason, *uid, name, via, AUDIT_ROWS];
+    Ok(AuditPlace(ask_one(flight, WRITE, row).await?.try_get(0)?))
 }
 
 impl Admin {
-    pub(super) async fn change<O: Operation>(&self, operation: O) -> Result<O::Done, Error> {
+    pub(super) async fn change<O: Operation>(
+        &self,
+        verb: AuditVerb,
+        operation: O,
+    ) -> Result<O::Done, Error> {
         let caller = self.caller.clone();
-        self.changer.make(Audited { operation, caller }).await
+        self.changer.make(Audited { verb, operation, caller }).await
     }
 
     /// Writes a row of the audit list, as soon as the database can be written and while this process lives: the change,
     /// of what and of how many, and its result. `false` if that takes longer than `patience`: what the change does may be
     /// what the database needs.
+    ///
+    /// # Errors
+    /// The server refuses the row, or it is not known whether it is written.
     pub async fn note_change(
         &self,
-        (verb, subject, count, result): (AuditVerb, AuditSubject, u64, String),
+        change: (AuditVerb, AuditSubject, u64, String),
         patience: Duration,
     ) -> Result<bool, Error> {
-        let caller = Arc::clone(&self.caller);
-        let row = Row { caller, verb, subject, count, result };
+        let row = Row { caller: Arc::clone(&self.caller), change };
         // The task goes on after the wait.
-        Ok(timeout(patience, self.changer.keep(row)).await.is_ok())
+        match timeout(patience, self.changer.keep("a row of the audit list", row)).await {
+            Ok(written) => {
+                written.unwrap_or_else(|panic| resume_unwind(panic.into_panic())).map(|()| true)
+            }
+            Err(_) => Ok(false),
+        }
     }
 }

@@ -8,10 +8,12 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::clock::Clock;
 use crate::model::Timestamp;
@@ -19,7 +21,9 @@ use crate::store::border::Error;
 
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
-use super::super::server::{Severity, check};
+use super::super::params::params;
+use super::super::server::{Finding, Severity, check};
+use super::super::stop::{Stop, ask, ask_one};
 use super::super::task::PLANS;
 use super::super::wake::NOTIFY;
 
@@ -36,6 +40,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two rounds of [`Changer::keep`].
 const KEEP_PAUSE: Duration = Duration::from_secs(2);
 
+/// The classes of errors that pass: the server has too few resources, is stopped, has I/O errors, or only reads.
+const PASSING: [&str; 4] = ["53", "57", "58", "25"];
+
 /// What one transaction does.
 pub(in super::super) trait Change: Send + Sync + 'static {
     type Done: Send + 'static;
@@ -51,48 +58,17 @@ pub(in super::super) trait Change: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Done, Stop>> + Send;
 }
 
-/// Why a change ends without a commit.
-pub(in super::super) enum Stop {
-    Refused(Error),
-    /// A statement failed. The flight has the error.
-    Failed,
-    /// Another transaction changed the rows before they were locked.
-    Changed,
-    /// A row cannot be read, or is not as the locks promise.
-    Broken(String),
-}
+/// One statement, and its rows.
+pub(super) struct Statement(
+    pub(super) &'static str,
+    pub(super) Box<dyn Fn() -> Vec<Param> + Send + Sync>,
+);
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Stop::Refused(error)
-    }
-}
+impl Change for Statement {
+    type Done = Vec<Row>;
 
-impl From<tokio_postgres::Error> for Stop {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Stop::Broken(describe(&error))
-    }
-}
-
-/// Sends a statement and waits for its rows.
-pub(super) async fn ask<'f>(
-    flight: &'f mut Flight,
-    sql: &'static str,
-    params: Vec<Param>,
-) -> Result<&'f [Row], Stop> {
-    let number = flight.send(sql, params).await;
-    flight.rows(number).await.ok_or(Stop::Failed)
-}
-
-/// The same of a guarded statement, which returns the one row that it changes. Another number is a broken promise.
-pub(super) async fn change_one(
-    flight: &mut Flight,
-    sql: &'static str,
-    params: Vec<Param>,
-) -> Result<(), Stop> {
-    match ask(flight, sql, params).await?.len() {
-        1 => Ok(()),
-        changed => Err(Stop::Broken(format!("{changed} rows changed instead of one"))),
+    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<Vec<Row>, Stop> {
+        Ok(ask(flight, self.0, (self.1)()).await?.to_vec())
     }
 }
 
@@ -116,24 +92,40 @@ impl Changer {
     pub(super) async fn make<C: Change>(self: &Arc<Self>, change: C) -> Result<C::Done, Error> {
         let own = Arc::clone(self);
         let task = tokio::spawn(async move { own.try_often(&change).await });
-        task.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
+        let made = task.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
+        made.unwrap_or_else(|away| Err(Error::Unavailable(away)))
     }
 
-    /// Makes the change as soon as the database can be written. If it is not known whether it is made, it is not tried
-    /// again.
-    pub(super) fn keep<C: Change>(self: &Arc<Self>, change: C) -> JoinHandle<()> {
+    /// The rows of one statement, as a change. Boxed: the compiler finds no `Send` in a future that has the closure's type.
+    pub(super) fn send(
+        self: &Arc<Self>,
+        sql: &'static str,
+        params: impl Fn() -> Vec<Param> + Send + Sync + 'static,
+    ) -> BoxFuture<'static, Result<Vec<Row>, Error>> {
+        let own = Arc::clone(self);
+        let statement = Statement(sql, Box::new(params));
+        Box::pin(async move { own.make(statement).await })
+    }
+
+    /// Makes the change as soon as the database can be written. One that the server refuses, or of which it is not
+    /// known whether it is made, is not tried again. `what` names it in the log.
+    pub(super) fn keep<C: Change>(
+        self: &Arc<Self>,
+        what: &'static str,
+        change: C,
+    ) -> JoinHandle<Result<(), Error>> {
         let own = Arc::clone(self);
         tokio::spawn(async move {
-            loop {
+            let made = loop {
                 match own.try_often(&change).await {
-                    Err(Error::Unavailable(why)) => {
-                        tracing::debug!(why, "a change waits for the database");
-                        sleep(KEEP_PAUSE).await;
-                    }
-                    Err(error) => return tracing::warn!(%error, "a change may be missing"),
-                    Ok(_) => return,
+                    Ok(made) => break made,
+                    Err(why) => tracing::debug!(what, why, "a change waits for the database"),
                 }
-            }
+                sleep(KEEP_PAUSE).await;
+            };
+            made.map(drop).inspect_err(|error| {
+                tracing::error!(what, %error, "a change was given up; it may be missing");
+            })
         })
     }
 
@@ -142,18 +134,19 @@ impl Changer {
     pub(super) async fn look(
         &self,
         sql: &'static str,
-        params: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+        params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
         let failed = |error| Error::Unavailable(describe(&error));
         let mut kept = self.connection.lock().await;
-        let mut connection = self.take(&mut kept).await?;
+        let mut connection = self.take(&mut kept).await.map_err(Error::Unavailable)?;
         let statement = connection.statement(sql).await.map_err(failed)?;
         let rows = connection.client.query(&statement, params).await.map_err(failed)?;
         *kept = Some(connection);
         Ok(rows)
     }
 
-    async fn try_often<C: Change>(&self, change: &C) -> Result<C::Done, Error> {
+    /// What became of the change. Fails where it is not made, and a later try may make it.
+    async fn try_often<C: Change>(&self, change: &C) -> Result<Result<C::Done, Error>, String> {
         let mut kept = self.connection.lock().await;
         let mut tries = 1;
         loop {
@@ -162,23 +155,28 @@ impl Changer {
             let (why, connection) = match outcome {
                 FlightOutcome::Committed(connection, _) => {
                     // Alone in its transaction (N20). A node that misses it looks at its next tick.
-                    if C::WAKES && done.is_ok() {
-                        let woken = connection.client.batch_execute(NOTIFY).await;
-                        *kept = woken.is_ok().then_some(connection);
-                    } else {
-                        *kept = Some(connection);
-                    }
-                    return done;
+                    let is_usable = !C::WAKES
+                        || done.is_err()
+                        || connection.client.batch_execute(NOTIFY).await.is_ok();
+                    *kept = is_usable.then_some(connection);
+                    return Ok(done);
                 }
-                FlightOutcome::Unknown(doubt) => return Err(Error::Unconfirmed(doubt.to_string())),
+                FlightOutcome::Unknown(doubt) => {
+                    return Ok(Err(Error::Unconfirmed(doubt.to_string())));
+                }
                 FlightOutcome::NotCommitted(why, connection) => (why, connection),
             };
-            // The connection ended, perhaps while it was not used, and COMMIT was not sent.
-            let is_old = connection.is_none() && matches!(why, Refusal::Failed { .. });
-            let is_met = matches!(why, Refusal::Conflict(_) | Refusal::LockTimeout(_));
+            let text = format!("nothing was changed: {why}");
+            // A connection may have ended while it was not used.
+            if let (Refusal::Failed { code, .. }, Some(_)) = (&why, &connection)
+                && !PASSING.iter().any(|class| code.starts_with(class))
+            {
+                *kept = connection;
+                return Ok(Err(Error::Unavailable(text)));
+            }
             *kept = connection.filter(|_| !why.ends_the_session());
-            if tries == TRIES || !(is_old || is_met) {
-                return Err(Error::Unavailable(format!("nothing was changed: {why}")));
+            if tries == TRIES {
+                return Err(text);
             }
             sleep(PAUSE * tries).await;
             tries += 1;
@@ -186,20 +184,19 @@ impl Changer {
     }
 
     /// The kept connection, or another one to a server that is as it must be.
-    async fn take(&self, kept: &mut Option<Connection>) -> Result<Connection, Error> {
-        let away = |why: String| Error::Unavailable(why);
+    async fn take(&self, kept: &mut Option<Connection>) -> Result<Connection, String> {
         if let Some(connection) = kept.take().filter(|kept| kept.end().is_none()) {
             return Ok(connection);
         }
-        let connection = Connection::open(&self.target).await;
-        let connection = connection.map_err(|error| away(error.to_string()))?;
-        let findings = check(&connection, &self.clock).await.map_err(away)?;
-        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
-        if let Some(bad) = bad {
-            return Err(away(bad.text));
+        let opened = Connection::open(&self.target).await;
+        let connection = opened.map_err(|error| error.to_string())?;
+        let findings = check(&connection, &self.clock).await?;
+        let bad = |found: &Finding| found.severity != Severity::Warned;
+        if let Some(bad) = findings.into_iter().find(bad) {
+            return Err(bad.text);
         }
         let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| away(describe(&error)))?;
+        planned.map_err(|error| describe(&error))?;
         Ok(connection)
     }
 }
@@ -209,38 +206,23 @@ async fn attempt<C: Change>(
     connection: Connection,
     change: &C,
 ) -> (FlightOutcome, Result<C::Done, Error>) {
-    let nothing = || Err(Error::Unavailable("nothing was changed".to_owned()));
     let mut flight = Flight::unfenced(connection);
-    let stop = match begin(&mut flight).await {
-        Ok(now) => match change.run(&mut flight, now).await {
-            Ok(done) => return (flight.commit().await, Ok(done)),
-            Err(stop) => stop,
-        },
-        Err(stop) => stop,
+    let nothing = Error::Unavailable(String::new());
+    let error = match run(&mut flight, change).await {
+        Ok(done) => return (flight.commit().await, Ok(done)),
+        Err(Stop::Refused(error)) => error,
+        Err(stop) => return (stop.end(flight).await, Err(nothing)),
     };
-    let outcome = flight.roll_back().await;
-    let FlightOutcome::NotCommitted(why, connection) = outcome else { return (outcome, nothing()) };
-    let why = match (stop, connection) {
-        (Stop::Refused(error), Some(connection)) => {
-            let mut flight = Flight::unfenced(connection);
-            flight.send(GUEST, Vec::new()).await;
-            return (flight.commit().await, Err(error));
-        }
-        (Stop::Changed, connection) => {
-            let why = Refusal::Conflict("another transaction changed the same jobs".to_owned());
-            return (FlightOutcome::NotCommitted(why, connection), nothing());
-        }
-        (Stop::Broken(text), connection) => {
-            let why = Refusal::Failed { code: String::new(), text };
-            return (FlightOutcome::NotCommitted(why, connection), nothing());
-        }
-        (Stop::Failed | Stop::Refused(_), connection) => (why, connection),
-    };
-    (FlightOutcome::NotCommitted(why.0, why.1), nothing())
+    let mut outcome = flight.roll_back().await;
+    if let FlightOutcome::NotCommitted(_, Some(connection)) = outcome {
+        let mut flight = Flight::unfenced(connection);
+        flight.send(GUEST, params![]).await;
+        outcome = flight.commit().await;
+    }
+    (outcome, Err(error))
 }
 
-async fn begin(flight: &mut Flight) -> Result<Timestamp, Stop> {
-    let rows = ask(flight, GUEST, Vec::new()).await?;
-    let row = rows.first().ok_or_else(|| Stop::Broken("no answer".to_owned()))?;
-    Ok(Timestamp(row.try_get(0)?))
+async fn run<C: Change>(flight: &mut Flight, change: &C) -> Result<C::Done, Stop> {
+    let now = Timestamp(ask_one(flight, GUEST, params![]).await?.try_get(0)?);
+    change.run(flight, now).await
 }

@@ -7,11 +7,14 @@ use tokio_postgres::Row;
 
 use crate::model::{EventType, Headers, Name};
 use crate::routing::{NewJob, Router};
+use crate::store::border::Error;
 use crate::store::decide::conditions::{Decided, StoredEvent};
 
+use super::super::columns::{column, stored};
 use super::super::flight::Flight;
-use super::change::{Stop, ask};
-use super::found::{Groups, group_of, text};
+use super::super::new_event::{Groups, group_of};
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
 
 /// An event with its payload, where that is kept.
 const READ: &str = "
@@ -26,15 +29,15 @@ pub(super) async fn decide(
 ) -> Result<Decided, Stop> {
     let mut decided = Decided::default();
     for (event, handler) in open {
-        let mut rows = ask(flight, READ, vec![Box::new(event)]).await?.to_vec();
+        let row = ask(flight, READ, params![event]).await?.first().cloned();
         let (router, of) = (Arc::clone(router), handler.clone());
         // It may be parsing of some megabytes.
-        let deciding = tokio::task::spawn_blocking(move || match rows.pop() {
-            Some(row) => Ok(stored(&row)?.job(&router, &of)),
+        let deciding = tokio::task::spawn_blocking(move || match row {
+            Some(row) => Ok(stored_event(&row)?.job(&router, &of)),
             None => Ok(Some(NewJob::of(of))),
         });
-        let job: Result<_, Stop> =
-            deciding.await.map_err(|error| Stop::Broken(error.to_string()))?;
+        let job: Result<_, Error> =
+            deciding.await.map_err(|error| Error::Unavailable(error.to_string()))?;
         decided.0.insert((event, handler), job?);
     }
     Ok(decided)
@@ -45,16 +48,14 @@ pub(super) fn groups(decided: &Decided) -> Groups {
     decided.0.values().flatten().filter_map(group_of).collect()
 }
 
-fn stored(row: &Row) -> Result<StoredEvent<'_>, Stop> {
-    let raw: Option<&[u8]> = row.try_get(3)?;
-    let raw = raw.map(String::from_utf8_lossy);
-    let bytes: i64 = row.try_get(4)?;
+fn stored_event(row: &Row) -> Result<StoredEvent<'_>, Error> {
+    let raw = stored::<Option<&[u8]>>(row, "raw_type")?.map(String::from_utf8_lossy);
     Ok(StoredEvent {
-        source: text(row, 0)?,
-        id: text(row, 1)?,
-        event_type: EventType::from_parts(row.try_get(2)?, raw.as_deref()),
-        headers: Headers::from_wire(row.try_get(5)?),
-        body: row.try_get(6)?,
-        body_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        source: column(row, "source")?,
+        id: column(row, "event_id")?,
+        event_type: EventType::from_parts(stored(row, "type")?, raw.as_deref()),
+        headers: Headers::from_wire(stored(row, "headers")?),
+        body: stored(row, "body")?,
+        body_bytes: column(row, "body_bytes")?,
     })
 }

@@ -10,70 +10,33 @@ use std::sync::Arc;
 use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
 use crate::store::border::{Cutoffs, Error};
-use crate::store::codec;
 
+use super::super::columns::column;
 use super::super::flight::{Flight, Param};
-use super::change::{Change, Changer, Stop, ask};
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
+use super::change::{Change, Changer};
 
-/// A walk over rows in the order of a number. Each SELECT returns the number, whether the row is old enough, and whether
-/// it is needed. Its parameters: $1 the place to begin behind, $2 the cutoff, $3 that of dead jobs, $4 at most so many.
+/// Which of the cutoffs counts.
+type Cutoff = fn(&Cutoffs) -> Timestamp;
+
+/// A walk over rows in the order of a number.
 #[derive(Clone, Copy)]
 pub(super) struct Walk {
+    /// The next numbers behind $1, $3 at most, each with whether it is old enough by the cutoff $2.
+    page: &'static str,
+    /// The numbers among these ($1) that are old enough, by the cutoff $2 and that of dead jobs $3, and are not needed.
     look: &'static str,
-    /// The same of these rows ($1).
-    again: &'static str,
     /// Locks the rows ($1) that no other transaction has locked, and returns their numbers.
     lock: &'static str,
     /// Deletes what belongs to these rows ($1).
     delete: &'static [&'static str],
-    cutoff: fn(&Cutoffs) -> Timestamp,
-}
-
-macro_rules! payloads {
-    ($where:literal) => {
-        concat!(
-            // A repeat of a request with a key may put its job back.
-            "SELECT e.row, e.received_at < $2, EXISTS (SELECT FROM job j WHERE j.event = e.row
-                AND (j.settled_at IS NULL OR j.settled_at >= CASE j.state WHEN 'dead' THEN $3::bigint ELSE $2 END))
-                OR EXISTS (SELECT FROM answer a WHERE a.event = e.row)
-            FROM payload p JOIN event e ON e.row = p.event ",
-            $where
-        )
-    };
-}
-
-macro_rules! events {
-    ($where:literal) => {
-        concat!(
-            // An id is remembered while one of its bodies is too young, has its payload, or has a job that is not
-            // settled, or dead and not old enough as such. A dead job that holds its group stays. Requests with the
-            // same key are separate events.
-            "SELECT e.row, e.received_at < $2, EXISTS (SELECT FROM event v
-                WHERE v.source = e.source AND v.event_id = e.event_id
-                    AND v.variant BETWEEN CASE WHEN e.has_key THEN e.variant ELSE 0 END
-                        AND CASE WHEN e.has_key THEN e.variant ELSE 9223372036854775807 END
-                    AND (v.received_at >= $2 OR EXISTS (SELECT FROM payload p WHERE p.event = v.row)
-                        OR EXISTS (SELECT FROM job j WHERE j.event = v.row AND j.state NOT IN ('succeeded', 'dropped')
-                            AND NOT (j.state = 'dead' AND j.settled_at < $3 AND NOT j.holds))))
-            FROM event e ",
-            $where
-        )
-    };
-}
-
-macro_rules! keys {
-    ($where:literal) => {
-        concat!(
-            "SELECT a.event, a.expires_at < $2, $3::bigint IS NULL
-                OR EXISTS (SELECT FROM job j WHERE j.event = a.event AND j.settled_at IS NULL)
-            FROM answer a ",
-            $where
-        )
-    };
+    cutoff: Cutoff,
 }
 
 const LOCK_EVENTS: &str = "
-    SELECT row FROM event WHERE row = ANY ($1::bigint[]) ORDER BY source, event_id, variant FOR UPDATE SKIP LOCKED";
+    SELECT row AS number FROM event WHERE row = ANY ($1::bigint[]) ORDER BY source, event_id, variant
+    FOR UPDATE SKIP LOCKED";
 
 /// Remembers that a job which ran and whose event was the latest of its group is removed: no older one may run any more.
 /// This also applies if the job itself is kept.
@@ -84,8 +47,14 @@ const REMEMBER_NEWEST: &str = "
     WHERE newest_removed < removed.event";
 
 pub(super) const PAYLOADS: Walk = Walk {
-    look: payloads!("WHERE p.event > $1 ORDER BY p.event LIMIT $4"),
-    again: payloads!("WHERE p.event = ANY ($1::bigint[])"),
+    page: "SELECT e.row AS number, e.received_at < $2 AS is_old FROM payload p JOIN event e ON e.row = p.event
+        WHERE p.event > $1 ORDER BY p.event LIMIT $3",
+    // A repeat of a request with a key may put its job back.
+    look: "SELECT e.row AS number FROM payload p JOIN event e ON e.row = p.event
+        WHERE p.event = ANY ($1::bigint[]) AND e.received_at < $2
+            AND NOT EXISTS (SELECT FROM answer a WHERE a.event = e.row)
+            AND NOT EXISTS (SELECT FROM job j WHERE j.event = e.row AND (j.settled_at IS NULL
+                OR j.settled_at >= CASE j.state WHEN 'dead' THEN $3::bigint ELSE $2 END))",
     lock: LOCK_EVENTS,
     // Other bodies under the same id are payload too. Jobs go where all of them are done for good: no verb could put
     // one back without its payload, and the event's own counts answer for them. Where they stay, what a handler printed
@@ -110,8 +79,17 @@ pub(super) const PAYLOADS: Walk = Walk {
 /// Jobs, attempts and evidence go with the event, by their foreign keys. Of a body that came several times the first
 /// event may go: the later ones are stored as repeated, and by them the guard knows it.
 pub(super) const EVENTS: Walk = Walk {
-    look: events!("WHERE e.row > $1 ORDER BY e.row LIMIT $4"),
-    again: events!("WHERE e.row = ANY ($1::bigint[])"),
+    page: "SELECT row AS number, received_at < $2 AS is_old FROM event WHERE row > $1 ORDER BY row LIMIT $3",
+    // An id is remembered while one of its bodies is too young, has its payload, or has a job that is not settled, or
+    // dead and not old enough as such. A dead job that holds its group stays. Requests with the same key are separate
+    // events.
+    look: "SELECT e.row AS number FROM event e WHERE e.row = ANY ($1::bigint[]) AND e.received_at < $2
+            AND NOT EXISTS (SELECT FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
+                    AND v.variant BETWEEN CASE WHEN e.has_key THEN e.variant ELSE 0 END
+                        AND CASE WHEN e.has_key THEN e.variant ELSE 9223372036854775807 END
+                    AND (v.received_at >= $2 OR EXISTS (SELECT FROM payload p WHERE p.event = v.row)
+                        OR EXISTS (SELECT FROM job j WHERE j.event = v.row AND j.state NOT IN ('succeeded', 'dropped')
+                            AND NOT (j.state = 'dead' AND j.settled_at < $3 AND NOT j.holds))))",
     lock: LOCK_EVENTS,
     delete: &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ANY ($1::bigint[])"],
     cutoff: |before| before.ids,
@@ -119,9 +97,12 @@ pub(super) const EVENTS: Walk = Walk {
 
 /// In the order of their events, of which those with a key are few.
 pub(super) const KEYS: Walk = Walk {
-    look: keys!("WHERE a.event > $1 AND a.expires_at < $2 ORDER BY a.event LIMIT $4"),
-    again: keys!("WHERE a.event = ANY ($1::bigint[])"),
-    lock: "SELECT event FROM answer WHERE event = ANY ($1::bigint[]) ORDER BY event FOR UPDATE SKIP LOCKED",
+    page: "SELECT event AS number, true AS is_old FROM answer WHERE event > $1 AND expires_at < $2
+        ORDER BY event LIMIT $3",
+    look: "SELECT a.event AS number FROM answer a
+        WHERE a.event = ANY ($1::bigint[]) AND a.expires_at < $2 AND $3::bigint IS NOT NULL
+            AND NOT EXISTS (SELECT FROM job j WHERE j.event = a.event AND j.settled_at IS NULL)",
+    lock: "SELECT event AS number FROM answer WHERE event = ANY ($1::bigint[]) ORDER BY event FOR UPDATE SKIP LOCKED",
     delete: &["DELETE FROM answer WHERE event = ANY ($1::bigint[])"],
     cutoff: |before| before.ids,
 };
@@ -139,11 +120,12 @@ pub(super) async fn walk(
     walk: Walk,
     before: Cutoffs,
 ) -> Result<u64, Error> {
-    let (mut deleted, mut after) = (0, Some(i64::MIN));
-    while let Some(place) = after {
-        let (more, next) = changer.make(Step { walk, before, after: place }).await?;
+    let (mut deleted, mut place) = (0, Some(i64::MIN));
+    while let Some(after) = place {
+        let step = Step { walk, before, after };
+        let (more, next) = changer.make(step).await?;
         deleted += more;
-        after = next;
+        place = next;
     }
     Ok(deleted)
 }
@@ -153,110 +135,96 @@ impl Change for Step {
     type Done = (u64, Option<i64>);
 
     async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<Self::Done, Stop> {
-        let cutoffs = || -> [Param; 2] {
-            [Box::new((self.walk.cutoff)(&self.before).0), Box::new(self.before.dead.0)]
-        };
-        let [cutoff, dead] = cutoffs();
-        let params = vec![Box::new(self.after), cutoff, dead, Box::new(codec::size(BATCH_JOBS))];
-        let (mut last, mut any_old, mut rows) = (None, false, Vec::new());
-        let looked = ask(flight, self.walk.look, params).await?;
-        for row in looked {
-            let (number, is_old): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
-            last = Some(number);
-            any_old |= is_old;
-            if is_old && !row.try_get::<_, bool>(2)? {
-                rows.push(number);
-            }
+        let (walk, dead) = (self.walk, self.before.dead);
+        let cutoff = (walk.cutoff)(&self.before);
+        let (mut last, mut old, mut looked_at) = (None, Vec::new(), 0);
+        for row in ask(flight, walk.page, params![self.after, cutoff, BATCH_JOBS]).await? {
+            let number: i64 = column(row, "number")?;
+            (last, looked_at) = (Some(number), looked_at + 1);
+            old.extend(column::<bool>(row, "is_old")?.then_some(number));
         }
         // Rows are in the order of arrival but for the clocks: a whole step without an old one is the end.
-        let next = last.filter(|_| looked.len() == BATCH_JOBS && any_old);
-        if rows.is_empty() {
+        let next = last.filter(|_| looked_at == BATCH_JOBS && !old.is_empty());
+        let found = numbers(flight, walk.look, params![old, cutoff, dead]).await?;
+        if found.is_empty() {
             return Ok((0, next));
         }
-        let mut locked: Vec<i64> = Vec::new();
-        for row in ask(flight, self.walk.lock, vec![Box::new(rows)]).await? {
-            locked.push(row.try_get(0)?);
+        let locked = numbers(flight, walk.lock, params![found]).await?;
+        let found = numbers(flight, walk.look, params![locked, cutoff, dead]).await?;
+        for sql in walk.delete {
+            flight.send(sql, params![found.clone()]).await;
         }
-        let [cutoff, dead] = cutoffs();
-        let mut rows: Vec<i64> = Vec::new();
-        for row in ask(flight, self.walk.again, vec![Box::new(locked), cutoff, dead]).await? {
-            if row.try_get(1)? && !row.try_get::<_, bool>(2)? {
-                rows.push(row.try_get(0)?);
-            }
-        }
-        for sql in self.walk.delete {
-            flight.send(sql, vec![Box::new(rows.clone())]).await;
-        }
-        Ok((rows.len() as u64, next))
+        Ok((found.len() as u64, next))
     }
 }
 
-/// Forgets the next answers that said "not now": the same request may have its job run again. Whether there may be more.
-pub(super) struct ForgottenErrors(pub(super) Timestamp);
-
-impl Change for ForgottenErrors {
-    type Done = bool;
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<bool, Stop> {
-        // The job is dead, by the completion that wrote the answer.
-        let sql = "
-            UPDATE answer SET answered_at = NULL, status = NULL, headers = NULL, body = NULL, body_bytes = NULL,
-                error_until = NULL
-            WHERE event IN (SELECT event FROM answer WHERE error_until < $1 ORDER BY error_until LIMIT $2
-                FOR UPDATE SKIP LOCKED) RETURNING event";
-        let params: Vec<Param> = vec![Box::new(self.0.0), Box::new(codec::size(BATCH_JOBS))];
-        Ok(ask(flight, sql, params).await?.len() == BATCH_JOBS)
+async fn numbers(
+    flight: &mut Flight,
+    sql: &'static str,
+    params: Vec<Param>,
+) -> Result<Vec<i64>, Stop> {
+    let mut numbers = Vec::new();
+    for row in ask(flight, sql, params).await? {
+        numbers.push(column(row, "number")?);
     }
+    Ok(numbers)
 }
 
-/// What hangs on no payload and no event: a few rows each.
-pub(super) struct Rest(pub(super) Cutoffs);
+/// The job is dead, by the completion that wrote the answer.
+const FORGET_ERRORS: &str = "
+    UPDATE answer SET answered_at = NULL, status = NULL, headers = NULL, body = NULL, body_bytes = NULL,
+        error_until = NULL
+    WHERE event IN (SELECT event FROM answer WHERE error_until < $1 ORDER BY error_until LIMIT $2
+        FOR UPDATE SKIP LOCKED) RETURNING event";
 
-impl Change for Rest {
-    type Done = ();
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
-        let Cutoffs { payloads, ids, .. } = self.0;
-        for (sql, before) in [
-            // Other bodies that came when the first one was deleted already.
-            (
-                "DELETE FROM evidence WHERE received_at < $1
-                    AND NOT EXISTS (SELECT FROM payload p WHERE p.event = evidence.event)",
-                payloads,
-            ),
-            (
-                "DELETE FROM late_end WHERE received_at < $1
-                    AND NOT EXISTS (SELECT FROM job WHERE job.id = late_end.job)",
-                ids,
-            ),
-            // A source that has an event is not gone.
-            (
-                "DELETE FROM secret_use WHERE last_matched_at < $1
-                    AND NOT EXISTS (SELECT FROM event e WHERE e.source = secret_use.source)",
-                ids,
-            ),
-            // Notices without a newer occurrence.
-            (
-                "DELETE FROM notice WHERE greatest(coalesce(last_at, 0), coalesce(reported_at, 0)) < $1",
-                ids,
-            ),
-            // The oldest first, in the order of time but for corrections of the clock.
-            (
-                "DELETE FROM audit WHERE row < (SELECT min(row) FROM audit WHERE at >= $1)
-                    OR NOT EXISTS (SELECT FROM audit WHERE at >= $1)",
-                ids,
-            ),
-        ] {
-            flight.send(sql, vec![Box::new(before.0)]).await;
-        }
-        Ok(())
-    }
+/// Forgets the answers that said "not now": the same request may have its job run again.
+pub(super) async fn forget_errors(changer: &Arc<Changer>, before: Timestamp) -> Result<(), Error> {
+    let forget = || changer.send(FORGET_ERRORS, move || params![before, BATCH_JOBS]);
+    while forget().await?.len() == BATCH_JOBS {}
+    Ok(())
 }
 
-/// The next groups behind one, of which none of the jobs has begun or is to begin.
-struct EmptyGroups(Option<(String, String)>);
+/// What hangs on no payload and no event, a few rows each, and whose time it goes by.
+const REST: [(&str, Cutoff); 5] = [
+    // Other bodies that came when the first one was deleted already.
+    (
+        "DELETE FROM evidence WHERE received_at < $1
+            AND NOT EXISTS (SELECT FROM payload p WHERE p.event = evidence.event)",
+        |before| before.payloads,
+    ),
+    (
+        "DELETE FROM late_end WHERE received_at < $1
+            AND NOT EXISTS (SELECT FROM job WHERE job.id = late_end.job)",
+        |before| before.ids,
+    ),
+    // A source that has an event is not gone.
+    (
+        "DELETE FROM secret_use WHERE last_matched_at < $1
+            AND NOT EXISTS (SELECT FROM event e WHERE e.source = secret_use.source)",
+        |before| before.ids,
+    ),
+    // Notices without a newer occurrence.
+    (
+        "DELETE FROM notice WHERE greatest(coalesce(last_at, 0), coalesce(reported_at, 0)) < $1",
+        |before| before.ids,
+    ),
+    // The oldest first, in the order of time but for corrections of the clock.
+    (
+        "DELETE FROM audit WHERE row < (SELECT min(row) FROM audit WHERE at >= $1)
+            OR NOT EXISTS (SELECT FROM audit WHERE at >= $1)",
+        |before| before.ids,
+    ),
+];
 
-/// A row is only a lock: whoever needs it makes it again. One that is locked is passed over.
+pub(super) async fn rest(changer: &Arc<Changer>, before: Cutoffs) -> Result<(), Error> {
+    for (sql, cutoff) in REST {
+        changer.send(sql, move || params![cutoff(&before)]).await?;
+    }
+    Ok(())
+}
+
+/// The next groups behind one, of which none of the jobs has begun or is to begin, are forgotten: a row is only a lock,
+/// and whoever needs it makes it again. One that is locked is passed over.
 const FORGET_GROUPS: &str = r#"
     WITH next AS MATERIALIZED (
         SELECT handler, key FROM job_group
@@ -271,23 +239,13 @@ const FORGET_GROUPS: &str = r#"
     )
     SELECT handler, key FROM next ORDER BY handler, key"#;
 
-impl Change for EmptyGroups {
-    type Done = Option<(String, String)>;
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<Self::Done, Stop> {
-        let (handler, key) = self.0.clone().unwrap_or_default();
-        let params: Vec<Param> =
-            vec![Box::new(handler), Box::new(key), Box::new(codec::size(BATCH_JOBS))];
-        let rows = ask(flight, FORGET_GROUPS, params).await?;
-        let last = rows.last().filter(|_| rows.len() == BATCH_JOBS);
-        last.map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).transpose()
-    }
-}
-
 pub(super) async fn forget_groups(changer: &Arc<Changer>) -> Result<(), Error> {
-    let mut after = changer.make(EmptyGroups(None)).await?;
-    while after.is_some() {
-        after = changer.make(EmptyGroups(after)).await?;
+    let (mut handler, mut key) = (String::new(), String::new());
+    loop {
+        let after = (handler, key);
+        let next = move || params![&after.0[..], &after.1[..], BATCH_JOBS];
+        let rows = changer.send(FORGET_GROUPS, next).await?;
+        let Some(last) = rows.last().filter(|_| rows.len() == BATCH_JOBS) else { return Ok(()) };
+        (handler, key) = (column(last, "handler")?, column(last, "key")?);
     }
-    Ok(())
 }

@@ -4,22 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Row;
-use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::model::{INTERNAL_SOURCE, Name, Timestamp};
 use crate::store::border::{ClockWatch, Cutoffs, Error, RetentionResult};
-use crate::store::codec;
 use crate::store::decide::notice::Notice;
 
-use super::super::connection::{Target, describe};
-use super::super::flight::{Flight, Param};
-use super::change::{Change, Changer, Stop, ask};
-use super::expire::{self, EVENTS, ForgottenErrors, KEYS, PAYLOADS, Rest};
-use super::notice::{DueNotices, LOOK, NodeNotices};
-use super::orphans::{ClampedDue, Orphans};
+use super::super::columns::column;
+use super::super::connection::Target;
+use super::super::params::params;
+use super::change::{Changer, Statement};
+use super::expire::{self, EVENTS, KEYS, PAYLOADS};
+use super::notice::{DueNotices, LOOK, NOTE, NodeNotices, note_of};
+use super::orphans::{CLAMP, Orphans};
 
 const CLOCK_WATCH: &str = "
     SELECT clock_checked_at, clock_checked_monotonic, retention_paused_until FROM node
@@ -32,7 +30,7 @@ const KEEP_CLOCK_WATCH: &str = "
 const NEWEST_DELIVERY: &str =
     "SELECT received_at FROM event WHERE source <> $1 ORDER BY row DESC LIMIT 1";
 
-const NOW: &str = "SELECT now_ms()";
+const NOW: &str = "SELECT now_ms() AS now";
 
 /// How long a key is kept beyond its time.
 const KEY_MARGIN: Duration = Duration::from_secs(60);
@@ -53,27 +51,28 @@ impl Housekeeping {
     /// The database's time.
     pub async fn now(&self) -> Result<Timestamp, Error> {
         let rows = self.changer.look(NOW, &[]).await?;
-        Ok(Timestamp(rows.first().map_or(Ok(0), |row| get(row, 0))?))
+        rows.first().map_or(Ok(Timestamp(0)), |row| column(row, "now"))
     }
 
     /// Holds the ready and waiting jobs of every handler that is not among these, and that no node publishes that is not
     /// lost: no claim would take them. Returns how many were held.
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
-        let notices = self.notices.clone();
-        self.changer.make(Orphans { known: handlers, notices }).await
+        let (known, notices) = (handlers, self.notices.clone());
+        self.changer.make(Orphans { known, notices }).await
     }
 
     /// K1: no due time of `handler` later than now + `most`. Returns how many were moved.
     pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
-        let (handler, most) = (handler.clone(), codec::size(most.as_millis()));
-        self.changer.make(ClampedDue { handler, most }).await
+        let handler = handler.clone();
+        let moved = self.changer.send(CLAMP, move || params![&handler, most]).await?;
+        Ok(moved.len() as u64)
     }
 
     /// Makes the internal events of the notices that are due. Returns how many.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
         // Nearly always none is due, and a look costs no flush.
         let rows = self.changer.look(LOOK, &[]).await?;
-        if !self.notices.is_due(&rows).map_err(unreadable)? {
+        if !self.notices.is_due(&rows)? {
             return Ok(0);
         }
         self.changer.make(DueNotices(self.notices.clone())).await
@@ -83,7 +82,8 @@ impl Housekeeping {
     pub fn notify(&self, notice: Notice) {
         if self.notices.want(notice.kind) {
             // It goes on by itself.
-            drop(self.changer.keep(Noted { notices: self.notices.clone(), notice }));
+            let noted = Statement(NOTE, Box::new(move || note_of(&notice)));
+            drop(self.changer.keep("a notice", noted));
         }
     }
 
@@ -93,7 +93,7 @@ impl Housekeeping {
         let payloads = expire::walk(&self.changer, PAYLOADS, before).await?;
         let events = expire::walk(&self.changer, EVENTS, before).await?;
         expire::forget_groups(&self.changer).await?;
-        self.changer.make(Rest(before)).await?;
+        expire::rest(&self.changer, before).await?;
         // The server's autovacuum gives the space back.
         Ok(RetentionResult { payloads, events, bytes: 0 })
     }
@@ -102,69 +102,32 @@ impl Housekeeping {
     /// settled. Returns how many. Answers that said "not now" are forgotten without their keys.
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let keys = now.before(KEY_MARGIN);
-        while self.changer.make(ForgottenErrors(keys)).await? {}
-        let before = Cutoffs { payloads: keys, ids: keys, dead: keys };
-        expire::walk(&self.changer, KEYS, before).await
+        expire::forget_errors(&self.changer, keys).await?;
+        expire::walk(&self.changer, KEYS, Cutoffs::all(keys)).await
     }
 
     /// The watch that this node kept last, also by an earlier process.
     pub async fn clock_watch(&self) -> Result<Option<ClockWatch>, Error> {
         let rows = self.changer.look(CLOCK_WATCH, &[&self.node]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let millis = |column| -> Result<Duration, Error> {
-            Ok(Duration::from_millis(get::<i64>(row, column)?.try_into().unwrap_or(0)))
-        };
-        let (monotonic, quiet_until) = (millis(1)?, millis(2)?);
-        Ok(Some(ClockWatch { wall: Timestamp(get(row, 0)?), monotonic, quiet_until }))
+        let millis = |name| column(row, name).map(Duration::from_millis);
+        Ok(Some(ClockWatch {
+            wall: column(row, "clock_checked_at")?,
+            monotonic: millis("clock_checked_monotonic")?,
+            quiet_until: millis("retention_paused_until")?,
+        }))
     }
 
     /// Keeps it for the node's next process.
     pub async fn keep_clock_watch(&self, watch: ClockWatch) -> Result<(), Error> {
-        self.changer.make(KeptWatch { node: self.node, watch }).await
+        let (node, quiet) = (self.node, watch.quiet_until);
+        let kept = move || params![node, watch.wall, watch.monotonic, quiet];
+        self.changer.send(KEEP_CLOCK_WATCH, kept).await.map(drop)
     }
 
     /// When the newest delivery arrived, at any node.
     pub async fn newest_delivery(&self) -> Result<Option<Timestamp>, Error> {
         let rows = self.changer.look(NEWEST_DELIVERY, &[&INTERNAL_SOURCE]).await?;
-        rows.first().map(|row| get(row, 0).map(Timestamp)).transpose()
-    }
-}
-
-fn unreadable(error: tokio_postgres::Error) -> Error {
-    Error::Unavailable(describe(&error))
-}
-
-fn get<T: FromSqlOwned>(row: &Row, column: usize) -> Result<T, Error> {
-    row.try_get(column).map_err(unreadable)
-}
-
-struct Noted {
-    notices: NodeNotices,
-    notice: Notice,
-}
-
-impl Change for Noted {
-    type Done = ();
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
-        self.notices.note(flight, &self.notice).await;
-        Ok(())
-    }
-}
-
-struct KeptWatch {
-    node: Uuid,
-    watch: ClockWatch,
-}
-
-impl Change for KeptWatch {
-    type Done = ();
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<(), Stop> {
-        let ClockWatch { wall, monotonic, quiet_until } = self.watch;
-        let millis = |time: Duration| Box::new(codec::size(time.as_millis()));
-        let params: Vec<Param> =
-            vec![Box::new(self.node), Box::new(wall.0), millis(monotonic), millis(quiet_until)];
-        ask(flight, KEEP_CLOCK_WATCH, params).await.map(drop)
+        rows.first().map(|row| column(row, "received_at")).transpose()
     }
 }

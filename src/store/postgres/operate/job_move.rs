@@ -3,19 +3,15 @@
 //! What must stay true: a replayed job keeps its key (R22) unless a new one is asked for, and its attempt numbers go
 //! on. Each move names the state that it expects.
 
-use uuid::Uuid;
-
 use crate::model::{JobId, State, Timestamp};
 use crate::random;
-use crate::store::border::{AuditSubject, NewJob};
-use crate::store::decide::conditions::Decided;
-use crate::store::decide::job_move::{JobMove, ReplayFacts, drop_job, replay};
+use crate::store::decide::job_move::{FoundJob, JobMove, Move, ReplayFacts, drop_job, replay};
 
-use super::super::claim::uuid;
-use super::super::flight::{Flight, Param};
+use super::super::flight::Flight;
 use super::super::group::RELEASE_OF_JOBS;
-use super::change::{Stop, change_one};
-use super::found::{LockedJob, facts};
+use super::super::params::params;
+use super::super::stop::{Stop, change_one};
+use super::found::{EventFacts, LockedJob, facts};
 use super::new_job::latest;
 
 /// Back to ready, for another attempt, in the group $2 by the rule $3 if it had none; behind the job that holds its
@@ -42,59 +38,35 @@ const NEW_KEY: &str = "
     UPDATE job SET id = $3 WHERE row = $1 AND id = $2 AND attempt = $4 AND state IN ('held', 'dead', 'succeeded')
     RETURNING row";
 
-/// The move of a job.
-#[derive(Clone, Copy)]
-pub(super) enum Move<'d> {
-    /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
-    /// a newer event has taken its place.
-    Replay(Option<&'d Decided>),
-    Drop,
-}
-
 impl LockedJob {
-    /// What the audit list says of it.
-    pub(super) fn subject(&self) -> AuditSubject {
-        let (job, attempt) = (Some(self.found.job), Some(self.found.attempt));
-        AuditSubject { job, attempt, ..AuditSubject::default() }
-    }
-
     /// What a move makes of this job; refused where the job does not allow it.
     pub(super) async fn check(&self, flight: &mut Flight, verb: Move<'_>) -> Result<JobMove, Stop> {
         let found = &self.found;
         let Move::Replay(decided) = verb else { return Ok(drop_job(found)?) };
-        let routed = match decided.filter(|_| found.undecided) {
-            Some(decided) => decided.job(found.event, &found.handler),
-            None => Some(NewJob::of(found.handler.clone())),
+        let routed = found.routed(decided);
+        let of_group = match decided {
+            Some(_) if found.grouped => self.latest.as_deref(),
+            Some(_) => routed.as_ref().and_then(latest),
+            None => None,
         };
-        let of_group = match (decided, &routed) {
-            (None, _) => None,
-            _ if found.grouped => self.latest.as_deref(),
-            (_, routed) => routed.as_ref().and_then(latest),
-        };
-        let facts = facts(flight, found.event, &found.handler, of_group).await?;
-        let (event, key, newer) = (&facts.event, facts.key, facts.newer);
-        Ok(replay(found, ReplayFacts { event, key, newer, routed })?)
+        let EventFacts { event, key, newer } =
+            facts(flight, found.event, &found.handler, of_group).await?;
+        Ok(replay(found, ReplayFacts { event: &event, key, newer, routed })?)
     }
 
     /// Makes a checked move. Returns the job's state after it. [`release`] must follow.
     pub(super) async fn go(&self, flight: &mut Flight, checked: JobMove) -> Result<State, Stop> {
-        let found = &self.found;
+        let FoundJob { row, state, attempt, .. } = self.found;
         match checked {
             JobMove::PutBack(group) => {
-                let (key, rule) =
-                    group.map(|of| (of.key.as_str().to_owned(), of.rule.as_str())).unzip();
-                let params: Vec<Param> = vec![Box::new(found.row), Box::new(key), Box::new(rule)];
-                change_one(flight, PUT_BACK, params).await?;
+                let group = group.as_ref().map(|of| (of.key.as_str(), of.rule.as_str()));
+                let (key, rule) = group.unzip();
+                change_one(flight, PUT_BACK, params![row, key, rule]).await?;
                 Ok(State::Ready)
             }
             JobMove::Drop(reason) => {
-                let params: Vec<Param> = vec![
-                    Box::new(found.row),
-                    Box::new(found.state.as_str()),
-                    Box::new(i64::from(found.attempt)),
-                    Box::new(reason.as_str()),
-                ];
-                change_one(flight, DROP, params).await?;
+                let dropped = params![row, state.as_str(), attempt, reason.as_str()];
+                change_one(flight, DROP, dropped).await?;
                 Ok(State::Dropped)
             }
         }
@@ -106,19 +78,15 @@ impl LockedJob {
         flight: &mut Flight,
         now: Timestamp,
     ) -> Result<JobId, Stop> {
-        let (found, new) = (&self.found, random::job_id(now));
-        let (old, attempt) = (uuid(&found.job), i64::from(found.attempt));
-        let params: Vec<Param> = vec![Box::new(old), Box::new(found.row), Box::new(attempt)];
-        change_one(flight, FORMER_KEY, params).await?;
-        let params: Vec<Param> =
-            vec![Box::new(found.row), Box::new(old), Box::new(uuid(&new)), Box::new(attempt)];
-        change_one(flight, NEW_KEY, params).await?;
+        let FoundJob { row, job, attempt, .. } = self.found;
+        let new = random::job_id(now);
+        change_one(flight, FORMER_KEY, params![job, row, attempt]).await?;
+        change_one(flight, NEW_KEY, params![row, job, new, attempt]).await?;
         Ok(new)
     }
 }
 
 /// Lets the groups go on that the moved jobs have left.
-pub(super) async fn release<'j>(flight: &mut Flight, moved: impl Iterator<Item = &'j JobId>) {
-    let moved: Vec<Uuid> = moved.map(uuid).collect();
-    flight.send(RELEASE_OF_JOBS, vec![Box::new(moved)]).await;
+pub(super) async fn release(flight: &mut Flight, moved: Vec<JobId>) {
+    flight.send(RELEASE_OF_JOBS, params![moved]).await;
 }

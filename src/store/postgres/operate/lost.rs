@@ -12,12 +12,13 @@ use crate::store::decide::recovery;
 
 use super::super::admin::handle::Admin;
 use super::super::claim::uuid;
+use super::super::columns::column;
 use super::super::complete::{AttemptEnd, EndFacts, EndResult, PreparedEnd, note};
 use super::super::flight::Flight;
 use super::super::handlers;
-use super::audit::Operation;
-use super::change::{Stop, ask};
-use super::found::{job_id, text};
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
+use super::audit::{Operated, Operation};
 use super::notice::NodeNotices;
 
 /// Whether the server has the history that its rows are of, or a later one that changes nothing ($1: commits wait for a
@@ -69,33 +70,25 @@ impl Admin {
         notices: NodeNotices,
     ) -> Result<Option<LostNode>, Error> {
         let (name, require_standby) = (name.to_owned(), self.target.require_standby);
-        self.change(Declaration { name, notices, require_standby }).await
+        self.change(AuditVerb::NodeLost, Declaration { name, notices, require_standby }).await
     }
 }
 
 impl Operation for Declaration {
     type Done = Option<LostNode>;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::NodeLost
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        now: Timestamp,
-    ) -> Result<(Option<LostNode>, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<Option<LostNode>> {
         let subject = AuditSubject { node: Some(self.name.clone()), ..AuditSubject::default() };
-        let is_known = ask(flight, IS_KNOWN, vec![Box::new(self.require_standby)]).await?;
+        let is_known = ask(flight, IS_KNOWN, params![self.require_standby]).await?;
         if !is_known.first().map_or(Ok(false), |row| row.try_get(0))? {
             let why = "the server was restored, promoted or copied, and no receiver has registered there since";
             return Err(Error::Unavailable(why.to_owned()).into());
         }
-        let node = ask(flight, LOCK, vec![Box::new(self.name.clone())]).await?;
+        let node = ask(flight, LOCK, params![self.name.as_str()]).await?;
         let Some(node) = node.first() else { return Ok((None, subject, 0)) };
         let id: Uuid = node.try_get(0)?;
-        ask(flight, LOSE, vec![Box::new(id), Box::new(Uuid::from_bytes(random::id()))]).await?;
-        let rows = ask(flight, CUT_OFF, vec![Box::new(id)]).await?;
+        ask(flight, LOSE, params![id, Uuid::from_bytes(random::id())]).await?;
+        let rows = ask(flight, CUT_OFF, params![id]).await?;
         // What cannot be read cannot be settled, and nothing may be left out.
         let found: Vec<_> = rows.iter().map(|row| cut_off(row, now)).collect::<Result<_, _>>()?;
         let mut ends = Vec::with_capacity(found.len());
@@ -110,7 +103,8 @@ impl Operation for Declaration {
         for (PreparedEnd { end: AttemptEnd { done, .. }, .. }, sent) in ends.iter().zip(&sent) {
             let rows = flight.rows(sent.statement).await.ok_or(Stop::Failed)?;
             let EndResult::Settled(state) = sent.read(rows) else {
-                return Err(Stop::Broken(format!("job {} cannot be settled", done.job)));
+                let why = format!("job {} cannot be settled", done.job);
+                return Err(Error::Unavailable(why).into());
             };
             unknown.push((done.job, done.attempt, state));
         }
@@ -121,15 +115,12 @@ impl Operation for Declaration {
 
 /// Reads a row of [`CUT_OFF`], and decides.
 fn cut_off(row: &Row, now: Timestamp) -> Result<AttemptEnd, Stop> {
-    let number = |column: usize| -> Result<u32, Stop> {
-        let number: i64 = row.try_get(column)?;
-        u32::try_from(number).map_err(|error| Stop::Broken(error.to_string()))
-    };
-    let handler: Name = text(row, 2)?;
-    let before = History { counted: number(3)?, since: Timestamp(row.try_get(4)?) };
+    let handler: Name = column(row, 2)?;
+    let before = History { counted: column(row, 3)?, since: column(row, 4)? };
     let policy = handlers::policy(row, POLICY)?;
     let policies: Vec<_> = policy.map(|policy| (handler.clone(), policy)).into_iter().collect();
-    let done = recovery::cut_off((job_id(row, 0)?, number(1)?), &handler, before, &policies, now);
+    let done =
+        recovery::cut_off((column(row, 0)?, column(row, 1)?), &handler, before, &policies, now);
     let detail = "its node was declared lost while the attempt ran".to_owned();
     let done = Completion { record: Record { detail, ..Record::default() }, ..done };
     Ok(AttemptEnd { done: done.into(), claimant: row.try_get(5)? })

@@ -1,6 +1,7 @@
 //! What changes the store without being a delivery, a claim or an end: the operator's verbs, and a node's housekeeping.
 //! Each is one transaction, or several short ones where it says so, on a connection of its own.
 
+mod accept_kept;
 mod audit;
 mod backfill;
 pub(super) mod change;

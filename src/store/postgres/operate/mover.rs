@@ -5,27 +5,25 @@
 
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use crate::limits::BATCH_JOBS;
 use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::routing::{NewJob, Router};
 use crate::store::border::{AuditSubject, BatchResult, Error, JobBatch, Replay, Replayed, Verb};
 use crate::store::decide::conditions::Decided;
-use crate::store::decide::job_move::{FoundEvent, make};
+use crate::store::decide::job_move::{FoundEvent, Move, make};
 
 use super::super::admin::handle::Admin;
-use super::super::claim::uuid;
-use super::super::flight::{Flight, Param};
-use super::audit::Operation;
-use super::change::{Stop, ask};
+use super::super::columns::column;
+use super::super::flight::Flight;
+use super::super::new_event::{Groups, group_of};
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
+use super::audit::{Operated, Operation};
 use super::conditions::{decide, groups};
-use super::found::{
-    Groups, JOBS_OF_EVENT, LockedJob, facts, find_event, group_of, job_id, lock_jobs, lock_rows,
-    text,
-};
-use super::job_move::{Move, release};
-use super::new_job::{insert_job, latest};
+use super::found::{LockedJob, facts, find_event, jobs_of, lock_job, lock_jobs, lock_rows};
+use super::job_move::release;
+use super::new_job::{insert_jobs, latest};
+use super::notice::NodeNotices;
 
 /// The jobs that are decided again before they are put back.
 const OPEN: &str = "
@@ -40,13 +38,13 @@ impl Admin {
     /// latest counts.
     pub async fn replay(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
         let router = (!regardless).then(|| self.router.load_full());
-        self.change(ReplayOf { what, router }).await
+        self.change(AuditVerb::Replay, ReplayOf { what, router }).await
     }
 
     /// DROP: ready, waiting, held or dead to dropped. With `seen` the job is left alone if another attempt is its last.
     /// Returns the state it was in; a refusal has changed nothing.
     pub async fn drop_job(&self, job: JobId, seen: Option<u32>) -> Result<State, Error> {
-        self.change(DropOf { job, seen }).await
+        self.change(AuditVerb::Drop, DropOf { job, seen }).await
     }
 
     /// REPLAY or DROP of a batch, in one transaction. A job that has changed since it was chosen stays as it is.
@@ -56,33 +54,31 @@ impl Admin {
         }
         let is_decided = batch.verb == Verb::Replay && !batch.regardless;
         let router = is_decided.then(|| self.router.load_full());
-        self.change(BatchOf { batch, router }).await
+        let verb = match batch.verb {
+            Verb::Replay => AuditVerb::Replay,
+            Verb::Drop => AuditVerb::Drop,
+        };
+        self.change(verb, BatchOf { batch, router }).await
     }
 }
 
-/// `router`: None for a replay regardless.
-async fn route(
+/// Decides jobs again, and locks them, the groups that they join, and their events; `router` is None for a replay
+/// regardless. The jobs are in the order of `ids`.
+async fn lock_decided(
     flight: &mut Flight,
     router: Option<&Arc<Router>>,
-    jobs: &[JobId],
-) -> Result<Option<Decided>, Stop> {
-    let Some(router) = router else { return Ok(None) };
-    let ids: Vec<Uuid> = jobs.iter().map(uuid).collect();
-    let mut open = Vec::new();
-    for row in ask(flight, OPEN, vec![Box::new(ids)]).await? {
-        open.push((row.try_get(0)?, text(row, 1)?));
+    ids: &[JobId],
+) -> Result<(Option<Decided>, Vec<Option<LockedJob>>), Stop> {
+    let (mut decided, mut joined) = (None, Groups::new());
+    if let Some(router) = router {
+        let rows = ask(flight, OPEN, params![ids.to_vec()]).await?;
+        let open = rows.iter().map(|row| Ok((column(row, "event")?, column(row, "handler")?)));
+        let open = open.collect::<Result<_, Error>>()?;
+        let all = decide(flight, router, open).await?;
+        joined = groups(&all);
+        decided = Some(all);
     }
-    decide(flight, router, open).await.map(Some)
-}
-
-fn joined(decided: Option<&Decided>) -> Groups {
-    decided.map(groups).unwrap_or_default()
-}
-
-/// Locks one job.
-async fn lock_job(flight: &mut Flight, job: JobId, groups: Groups) -> Result<LockedJob, Stop> {
-    let found = lock_jobs(flight, &[job], groups).await?.pop().flatten();
-    Ok(found.ok_or(Error::NoJob(job))?)
+    Ok((decided, lock_jobs(flight, ids, joined).await?))
 }
 
 struct ReplayOf {
@@ -93,21 +89,14 @@ struct ReplayOf {
 impl Operation for ReplayOf {
     type Done = Replayed;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Replay
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        now: Timestamp,
-    ) -> Result<(Replayed, AuditSubject, u64), Stop> {
+    async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<Replayed> {
         let (source, event, handler) = match &self.what {
             Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
-                let decided = route(flight, self.router.as_ref(), &[*job]).await?;
-                let found = lock_job(flight, *job, joined(decided.as_ref())).await?;
+                let (decided, mut found) =
+                    lock_decided(flight, self.router.as_ref(), &[*job]).await?;
+                let found = found.pop().flatten().ok_or(Error::NoJob(*job))?;
                 found.found.is_as(*seen)?;
-                let subject = found.subject();
+                let subject = found.found.subject();
                 return self.put_back(flight, &[found], decided.as_ref(), subject, now).await;
             }
             Replay::Event { source, event, handler } => (source, event, handler),
@@ -117,28 +106,19 @@ impl Operation for ReplayOf {
             return Err(found.gone().into());
         }
         let jobs = jobs_of(flight, found.row, handler.as_ref()).await?;
-        let subject = AuditSubject {
-            event: Some(event.clone()),
-            source: Some(found.source.clone()),
-            handler: handler.clone(),
-            ..AuditSubject::default()
-        };
-        if let (Some(handler), true) = (handler, jobs.is_empty()) {
-            let made = self.make(flight, &found, handler, now).await?;
-            return Ok((
-                Replayed { jobs: vec![made], dropped: Vec::new() },
-                AuditSubject { jobs: vec![(made, 0)], ..subject },
-                1,
-            ));
+        let mut subject = found.subject(handler.as_ref());
+        if let (Some(handler), true) = (&subject.handler, jobs.is_empty()) {
+            let jobs = self.make(flight, &found, handler, now).await?;
+            subject.jobs = jobs.iter().map(|job| (*job, 0)).collect();
+            let replayed = Replayed { jobs, ..Replayed::default() };
+            return Ok((replayed, subject, 1));
         }
-        let decided = route(flight, self.router.as_ref(), &jobs).await?;
-        let locked = lock_jobs(flight, &jobs, joined(decided.as_ref())).await?;
+        let (decided, locked) = lock_decided(flight, self.router.as_ref(), &jobs).await?;
         let mut locked: Vec<LockedJob> = locked.into_iter().flatten().collect();
-        if handler.is_none() {
+        if subject.handler.is_none() {
             locked.retain(|job| matches!(job.found.state, State::Held | State::Dead));
         }
-        let jobs = locked.iter().map(|job| (job.found.job, job.found.attempt)).collect();
-        let subject = AuditSubject { jobs, ..subject };
+        subject.jobs = locked.iter().map(|job| (job.found.job, job.found.attempt)).collect();
         self.put_back(flight, &locked, decided.as_ref(), subject, now).await
     }
 }
@@ -152,7 +132,7 @@ impl ReplayOf {
         decided: Option<&Decided>,
         mut subject: AuditSubject,
         now: Timestamp,
-    ) -> Result<(Replayed, AuditSubject, u64), Stop> {
+    ) -> Operated<Replayed> {
         let mut checked = Vec::with_capacity(jobs.len());
         for job in jobs {
             checked.push(job.check(flight, Move::Replay(decided)).await?);
@@ -169,7 +149,7 @@ impl ReplayOf {
                 _ => replayed.jobs.push(key),
             }
         }
-        release(flight, replayed.jobs.iter().chain(&replayed.dropped)).await;
+        release(flight, [&replayed.jobs[..], &replayed.dropped].concat()).await;
         Ok((replayed, subject, jobs.len() as u64))
     }
 
@@ -180,7 +160,7 @@ impl ReplayOf {
         event: &FoundEvent,
         handler: &Name,
         now: Timestamp,
-    ) -> Result<JobId, Stop> {
+    ) -> Result<Vec<JobId>, Stop> {
         let mut routed = Some(NewJob::of(handler.clone()));
         if let Some(router) = &self.router {
             let open = vec![(event.row, handler.clone())];
@@ -194,19 +174,10 @@ impl ReplayOf {
             return Err(Stop::Changed);
         }
         let job = make(handler, &facts.event, facts.key, routed, facts.newer)?;
-        insert_job(flight, event.row, &job, None, now).await
+        // The operator sees by the answer what is held.
+        let nobody = NodeNotices::default();
+        insert_jobs(flight, &[(event.row, job, None)], now, &nobody).await
     }
-}
-
-/// The held and dead jobs of an event, or its one job of a handler.
-async fn jobs_of(
-    flight: &mut Flight,
-    event: i64,
-    handler: Option<&Name>,
-) -> Result<Vec<JobId>, Stop> {
-    let handler = handler.map(|handler| handler.as_str().to_owned());
-    let params: Vec<Param> = vec![Box::new(event), Box::new(handler)];
-    ask(flight, JOBS_OF_EVENT, params).await?.iter().map(|row| job_id(row, 0)).collect()
 }
 
 struct DropOf {
@@ -217,21 +188,13 @@ struct DropOf {
 impl Operation for DropOf {
     type Done = State;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Drop
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(State, AuditSubject, u64), Stop> {
-        let job = lock_job(flight, self.job, Groups::new()).await?;
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<State> {
+        let job = lock_job(flight, self.job).await?;
         job.found.is_as(self.seen)?;
         let checked = job.check(flight, Move::Drop).await?;
         job.go(flight, checked).await?;
-        release(flight, [self.job].iter()).await;
-        Ok((job.found.state, job.subject(), 1))
+        release(flight, vec![self.job]).await;
+        Ok((job.found.state, job.found.subject(), 1))
     }
 }
 
@@ -243,34 +206,19 @@ struct BatchOf {
 impl Operation for BatchOf {
     type Done = BatchResult;
 
-    fn verb(&self) -> AuditVerb {
-        match self.batch.verb {
-            Verb::Replay => AuditVerb::Replay,
-            Verb::Drop => AuditVerb::Drop,
-        }
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(BatchResult, AuditSubject, u64), Stop> {
-        let JobBatch { verb, state, jobs, .. } = &self.batch;
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<BatchResult> {
+        let (verb, jobs) = (self.batch.verb, &self.batch.jobs);
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
-        let decided = route(flight, self.router.as_ref(), &ids).await?;
+        let (decided, locked) = lock_decided(flight, self.router.as_ref(), &ids).await?;
         let by = match verb {
             Verb::Replay => Move::Replay(decided.as_ref()),
             Verb::Drop => Move::Drop,
         };
-        let mut result = BatchResult::default();
-        let mut subject = AuditSubject { state: Some(*state), ..AuditSubject::default() };
-        let locked = lock_jobs(flight, &ids, joined(decided.as_ref())).await?;
+        let (mut result, mut moved) = (BatchResult::default(), Vec::new());
         // One after the other: a job that was put back makes older ones of its group out of date.
-        for ((job, attempt), found) in jobs.iter().zip(locked) {
+        for (chosen @ (_, attempt), found) in jobs.iter().zip(locked) {
             let found = found.filter(|LockedJob { found, .. }| {
-                found.state == *state
-                    && found.attempt == *attempt
-                    && matches!(found.state, State::Held | State::Dead)
+                self.batch.is_as_chosen(found.state, found.attempt, *attempt)
             });
             let Some(found) = found else {
                 result.changed += 1;
@@ -279,24 +227,15 @@ impl Operation for BatchOf {
             match found.check(flight, by).await {
                 Ok(checked) => {
                     let after = found.go(flight, checked).await?;
-                    subject.jobs.push((*job, *attempt));
-                    if *verb == Verb::Replay && after == State::Dropped {
-                        result.unwanted += 1;
-                    } else {
-                        *result.done.entry(found.found.handler).or_default() += 1;
-                    }
+                    result.count(verb, found.found.handler, after);
+                    moved.push(*chosen);
                 }
-                Err(Stop::Refused(Error::Undecided { .. })) => result.undecided += 1,
-                Err(Stop::Refused(Error::Superseded { .. })) => result.superseded += 1,
-                Err(Stop::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
-                    result.payload_gone += 1;
-                }
-                Err(Stop::Refused(_)) => result.changed += 1,
+                Err(Stop::Refused(why)) => result.pass_over(&why),
                 Err(stop) => return Err(stop),
             }
         }
-        release(flight, subject.jobs.iter().map(|(job, _)| job)).await;
-        let count = subject.jobs.len() as u64;
-        Ok((result, subject, count))
+        release(flight, moved.iter().map(|(job, _)| *job).collect()).await;
+        let count = moved.len() as u64;
+        Ok((result, self.batch.subject(moved), count))
     }
 }

@@ -6,22 +6,21 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use sha2::{Digest as _, Sha256};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::model::{Blob, Headers, INTERNAL_SOURCE, Name, NoticeType, State, Timestamp};
+use crate::model::{Blob, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
 use crate::random;
-use crate::store::border::OutputExcerpt;
-use crate::store::codec;
+use crate::store::border::{Error, OutputExcerpt};
 use crate::store::decide::notice::{
-    Due, JobDetails, Notice, NoticeJob, NoticeSubscribers, body, due, of_state,
+    Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due, of_state,
 };
 
-use super::super::claim::uuid;
+use super::super::columns::column;
 use super::super::flight::{Flight, Param};
-use super::change::{Change, Stop, ask, change_one};
-use super::found::{job_id, text};
+use super::super::params::params;
+use super::super::stop::{Stop, ask, change_one};
+use super::change::Change;
 
 /// Most jobs behind another one that a notice counts.
 const NOTICE_BEHIND: i64 = 1_000;
@@ -41,7 +40,7 @@ const NOTE_JOBS: &str = r#"
         source = excluded.source, event_id = excluded.event_id, job = excluded.job"#;
 
 /// The same of a notice as it is.
-const NOTE: &str = "
+pub(super) const NOTE: &str = "
     INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
     ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
@@ -54,7 +53,7 @@ const LOCK: &str = "
     ORDER BY type, subject, reason FOR NO KEY UPDATE SKIP LOCKED";
 
 /// The same without locks.
-pub(super) const LOOK: &str = "SELECT count, reported_at, now_ms() FROM notice";
+pub(super) const LOOK: &str = "SELECT count, reported_at, now_ms() AS now FROM notice";
 
 const FORGET: &str =
     "DELETE FROM notice WHERE type = $1 AND subject = $2 AND reason = $3 RETURNING count";
@@ -66,10 +65,10 @@ const REPORTED: &str = "
 
 /// A job with the end of its last attempt that has one, and how many jobs it keeps waiting, up to $2.
 const DETAILS: &str = "
-    SELECT j.attempt, nullif(a.detail, ''), a.exit_code, a.stderr_head, a.stderr_tail,
+    SELECT j.attempt, nullif(a.detail, '') AS detail, a.exit_code, a.stderr_head, a.stderr_tail,
         CASE WHEN j.group_key IS NOT NULL THEN (SELECT count(*) FROM (SELECT FROM job n
             WHERE n.handler = j.handler AND n.group_key = j.group_key AND n.behind AND j.holds AND NOT j.behind
-            LIMIT $2) waiting) END
+            LIMIT $2) waiting) END AS behind
     FROM job j LEFT JOIN attempt a ON a.job = j.row AND a.outcome IS NOT NULL
     WHERE j.id = $1 ORDER BY a.number DESC NULLS LAST LIMIT 1";
 
@@ -108,38 +107,14 @@ impl NodeNotices {
         if jobs.is_empty() || !(dead || held) {
             return;
         }
-        let params: Vec<Param> =
-            vec![Box::new(jobs), Box::new(dead), Box::new(held), Box::new(INTERNAL_SOURCE)];
-        flight.send(NOTE_JOBS, params).await;
-    }
-
-    /// Counts a notice, if a handler wants it.
-    pub(in super::super) async fn note(&self, flight: &mut Flight, notice: &Notice) {
-        if !self.want(notice.kind) {
-            return;
-        }
-        let job = notice.job.as_ref();
-        let params: Vec<Param> = vec![
-            Box::new(notice.kind.as_str()),
-            Box::new(notice.subject.as_ref().map_or("", Name::as_str).to_owned()),
-            Box::new(notice.reason.replace('\0', "\u{fffd}")),
-            Box::new(codec::size(notice.count.max(1))),
-            Box::new(notice.first_at.0),
-            Box::new(notice.last_at.0),
-            Box::new(job.map(|job| job.source.as_str().to_owned())),
-            Box::new(job.map(|job| job.event_id.as_str().to_owned())),
-            Box::new(job.map(|job| uuid(&job.job))),
-        ];
-        flight.send(NOTE, params).await;
+        flight.send(NOTE_JOBS, params![jobs, dead, held, INTERNAL_SOURCE]).await;
     }
 
     /// Whether a notice is to become an event or to be forgotten now, by rows of [`LOOK`]. Never if no handler wants
     /// notices.
-    pub(super) fn is_due(&self, rows: &[Row]) -> Result<bool, tokio_postgres::Error> {
+    pub(super) fn is_due(&self, rows: &[Row]) -> Result<bool, Error> {
         for row in rows {
-            let reported: Option<i64> = row.try_get(1)?;
-            let now = Timestamp(row.try_get(2)?);
-            if due(count(row, 0)?, reported.map(Timestamp), now) != Due::Later {
+            if due_of(row, column(row, "now")?)? != Due::Later {
                 return Ok(!self.0.load().is_empty());
             }
         }
@@ -147,9 +122,21 @@ impl NodeNotices {
     }
 }
 
-fn count(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
-    // The schema lets none be negative.
-    row.try_get::<_, i64>(column).map(|count| count.try_into().unwrap_or(0))
+/// The parameters of [`NOTE`].
+pub(super) fn note_of(notice: &Notice) -> Vec<Param> {
+    let (kind, count) = (notice.kind.as_str(), notice.count.max(1));
+    let (first, last) = (notice.first_at, notice.last_at);
+    let subject = notice.subject.as_ref().map_or("", Name::as_str);
+    // PostgreSQL's text cannot have NUL.
+    let reason = notice.reason.replace('\0', "\u{fffd}");
+    let of_job = notice.job.as_ref();
+    let (source, id) = of_job.map(|job| (&job.source, &job.event_id)).unzip();
+    let job = of_job.map(|job| job.job);
+    params![kind, subject, reason, count, first, last, source, id, job]
+}
+
+fn due_of(row: &Row, now: Timestamp) -> Result<Due, Error> {
+    Ok(due(column(row, "count")?, column(row, "reported_at")?, now))
 }
 
 /// Makes an event of each notice that is due. Returns how many those are.
@@ -162,52 +149,48 @@ impl Change for DueNotices {
 
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<u64, Stop> {
         let subscribers = self.0.0.load_full();
-        let mut found = Vec::new();
-        for row in ask(flight, LOCK, Vec::new()).await? {
-            let key: [String; 3] = [row.try_get(0)?, row.try_get(1)?, row.try_get(2)?];
-            let reported: Option<i64> = row.try_get(9)?;
-            match due(count(row, 3)?, reported.map(Timestamp), now) {
-                Due::Later => {}
-                Due::Report => found.push((key, Some(read(row)?))),
-                Due::Forget => found.push((key, None)),
-            }
-        }
         let mut told = 0;
-        for (key, notice) in found {
-            let key = || key.iter().map(|part| Box::new(part.clone()) as Param).collect();
-            let Some(notice) = notice else {
-                change_one(flight, FORGET, key()).await?;
-                continue;
-            };
-            // Another node's configuration may have a handler for it.
-            if subscribers.takers(notice.kind).next().is_none() {
-                continue;
+        for row in ask(flight, LOCK, params![]).await?.to_vec() {
+            let due = due_of(&row, now)?;
+            let part = |name| column::<String>(&row, name);
+            let key = params![part("type")?, part("subject")?, part("reason")?];
+            match due {
+                Due::Later => {}
+                Due::Forget => change_one(flight, FORGET, key).await?,
+                Due::Report => {
+                    let notice = read(&row)?;
+                    // Another node's configuration may have a handler for it.
+                    if subscribers.takers(notice.kind).next().is_some() {
+                        change_one(flight, REPORTED, key).await?;
+                        tell(flight, &notice, &subscribers, now).await?;
+                        told += 1;
+                    }
+                }
             }
-            change_one(flight, REPORTED, key()).await?;
-            tell(flight, &notice, &subscribers, now).await?;
-            told += 1;
         }
         Ok(told)
     }
 }
 
 /// Reads a notice, of which something is counted, so the times are there.
-fn read(row: &Row) -> Result<Notice, Stop> {
-    let job = match row.try_get::<_, Option<&str>>(6)? {
-        Some(_) => {
-            Some(NoticeJob { job: job_id(row, 8)?, source: text(row, 6)?, event_id: text(row, 7)? })
-        }
-        None => None,
+fn read(row: &Row) -> Result<Notice, Error> {
+    let source: Option<Name> = column(row, "source")?;
+    let of_job = |source| {
+        Ok::<_, Error>(NoticeJob {
+            job: column(row, "job")?,
+            source,
+            event_id: column(row, "event_id")?,
+        })
     };
     Ok(Notice {
-        kind: text(row, 0)?,
+        kind: column(row, "type")?,
         // Empty for the store.
-        subject: row.try_get::<_, &str>(1)?.parse().ok(),
-        reason: row.try_get(2)?,
-        count: count(row, 3)?,
-        first_at: Timestamp(row.try_get(4)?),
-        last_at: Timestamp(row.try_get(5)?),
-        job,
+        subject: column::<String>(row, "subject")?.parse().ok(),
+        reason: column(row, "reason")?,
+        count: column(row, "count")?,
+        first_at: column(row, "first_at")?,
+        last_at: column(row, "last_at")?,
+        job: source.map(of_job).transpose()?,
     })
 }
 
@@ -226,45 +209,31 @@ async fn tell(
         None => JobDetails::default(),
     };
     let host = rustix::system::uname();
-    let body = body(notice, details, subscribers, &host.nodename().to_string_lossy());
-    let body = body.to_string().into_bytes();
-    let stored = codec::compress_now(&body).map_err(|error| Stop::Broken(error.to_string()))?;
-    let mut headers = Headers::new();
-    headers.push("Content-Type", "application/json");
-    let ids: Vec<Uuid> = takers.iter().map(|_| uuid(&random::job_id(now))).collect();
-    let handlers: Vec<String> = takers.iter().map(|taker| taker.as_str().to_owned()).collect();
-    let params: Vec<Param> = vec![
-        Box::new(INTERNAL_SOURCE),
-        // Random like a job's id: a sender cannot make an event of this id.
-        Box::new(random::job_id(now).to_string()),
-        Box::new(notice.kind.as_str()),
-        Box::new(Sha256::digest(&body).to_vec()),
-        Box::new(codec::size(body.len())),
-        Box::new(headers.to_wire()),
-        Box::new(stored),
-        Box::new(ids),
-        Box::new(handlers),
-    ];
-    flight.send(TELL, params).await;
+    let host = host.nodename().to_string_lossy();
+    let new = NoticeEvent::of(notice, details, subscribers, &host);
+    let new = new.map_err(|error| Error::Unavailable(error.to_string()))?;
+    let (digest, bytes, headers) = (new.digest, new.body_bytes, new.headers);
+    let jobs: Vec<JobId> = takers.iter().map(|_| random::job_id(now)).collect();
+    // Random like a job's id: a sender cannot make an event of this id.
+    let (id, kind) = (random::job_id(now).to_string(), notice.kind.as_str());
+    let source = INTERNAL_SOURCE;
+    let row = params![source, id, kind, digest, bytes, headers, new.body, jobs, takers];
+    flight.send(TELL, row).await;
     Ok(())
 }
 
 /// Nothing of a job that was put back under a new key.
 async fn details(flight: &mut Flight, job: &NoticeJob) -> Result<JobDetails, Stop> {
-    let params: Vec<Param> = vec![Box::new(uuid(&job.job)), Box::new(NOTICE_BEHIND)];
-    let Some(row) = ask(flight, DETAILS, params).await?.first() else {
-        return Ok(JobDetails::default());
-    };
-    let part = |column| -> Result<Blob, Stop> {
-        Ok(Blob(row.try_get::<_, Option<Vec<u8>>>(column)?.unwrap_or_default()))
-    };
-    let number = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
-    let printed = OutputExcerpt { head: part(3)?, tail: part(4)?, total: 0 };
+    let rows = ask(flight, DETAILS, params![job.job, NOTICE_BEHIND]).await?;
+    let Some(row) = rows.first() else { return Ok(JobDetails::default()) };
+    let part = |name| column::<Option<Blob>>(row, name).map(Option::unwrap_or_default);
+    let printed =
+        OutputExcerpt { head: part("stderr_head")?, tail: part("stderr_tail")?, total: 0 };
     Ok(JobDetails {
-        attempts: Some(number(row.try_get(0)?)),
-        behind: row.try_get::<_, Option<i64>>(5)?.map(number),
-        detail: row.try_get(1)?,
-        exit_code: row.try_get(2)?,
+        attempts: Some(column(row, "attempt")?),
+        behind: column(row, "behind")?,
+        detail: column(row, "detail")?,
+        exit_code: column(row, "exit_code")?,
         stderr: printed.last_line(),
     })
 }

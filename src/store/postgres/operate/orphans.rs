@@ -1,13 +1,15 @@
 //! Jobs of handlers that are gone, and due times that a clock has moved away (K1, N29).
 
-use uuid::Uuid;
+use crate::model::{HeldReason, JobId, Name, Timestamp};
+use crate::store::border::Error;
 
-use crate::model::{HeldReason, Name, Timestamp};
-
-use super::super::flight::{Flight, Param};
+use super::super::claim::uuid;
+use super::super::columns::column;
+use super::super::flight::Flight;
 use super::super::group::RELEASE_OF_JOBS;
-use super::change::{Change, Stop, ask};
-use super::found::text;
+use super::super::params::params;
+use super::super::stop::{Stop, ask};
+use super::change::Change;
 use super::notice::NodeNotices;
 
 /// The handlers that have ready or waiting jobs, and that no node publishes that is not lost, but for $1: one look at an
@@ -48,8 +50,8 @@ const HOLD: &str = "
         OR behind AND state IN ('ready', 'waiting'))
     RETURNING id";
 
-/// Moves due times forward only.
-const CLAMP: &str = "
+/// Sees to it that no job of the handler waits longer than this many milliseconds (K1).
+pub(super) const CLAMP: &str = "
     UPDATE job SET due_at = now_ms() + $2
     WHERE handler = $1 AND (state = 'waiting' AND NOT behind AND due_at > now_ms() + $2
         OR behind AND state = 'waiting' AND due_at > now_ms() + $2)
@@ -66,42 +68,23 @@ impl Change for Orphans {
     type Done = u64;
 
     async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<u64, Stop> {
-        let known: Vec<String> = self.known.iter().map(|name| name.as_str().to_owned()).collect();
-        let found = ask(flight, ORPHANED, vec![Box::new(known)]).await?.iter();
-        let handlers = found.map(|row| text(row, 0)).collect::<Result<Vec<Name>, _>>()?;
-        let handler = |name: &Name| -> Param { Box::new(name.as_str().to_owned()) };
+        let known: Vec<&Name> = self.known.iter().collect();
+        let found = ask(flight, ORPHANED, params![known]).await?.iter();
+        let handlers = found.map(|row| column(row, "handler")).collect::<Result<Vec<Name>, _>>()?;
         for name in &handlers {
-            flight.send(LOCK_GROUPS, vec![handler(name)]).await;
+            flight.send(LOCK_GROUPS, params![name]).await;
         }
-        let mut held: Vec<Uuid> = Vec::new();
+        let mut held: Vec<JobId> = Vec::new();
         for name in &handlers {
             let reason = HeldReason::HandlerGone.as_str();
-            let rows = ask(flight, HOLD, vec![handler(name), Box::new(reason)]).await?;
-            for row in rows {
-                held.push(row.try_get(0)?);
-            }
+            let rows = ask(flight, HOLD, params![name, reason]).await?.iter();
+            held.extend(rows.map(|row| column(row, "id")).collect::<Result<Vec<JobId>, Error>>()?);
         }
         let count = held.len() as u64;
         if count > 0 {
-            flight.send(RELEASE_OF_JOBS, vec![Box::new(held.clone())]).await;
-            self.notices.note_jobs(flight, held).await;
+            flight.send(RELEASE_OF_JOBS, params![held.clone()]).await;
+            self.notices.note_jobs(flight, held.iter().map(uuid).collect()).await;
         }
         Ok(count)
-    }
-}
-
-/// Sees to it that no job of the handler waits longer than this many milliseconds (K1).
-pub(super) struct ClampedDue {
-    pub(super) handler: Name,
-    pub(super) most: i64,
-}
-
-impl Change for ClampedDue {
-    type Done = u64;
-
-    async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<u64, Stop> {
-        let handler = self.handler.as_str().to_owned();
-        let params: Vec<Param> = vec![Box::new(handler), Box::new(self.most)];
-        Ok(ask(flight, CLAMP, params).await?.len() as u64)
     }
 }

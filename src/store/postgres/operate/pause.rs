@@ -7,8 +7,9 @@ use crate::store::border::{AuditSubject, Error};
 
 use super::super::admin::handle::Admin;
 use super::super::flight::Flight;
-use super::audit::Operation;
-use super::change::{Stop, ask};
+use super::super::params::params;
+use super::super::stop::ask;
+use super::audit::{Operated, Operation};
 
 /// The first pause's time stays. A lane that is paused already is locked all the same.
 const PAUSE: &str = "
@@ -19,28 +20,15 @@ const PAUSE: &str = "
 const RESUME: &str =
     "UPDATE lane SET paused_at = NULL WHERE handler = $1 AND paused_at IS NOT NULL RETURNING true";
 
-/// PAUSE or RESUME of a handler.
-struct SetPaused {
-    verb: AuditVerb,
-    sql: &'static str,
-    handler: Name,
-}
+/// The change of this handler by this statement.
+struct SetPaused(&'static str, Name);
 
 impl Operation for SetPaused {
     type Done = bool;
 
-    fn verb(&self) -> AuditVerb {
-        self.verb
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(bool, AuditSubject, u64), Stop> {
-        let handler = self.handler.as_str().to_owned();
-        let changed = ask(flight, self.sql, vec![Box::new(handler)]).await?.len();
-        let handler = Some(self.handler.clone());
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<bool> {
+        let changed = ask(flight, self.0, params![&self.1]).await?.len();
+        let handler = Some(self.1.clone());
         let subject = AuditSubject { handler, ..AuditSubject::default() };
         Ok((changed > 0, subject, changed as u64))
     }
@@ -50,13 +38,11 @@ impl Admin {
     /// PAUSE: no node claims anything of `handler` until it is resumed; a running attempt goes on. `false` where it was
     /// paused already.
     pub async fn pause(&self, handler: &Name) -> Result<bool, Error> {
-        let handler = handler.clone();
-        self.change(SetPaused { verb: AuditVerb::Pause, sql: PAUSE, handler }).await
+        self.change(AuditVerb::Pause, SetPaused(PAUSE, handler.clone())).await
     }
 
     /// RESUME: `handler`'s jobs are claimed again. `false` where it was not paused.
     pub async fn resume(&self, handler: &Name) -> Result<bool, Error> {
-        let handler = handler.clone();
-        self.change(SetPaused { verb: AuditVerb::Resume, sql: RESUME, handler }).await
+        self.change(AuditVerb::Resume, SetPaused(RESUME, handler.clone())).await
     }
 }

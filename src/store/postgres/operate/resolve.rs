@@ -4,14 +4,14 @@
 use crate::model::{AuditVerb, DeadReason, JobId, State, Timestamp};
 use crate::store::answer::StoredAnswer;
 use crate::store::border::{AuditSubject, Error};
-use crate::store::codec;
 use crate::store::decide::resolve::{self, KeyChange, Resolution, Resolved};
 
 use super::super::admin::handle::Admin;
-use super::super::flight::{Flight, Param};
-use super::audit::Operation;
-use super::change::{Stop, change_one};
-use super::found::{Groups, facts, lock_jobs};
+use super::super::flight::Flight;
+use super::super::params::params;
+use super::super::stop::change_one;
+use super::audit::{Operated, Operation};
+use super::found::{facts, lock_job};
 use super::job_move::release;
 
 /// From held after this attempt only.
@@ -32,14 +32,8 @@ impl Admin {
     /// nothing: what the operator found out about one attempt says nothing of a newer one. Of several at once one does
     /// it, and the others find the job in another state.
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let answer = match &how {
-            Resolution::Answered(answer) => {
-                let stored = StoredAnswer::of(answer.clone()).await;
-                Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
-            }
-            Resolution::Succeeded | Resolution::Failed => None,
-        };
-        self.change(ResolutionOf { job, attempt, how, answer }).await
+        let answer = StoredAnswer::given(how.answer()).await?;
+        self.change(AuditVerb::Resolve, ResolutionOf { job, attempt, how, answer }).await
     }
 }
 
@@ -53,43 +47,25 @@ struct ResolutionOf {
 impl Operation for ResolutionOf {
     type Done = State;
 
-    fn verb(&self) -> AuditVerb {
-        AuditVerb::Resolve
-    }
-
-    async fn operate(
-        &self,
-        flight: &mut Flight,
-        _: Timestamp,
-    ) -> Result<(State, AuditSubject, u64), Stop> {
-        let found = lock_jobs(flight, &[self.job], Groups::new()).await?.pop().flatten();
-        let found = found.ok_or(Error::NoJob(self.job))?.found;
+    async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<State> {
+        let found = lock_job(flight, self.job).await?.found;
         let key = facts(flight, found.event, &found.handler, None).await?.key;
         let Resolved { state, reason, key } =
             resolve::resolve(&found, self.attempt, &self.how, key)?;
-        let event = Box::new(found.event);
         match (key, &self.answer) {
-            (KeyChange::Freed, _) => change_one(flight, FREE, vec![event]).await?,
+            (KeyChange::Freed, _) => change_one(flight, FREE, params![found.event]).await?,
             (KeyChange::Answered, Some(answer)) => {
-                let params: Vec<Param> = vec![
-                    event,
-                    Box::new(i32::from(answer.status)),
-                    Box::new(answer.headers.clone()),
-                    Box::new(answer.body.clone()),
-                    Box::new(codec::size(answer.body_bytes)),
-                ];
-                change_one(flight, ANSWER, params).await?;
+                let StoredAnswer { status, headers, body, body_bytes } = answer.clone();
+                let status = i32::from(status);
+                let told = params![found.event, status, headers, body, body_bytes];
+                change_one(flight, ANSWER, told).await?;
             }
             (KeyChange::Answered | KeyChange::None, _) => {}
         }
-        let params: Vec<Param> = vec![
-            Box::new(found.row),
-            Box::new(i64::from(found.attempt)),
-            Box::new(state.as_str()),
-            Box::new(reason.map(DeadReason::as_str)),
-        ];
-        change_one(flight, RESOLVE, params).await?;
-        release(flight, [self.job].iter()).await;
+        let reason = reason.map(DeadReason::as_str);
+        let resolved = params![found.row, found.attempt, state.as_str(), reason];
+        change_one(flight, RESOLVE, resolved).await?;
+        release(flight, vec![self.job]).await;
         let (job, attempt) = (Some(self.job), Some(self.attempt));
         let subject = AuditSubject { job, attempt, state: Some(state), ..AuditSubject::default() };
         Ok((state, subject, 1))

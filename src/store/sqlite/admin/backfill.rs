@@ -6,8 +6,9 @@
 use rusqlite::{Connection, params};
 
 use crate::limits::{BATCH_JOBS, SELECTED_JOBS};
-use crate::model::{AuditVerb, HeldReason, JobId, Name, Timestamp};
+use crate::model::{AuditVerb, JobId, Timestamp};
 use crate::store::border::{AuditSubject, Backfill, BackfillCursor, BackfillResult, Error};
+use crate::store::decide::backfill::EventCandidate;
 use crate::store::decide::conditions::Decided;
 use crate::store::decide::delivery::held_at_arrival;
 use crate::store::sqlite::tables::codec;
@@ -23,11 +24,7 @@ impl Admin {
             None => self.beginning(ask.since).await?,
         };
         let asked = ask.clone();
-        let open = move |conn: &Connection| {
-            let missing = |event: &EventCandidate| event.payload_kept && !event.present;
-            let events = next(&asked, conn, place)?.0.into_iter().filter(missing);
-            Ok(events.map(|event| (event.row, asked.handler.clone())).collect())
-        };
+        let open = move |conn: &Connection| Ok(asked.open(&next(&asked, conn, place)?.0));
         let decided = self.decide(self.engine.read(open).await?).await?;
         if ask.dry_run {
             let now = self.engine.clock.now();
@@ -39,8 +36,7 @@ impl Admin {
         self.engine.ready()?;
         self.change(AuditVerb::MakeMissing, move |tx, now| {
             let (made, jobs) = make_missing(tx, &ask, place, &decided, now)?;
-            let (handler, since) = (Some(ask.handler.clone()), Some(ask.since));
-            let subject = AuditSubject { handler, since, jobs, ..AuditSubject::default() };
+            let subject = AuditSubject { jobs, ..ask.subject() };
             let count = made.made;
             Ok((made, subject, count))
         })
@@ -87,41 +83,18 @@ fn make_missing(
     let mut made = BackfillResult { next, ..BackfillResult::default() };
     let mut jobs = Vec::new();
     for event in events {
-        if event.present {
-            made.present += 1;
-        } else if !event.payload_kept {
-            made.payload_gone += 1;
-        } else if !decided.has(event.row, &ask.handler) {
+        if event.payload_kept && !event.present && !decided.has(event.row, &ask.handler) {
             // Retention has moved the page meanwhile: the next call begins here.
             made.next = Some(BackfillCursor { after: event.row - 1, ..place });
             break;
-        } else if let Some(job) = decided.job(event.row, &ask.handler) {
-            if newer_than(conn, &job, event.row)?.is_some() {
-                made.superseded += 1;
-                continue;
-            }
-            if !ask.dry_run {
-                jobs.push((insert_job(conn, event.row, &job, event.held, now)?, 0));
-            }
-            made.made += 1;
-            made.held += u64::from(event.held.is_some() || job.undecided.is_some());
-        } else {
-            made.unwanted += 1;
+        }
+        let Some(job) = event.missing(&ask.handler, decided, &mut made) else { continue };
+        let newer = newer_than(conn, &job, event.row)?;
+        if event.is_made(&job, newer, &mut made) && !ask.dry_run {
+            jobs.push((insert_job(conn, event.row, &job, event.held, now)?, 0));
         }
     }
     Ok((made, jobs))
-}
-
-/// An event looked at.
-struct EventCandidate {
-    row: i64,
-    source: Name,
-    event_type: String,
-    new_enough: bool,
-    held: Option<HeldReason>,
-    payload_kept: bool,
-    /// It has a job of this handler, had jobs that were removed, or is answered by another handler.
-    present: bool,
 }
 
 /// The next events that are meant, and the place behind those that were looked at: none at the end.
@@ -133,7 +106,7 @@ fn next(
     let (since, handler) = (ask.since.0, ask.handler.as_str());
     // The next events in the order of arrival. The guard held an event that repeats the signed body of an
     // earlier one, and flagged it where its type may honestly repeat.
-    let mut events = conn
+    let events = conn
         .prepare_cached(
             "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
                  e.repeated = 1, e.flagged = 1,
@@ -159,11 +132,5 @@ fn next(
             },
         )?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    let more = events.last().filter(|_| events.len() == BATCH_JOBS);
-    let next = more.map(|event| BackfillCursor { after: event.row, ..place });
-    events.retain(|event| {
-        event.new_enough
-            && ask.wanted.iter().any(|wanted| wanted.matches(&event.source, &event.event_type))
-    });
-    Ok((events, next))
+    Ok(ask.meant(events, place))
 }

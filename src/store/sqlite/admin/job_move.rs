@@ -6,10 +6,9 @@
 use rusqlite::{Connection, Row, params};
 
 use crate::model::{EventId, JobId, Name, State, Timestamp};
-use crate::store::border::{AuditSubject, Group, NewJob};
-use crate::store::decide::conditions::Decided;
+use crate::store::border::Group;
 use crate::store::decide::job_move::{
-    FoundEvent, FoundJob, JobMove, ReplayFacts, drop_job, replay,
+    FoundEvent, FoundJob, JobMove, Move, ReplayFacts, drop_job, replay,
 };
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::answer::key_of;
@@ -20,34 +19,16 @@ use crate::store::sqlite::tables::job::put_back;
 
 use super::list::find_by_id;
 
-/// The move of a job.
-#[derive(Clone, Copy)]
-pub(super) enum Move<'d> {
-    /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
-    /// a newer event has taken its place.
-    Replay(Option<&'d Decided>),
-    Drop,
-}
-
 impl FoundJob {
     /// Its event and handler, if it has to be decided before it is put back.
     pub(super) fn open(self) -> Option<(i64, Name)> {
         self.undecided.then_some((self.event, self.handler))
     }
 
-    /// What the audit list says of it.
-    pub(super) fn subject(&self) -> AuditSubject {
-        let (job, attempt) = (Some(self.job), Some(self.attempt));
-        AuditSubject { job, attempt, ..AuditSubject::default() }
-    }
-
     /// What a move makes of this job; refused where the job does not allow it.
     pub(super) fn check(&self, tx: &Connection, verb: Move<'_>) -> Result<JobMove, VerbError> {
         let Move::Replay(decided) = verb else { return Ok(drop_job(self)?) };
-        let routed = match decided.filter(|_| self.undecided) {
-            Some(decided) => decided.job(self.event, &self.handler),
-            None => Some(NewJob::of(self.handler.clone())),
-        };
+        let routed = self.routed(decided);
         let newer = match (decided, &routed) {
             (None, _) => None,
             _ if self.grouped => group::newer(tx, self.row)?,

@@ -8,14 +8,14 @@ use crate::store::border::{
     AuditSubject, BatchResult, Error, JobBatch, NewJob, Replay, Replayed, Verb,
 };
 use crate::store::decide::conditions::Decided;
-use crate::store::decide::job_move::{FoundEvent, FoundJob, make};
+use crate::store::decide::job_move::{FoundEvent, FoundJob, Move, make};
 use crate::store::sqlite::engine::verb::VerbError;
 use crate::store::sqlite::tables::answer::key_of;
 use crate::store::sqlite::tables::group::newer_than;
 use crate::store::sqlite::tables::job::insert_job;
 
 use super::handle::Admin;
-use super::job_move::{Move, find_event};
+use super::job_move::find_event;
 
 impl Admin {
     pub async fn replay(&self, what: Replay, regardless: bool) -> Result<Replayed, Error> {
@@ -150,17 +150,14 @@ fn move_batch(
     now: Timestamp,
 ) -> Result<(BatchResult, AuditSubject, u64), VerbError> {
     let mut moved = BatchResult::default();
-    let mut subject = AuditSubject { state: Some(batch.state), ..AuditSubject::default() };
+    let mut jobs = Vec::new();
     let verb = match batch.verb {
         Verb::Replay => Move::Replay(decided),
         Verb::Drop => Move::Drop,
     };
     for (job, attempt) in &batch.jobs {
-        let found = FoundJob::find(tx, *job)?.filter(|found| {
-            found.state == batch.state
-                && found.attempt == *attempt
-                && matches!(found.state, State::Held | State::Dead)
-        });
+        let found = FoundJob::find(tx, *job)?
+            .filter(|found| batch.is_as_chosen(found.state, found.attempt, *attempt));
         let Some(found) = found else {
             moved.changed += 1;
             continue;
@@ -168,24 +165,15 @@ fn move_batch(
         match found.check(tx, verb) {
             Ok(checked) => {
                 let state = found.go(tx, checked, now)?;
-                subject.jobs.push((*job, *attempt));
-                if batch.verb == Verb::Replay && state == State::Dropped {
-                    moved.unwanted += 1;
-                } else {
-                    *moved.done.entry(found.handler).or_default() += 1;
-                }
+                jobs.push((*job, *attempt));
+                moved.count(batch.verb, found.handler, state);
             }
-            Err(VerbError::Refused(Error::Undecided { .. })) => moved.undecided += 1,
-            Err(VerbError::Refused(Error::Superseded { .. })) => moved.superseded += 1,
-            Err(VerbError::Refused(Error::PayloadGone { .. } | Error::JobsGone { .. })) => {
-                moved.payload_gone += 1;
-            }
-            Err(VerbError::Refused(_)) => moved.changed += 1,
+            Err(VerbError::Refused(why)) => moved.pass_over(&why),
             Err(error) => return Err(error),
         }
     }
-    let count = subject.jobs.len() as u64;
-    Ok((moved, subject, count))
+    let count = jobs.len() as u64;
+    Ok((moved, batch.subject(jobs), count))
 }
 
 /// Makes the job that the event lacks, where its payload is still kept.

@@ -18,13 +18,7 @@ use super::handle::Admin;
 
 impl Admin {
     pub async fn resolve(&self, job: JobId, attempt: u32, how: Resolution) -> Result<State, Error> {
-        let answer = match &how {
-            Resolution::Answered(answer) => {
-                let stored = StoredAnswer::of(answer.clone()).await;
-                Some(stored.map_err(|error| Error::Unavailable(error.to_string()))?)
-            }
-            Resolution::Succeeded | Resolution::Failed => None,
-        };
+        let answer = StoredAnswer::given(how.answer()).await?;
         self.change(AuditVerb::Resolve, move |tx, now| {
             let state = resolve(tx, (job, attempt), &how, answer.as_ref(), now)?;
             let (job, attempt) = (Some(job), Some(attempt));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::model::{JobId, Name};
+use crate::model::{JobId, Name, Timestamp};
+use crate::store::border::Error;
 use crate::store::decide::notice::Notice;
 use crate::store::node::subscriptions::Subscriptions;
 use crate::store::sqlite::engine::handle::Engine;
@@ -31,6 +32,10 @@ impl Jobs {
 
     pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {
         self.engine.paused.get()
+    }
+
+    pub async fn now(&self) -> Result<Timestamp, Error> {
+        Ok(self.engine.clock.now())
     }
 
     pub fn may_begin(&self, _job: JobId, _attempt: u32) -> bool {

@@ -9,9 +9,7 @@ use uuid::Uuid;
 
 use crate::model::{EventId, JobId, Name, Timestamp};
 
-pub(crate) use crate::store::codec::{
-    compress, compress_now, decompress, decompress_now, header_lines, size,
-};
+pub(crate) use crate::store::codec::{compress, decompress, decompress_now, header_lines, size};
 
 /// A column that holds a word, name or id in its text form.
 pub(crate) fn text<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>

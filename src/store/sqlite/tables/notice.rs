@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use sha2::{Digest as _, Sha256};
 
-use crate::model::{Blob, EventId, Headers, INTERNAL_SOURCE, Name, NoticeType, Timestamp};
+use crate::model::{Blob, EventId, INTERNAL_SOURCE, Name, NoticeType, Timestamp};
 use crate::store::border::{NewJob, OutputExcerpt};
 use crate::store::decide::notice::{
-    Due, JobDetails, Notice, NoticeJob, NoticeSubscribers, body, due, of_state,
+    Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due, of_state,
 };
 
 use super::codec::{self, change_one};
@@ -227,8 +226,8 @@ fn insert_event(
         None => JobDetails::default(),
     };
     let host = rustix::system::uname();
-    let body = body(notice, details, subscribers, &host.nodename().to_string_lossy());
-    let body = body.to_string().into_bytes();
+    let stored = NoticeEvent::of(notice, details, subscribers, &host.nodename().to_string_lossy())
+        .map_err(|error| unstorable(error.into()))?;
     // Random like a job's id: a sender cannot make an event of this id.
     let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
     let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
@@ -241,16 +240,13 @@ fn insert_event(
         INTERNAL_SOURCE,
         id,
         notice.kind.as_str(),
-        <[u8; 32]>::from(Sha256::digest(&body)),
+        stored.digest.0,
         now.0,
-        codec::size(body.len()),
+        codec::size(stored.body_bytes),
     ])?;
     let event = tx.last_insert_rowid();
-    let mut headers = Headers::new();
-    headers.push("Content-Type", "application/json");
-    let stored = codec::compress_now(&body).map_err(|error| unstorable(error.into()))?;
     // Kept as long as any payload.
     tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-        .execute(params![event, headers.to_wire(), stored])?;
+        .execute(params![event, stored.headers, stored.body])?;
     Ok(event)
 }
