@@ -299,6 +299,19 @@ impl Server {
         standby
     }
 
+    /// Loads a dump of the database `app` into another server.
+    pub(crate) fn copy_to(&self, other: &Server) {
+        let file = self.folder().join("dump.sql");
+        for (name, server) in [("pg_dump", self), ("psql", other)] {
+            run(command(name)
+                .args(["--username=postgres", "--dbname=app", "--port", &server.port.to_string()])
+                .arg("--host")
+                .arg(server.folder())
+                .arg("--file")
+                .arg(&file));
+        }
+    }
+
     /// Makes a standby take writes.
     pub(crate) async fn promote(&self) {
         let row = self.admin().await.query_one("SELECT pg_promote()", &[]).await.unwrap();

@@ -24,6 +24,7 @@ use super::arrival::PUT_BACK;
 use super::claim::uuid;
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Param, Session};
+use super::remembered::Remembered;
 use super::secret_use::SecretUses;
 use super::stop::{Stop, ask, wait_briefly};
 
@@ -169,6 +170,12 @@ impl Request {
     pub(super) fn note_secret(&self, secrets: &mut SecretUses, now: Duration) {
         if let Some(NewKey { ask, .. }) = self.begin() {
             secrets.note(&ask.source, &ask.delivery, now);
+        }
+    }
+
+    pub(super) fn remember(&self, remembered: &mut Remembered) {
+        if let Some(NewKey { ask, .. }) = self.begin() {
+            remembered.note(&ask.source, ask.delivery.event_id());
         }
     }
 

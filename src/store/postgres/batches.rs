@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::store::border::Refused;
+use crate::store::border::{Accepted, Refused};
 
 use super::accept;
 use super::answer;
 use super::connection::Connection;
 use super::flight::{FlightOutcome, Refusal, Session};
 use super::prepared::Try;
+use super::remembered::Remembered;
 use super::secret_use::SecretUses;
 
 /// The longest pause between two tries of one request.
@@ -82,6 +83,20 @@ impl Request {
         }
     }
 
+    fn remember(&self, tried: &Tried, remembered: &mut Remembered) {
+        match (self, tried) {
+            (Request::Accept(request), Tried::Accept(tries)) => {
+                let is_new = |tried: &Try| matches!(tried.answer, Accepted::Created { .. });
+                let events = request.events.iter().zip(tries).filter(|(_, tried)| is_new(tried));
+                events.for_each(|(event, _)| remembered.note(event.source(), event.id()));
+            }
+            (Request::Ask(request), Tried::Ask(answer::Found::Begun { again: false, .. })) => {
+                request.remember(remembered);
+            }
+            _ => {}
+        }
+    }
+
     fn note_secret(&self, secrets: &mut SecretUses, now: Duration) {
         match self {
             Request::Accept(request) => {
@@ -127,6 +142,7 @@ pub(super) struct Batches {
     /// What is tried again.
     retries: VecDeque<Work>,
     pub(super) secrets: SecretUses,
+    pub(super) remembered: Remembered,
 }
 
 impl Batches {
@@ -232,7 +248,10 @@ impl Batches {
         let mut skipped = Vec::new();
         for (request, tried) in work.requests.into_iter().zip(tried) {
             match tried {
-                Some(tried) => request.committed(tried),
+                Some(tried) => {
+                    request.remember(&tried, &mut self.remembered);
+                    request.committed(tried);
+                }
                 None => skipped.push(request),
             }
         }

@@ -16,11 +16,19 @@ use super::connection::Connection;
 use super::flight::{Doubt, Flight, FlightOutcome, Refusal};
 use super::handlers;
 
-/// Locks the node's row, behind the node's transaction that is under way.
-const LOCK: &str = "SELECT id FROM node WHERE name = $1 AND state = 'active' FOR NO KEY UPDATE";
+/// Locks the node's row, behind the node's transaction that is under way. A roll call also waits for a node that was
+/// lost in an earlier history; its name may be another one's by now, which then stays active (N40).
+const LOCK: &str = "
+    SELECT id FROM node WHERE name = $1 AND (state = 'active' OR EXISTS (SELECT FROM roll_call WHERE node = id))
+    ORDER BY EXISTS (SELECT FROM roll_call WHERE node = id) DESC, state LIMIT 1 FOR NO KEY UPDATE";
 
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
+
+/// Nothing of it runs any more, nor of nodes that had its name before.
+const NOT_AWAITED: &str = "
+    DELETE FROM roll_call USING node
+    WHERE roll_call.node = node.id AND node.name = $1 AND node.state = 'lost'";
 
 /// What runs under the node, each with the policy that the node has published. Behind the lock of the node's row, only
 /// this transaction settles it.
@@ -76,6 +84,7 @@ pub async fn declare_lost(
         });
     };
     flight.send(LOSE, vec![Box::new(id), Box::new(Uuid::from_bytes(random::id()))]).await;
+    flight.send(NOT_AWAITED, vec![Box::new(name.to_owned())]).await;
     let list = flight.send(CUT_OFF, vec![Box::new(id)]).await;
     let cut_off = flight.rows(list).await.unwrap_or_default().iter().map(cut_off);
     // What cannot be read cannot be settled, and nothing may be left out.

@@ -308,7 +308,8 @@ impl Task {
         planned.map_err(|error| not_now(describe(&error)))?;
         self.live.registering();
         self.sessions.send_replace(None);
-        let registered = self.registrar.register(connection).await;
+        let (live, remembered) = (self.live.all(), &mut self.batches.remembered);
+        let registered = self.registrar.renew(connection, &live, remembered).await;
         let (connection, registered) = registered.map_err(|error| match error {
             RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
             other => not_now(other.to_string()),

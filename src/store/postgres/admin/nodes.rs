@@ -17,7 +17,8 @@ const NODES: &str = "
     SELECT n.id, n.name, n.state, n.machine, n.version, n.count, n.seen_at, now_ms() - n.seen_at AS silent,
         (SELECT count(*) FROM attempt a WHERE a.node = n.id AND a.outcome IS NULL) AS running,
         (SELECT count(*) FROM pg_stat_activity s WHERE n.state = 'active' AND s.datname = current_database()
-            AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections
+            AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections,
+        EXISTS (SELECT FROM roll_call r WHERE r.node = n.id) AS awaited
     FROM node n ORDER BY n.name, n.state, n.seen_at DESC, n.id";
 
 /// What the active nodes publish, and whether another one publishes something else under the name.
@@ -56,6 +57,8 @@ pub struct NodeRow {
     pub running: u64,
     /// Backends of the server that serve an active node.
     pub connections: u64,
+    /// A roll call waits for it: it may run attempts that the database has lost.
+    pub awaited: bool,
     /// What an active node has published, by name.
     pub handlers: Vec<NodeHandler>,
 }
@@ -104,6 +107,7 @@ impl Admin {
                 silent_millis: row.value("silent")?,
                 running: row.number("running")?,
                 connections: row.number("connections")?,
+                awaited: row.value("awaited")?,
                 handlers: handlers.remove(&id).unwrap_or_default(),
             })
         };

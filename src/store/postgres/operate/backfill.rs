@@ -22,6 +22,7 @@ use super::change::{Change, Stop, ask};
 use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows, text};
 use super::new_job::{insert_job, latest};
+use super::roll_call;
 
 /// Waits for the transaction of each node that is under way: an event in it has its number already, and cannot be seen.
 const LOCK_NODES: &str = "SELECT FROM node WHERE state = 'active' ORDER BY id FOR NO KEY UPDATE";
@@ -108,6 +109,7 @@ impl Operation for MissingJobs {
         now: Timestamp,
     ) -> Result<(BackfillResult, AuditSubject, u64), Stop> {
         let handler = &self.ask.handler;
+        roll_call::check(flight).await?;
         let (events, _) = self.next(flight).await?;
         let missing = events.iter().filter(|event| event.payload_kept && !event.present);
         let open = missing.map(|event| (event.row, handler.clone())).collect();

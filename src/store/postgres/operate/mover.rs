@@ -26,6 +26,7 @@ use super::found::{
 };
 use super::job_move::{Move, release};
 use super::new_job::{insert_job, latest};
+use super::roll_call;
 
 /// The jobs that are decided again before they are put back.
 const OPEN: &str = "
@@ -102,6 +103,7 @@ impl Operation for ReplayOf {
         flight: &mut Flight,
         now: Timestamp,
     ) -> Result<(Replayed, AuditSubject, u64), Stop> {
+        roll_call::check(flight).await?;
         let (source, event, handler) = match &self.what {
             Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
                 let decided = route(flight, self.router.as_ref(), &[*job]).await?;
@@ -256,6 +258,9 @@ impl Operation for BatchOf {
         _: Timestamp,
     ) -> Result<(BatchResult, AuditSubject, u64), Stop> {
         let JobBatch { verb, state, jobs, .. } = &self.batch;
+        if *verb == Verb::Replay {
+            roll_call::check(flight).await?;
+        }
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
         let decided = route(flight, self.router.as_ref(), &ids).await?;
         let by = match verb {
