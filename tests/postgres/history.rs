@@ -123,6 +123,12 @@ async fn an_asynchronous_failover_names_what_is_lost_holds_the_rest_and_runs_not
     cut_off(&cluster).await;
     let of_a = claim(&a, 1).await.remove(0);
     add_jobs(&a, 3, 1).await;
+    // The standby has an earlier session of the same process.
+    let earlier = session(&a).await;
+    cluster
+        .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+        .await;
+    later_session(&a, &earlier).await;
     assert!(may_begin(&a, &of_a) && may_begin(&b, &of_b));
 
     let after = fail_over(&mut cluster, standby, &[&a, &b]).await;

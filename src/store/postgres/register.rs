@@ -103,7 +103,7 @@ pub struct Registrar {
     is_registered: bool,
     /// Its runners list no attempt that this process does not know, or has not read at its first registration.
     knows_all: bool,
-    /// The sessions that this process may have written since the last one that is known to be committed.
+    /// The sessions that this process may have written. A database that has gone back has an earlier one.
     written: Vec<Uuid>,
     file: Option<NodeFile>,
 }
@@ -160,7 +160,6 @@ impl Registrar {
             FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(sent.renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
-                self.written = vec![id];
                 self.is_registered = true;
                 self.knows_all |= !sent.is_awaited;
                 self.seen = Some(sent.history);
@@ -200,12 +199,11 @@ impl Registrar {
         flight.send(ADD, add).await;
         let rows = ask(flight, LOCK, vec![own().0]).await?;
         let row = rows.first().ok_or(Stop::Changed)?;
-        if let Err(refused) = self.check(row, id) {
-            return Ok(Err(refused));
+        let is_new = node.count == 0 && row.try_get::<_, i64>(3)? == 0;
+        match self.check(row, id, is_other) {
+            Ok(has_gone_back) => is_other = has_gone_back,
+            Err(refused) => return Ok(Err(refused)),
         }
-        // The database knows fewer sessions of an active node than the node: it was put back.
-        let count: i64 = row.try_get(3)?;
-        is_other |= row.try_get::<_, &str>(2)? == "active" && (1..node.count).contains(&count);
         let lost = remembered.missing(flight).await?;
         let seen = self.seen.as_ref().map(|seen| seen.store);
         // If no node has acted on it yet. With `require_synchronous_standby`, its statement was wrong.
@@ -213,7 +211,6 @@ impl Registrar {
         if is_other {
             history.begin(flight).await?;
         }
-        let is_new = count == 0 && node.count == 0;
         if is_new || self.knows_all && seen != Some(history.store) {
             history::answer(flight, node.id, live).await;
         }
@@ -250,24 +247,25 @@ impl Registrar {
         }
     }
 
-    /// Refuses a row of another machine or process.
-    fn check(&self, row: &Row, id: Uuid) -> Result<(), RegisterError> {
+    /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
+    /// the row counts fewer sessions than the node.
+    fn check(&self, row: &Row, id: Uuid, is_other: bool) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
         let name = self.node.name.clone();
         let machine: String = row.try_get(0).map_err(unreadable)?;
         let session: Uuid = row.try_get(1).map_err(unreadable)?;
         let is_active = row.try_get::<_, &str>(2).map_err(unreadable)? == "active";
+        let count: i64 = row.try_get(3).map_err(unreadable)?;
         if machine != self.node.machine {
             return Err(RegisterError::OtherMachine { name, machine });
         }
-        // A nil session is nobody's: the history has changed.
-        let is_own = session == id
-            || session.is_nil()
-            || !self.is_registered
-            || self.written.contains(&session);
-        match is_active && !is_own {
-            true => Err(RegisterError::Replaced { name, session }),
-            false => Ok(()),
+        // A nil session is nobody's: another node has acted on a change of the history.
+        let is_taken = is_active && !session.is_nil();
+        let has_gone_back = is_other || is_taken && (1..self.node.count).contains(&count);
+        let is_own = session == id || !self.is_registered || self.written.contains(&session);
+        match has_gone_back || is_own || !is_taken {
+            true => Ok(has_gone_back),
+            false => Err(RegisterError::Replaced { name, session }),
         }
     }
 }
