@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
@@ -124,11 +125,12 @@ async fn an_asynchronous_failover_names_what_is_lost_holds_the_rest_and_runs_not
     let of_a = claim(&a, 1).await.remove(0);
     add_jobs(&a, 3, 1).await;
     // The standby has an earlier session of the same process.
-    let earlier = session(&a).await;
+    let earlier = [session(&a).await, session(&b).await];
     cluster
         .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
         .await;
-    later_session(&a, &earlier).await;
+    later_session(&a, &earlier[0]).await;
+    later_session(&b, &earlier[1]).await;
     assert!(may_begin(&a, &of_a) && may_begin(&b, &of_b));
 
     let after = fail_over(&mut cluster, standby, &[&a, &b]).await;
@@ -183,18 +185,23 @@ async fn a_synchronous_failover_under_accepts_loses_and_holds_nothing() {
     add_jobs(&a, 0, 2).await;
     let running = claim(&b, 1).await.remove(0);
     let before = store_id(&cluster).await;
-    let under_way = Arc::new(Barrier::new(3));
+    let (under_way, is_over) = (Arc::new(Barrier::new(3)), Arc::<AtomicBool>::default());
     let accepting = [&a, &b].map(|node| {
         let (node, under_way) = (node.clone(), Arc::clone(&under_way));
+        let is_over = Arc::clone(&is_over);
         tokio::spawn(async move {
             let mut acknowledged = BTreeSet::new();
-            let session = session(&node).await.session;
+            let own = session(&node).await.session.node;
             for number in 0.. {
-                let id = format!("{}-{number}", session.node);
-                match accept(&node, stripe(&id, "{}")).await {
+                let id = format!("{own}-{number}");
+                let until = Instant::now() + PATIENCE;
+                match node.accept(new(stripe(&id, "{}")), until).await {
                     Ok(_) => drop(acknowledged.insert(id)),
                     // The primary is dead.
                     Err(_) => break,
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    break;
                 }
                 if acknowledged.len() == 20 {
                     under_way.wait().await;
@@ -214,6 +221,7 @@ async fn a_synchronous_failover_under_accepts_loses_and_holds_nothing() {
     for node in [&a, &b] {
         ready(node).await;
     }
+    is_over.store(true, Ordering::Relaxed);
     for accepted in accepting {
         for id in accepted.await.unwrap() {
             let stored = format!("event WHERE event_id = '{id}'");
@@ -245,7 +253,7 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     add_jobs(&b, 0, 2).await;
     let dead = claim(&b, 1).await.remove(0).running.job;
     b.close();
-    let other = Server::start(&[]).await;
+    let other = Server::made();
     cluster.server.copy_to(&other);
     cluster.server = other;
 

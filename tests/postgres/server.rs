@@ -100,8 +100,8 @@ impl Server {
         server
     }
 
-    /// Makes the data of a new server at `path`, which appears when it is complete.
-    fn make_template(path: &Path) {
+    /// The same with a system identifier of its own, which copies of the template share.
+    pub(crate) fn made() -> Self {
         let mut server = Self::empty(&[]);
         run(command("initdb")
             .args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"])
@@ -117,6 +117,12 @@ impl Server {
                 .arg(server.folder())
                 .args(["--command", &sql]));
         }
+        server
+    }
+
+    /// Makes the data of a new server at `path`, which appears when it is complete.
+    fn make_template(path: &Path) {
+        let mut server = Self::made();
         server.signal(Signal::INT);
         let made = path.with_extension(std::process::id().to_string());
         run(Command::new("cp").arg("-a").arg(server.data()).arg(&made));
