@@ -103,7 +103,7 @@ pub struct Registrar {
     is_registered: bool,
     /// Its runners list no attempt that this process does not know, or has not read at its first registration.
     knows_all: bool,
-    /// The sessions that this process may have written. A database that has gone back has an earlier one.
+    /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
     file: Option<NodeFile>,
 }
@@ -160,6 +160,7 @@ impl Registrar {
             FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(sent.renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
+                self.written = vec![id];
                 self.is_registered = true;
                 self.knows_all |= !sent.is_awaited;
                 self.seen = Some(sent.history);
