@@ -361,7 +361,7 @@ CREATE INDEX answer_error ON answer (error_until) WHERE error_until IS NOT NULL;
 -- A row is what operators are told of one subject: what was reported, and what happened since.
 CREATE TABLE notice (
     type text COLLATE "C" NOT NULL
-        CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'source.failing', 'handler.broken')),
+        CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'store.lost', 'source.failing', 'handler.broken')),
     -- The handler or source that it is about; empty for the store.
     subject text COLLATE "C" NOT NULL,
     reason text COLLATE "C" NOT NULL,
@@ -379,6 +379,20 @@ CREATE TABLE notice (
     CHECK ((count = 0) = (first_at IS NULL)),
     CHECK ((first_at IS NULL) = (last_at IS NULL))
 );
+
+-- A row is a node that has not said in this history what its runners list, or, with a job, an attempt that they list and
+-- that does not run in this history. While there is one, no job is replayed, and none of a group is claimed.
+CREATE TABLE roll_call (
+    node uuid NOT NULL REFERENCES node (id),
+    -- It may be missing in this history, with its event.
+    job uuid,
+    attempt bigint,
+    claimant uuid,
+    handler text COLLATE "C",
+    UNIQUE NULLS NOT DISTINCT (job, attempt, claimant, node)
+);
+
+CREATE INDEX roll_call_node ON roll_call (node);
 
 -- A row is a change of the history: the database was restored or promoted, and its unfinished jobs were held.
 CREATE TABLE restored (

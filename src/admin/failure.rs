@@ -111,7 +111,8 @@ impl From<store::Error> for Failure {
             | store::Error::Unwanted { .. }
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
-            | store::Error::OneHandler { .. } => FailureKind::WrongState,
+            | store::Error::OneHandler { .. }
+            | store::Error::Awaited(_) => FailureKind::WrongState,
             store::Error::Ambiguous { .. }
             | store::Error::Variants { .. }
             | store::Error::SeveralIds { .. } => FailureKind::Ambiguous,

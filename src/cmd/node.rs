@@ -29,6 +29,7 @@ pub(super) fn list(args: &Options) -> Result<Exit, Failure> {
 
 fn node_row(node: &NodeRow) -> Vec<output::Cell> {
     let state = match (node.state.as_str(), node.connections) {
+        _ if node.awaited => output::painted("awaited", AnsiColor::Red),
         ("active", 0) => output::painted("not connected", AnsiColor::Red),
         ("active", _) => output::painted("connected", AnsiColor::Green),
         (state, _) => state.into(),
@@ -59,7 +60,9 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     let admin = Admin::new(target, config.limits(), Clock::system());
     let looked = block_on(async {
         let all = admin.nodes().await.map_err(|error| unread(&error))?;
-        let active = all.into_iter().find(|node| node.name == name && node.state == "active");
+        let is_meant =
+            |node: &NodeRow| node.name == name && (node.state == "active" || node.awaited);
+        let active = all.into_iter().find(is_meant);
         let node = active.ok_or_else(|| not_active(name, options))?;
         Ok::<_, Failure>((node, admin.node_work(name).await.map_err(|error| unread(&error))?))
     })?;

@@ -235,6 +235,8 @@ words! {
         JobHeld = "job.held",
         /// Events could not be stored for a while.
         StoreDegraded = "store.degraded",
+        /// The database no longer has events that were accepted.
+        StoreLost = "store.lost",
         /// Consecutive deliveries of a source fail verification.
         SourceFailing = "source.failing",
         /// A handler cannot run at all.

@@ -194,7 +194,9 @@ async fn an_ask_cut_at_any_message_begins_its_job_once() {
                 }
                 // The statements are prepared.
                 begun(intake.ask(request(&format!("warm{key}"), 1)).await);
-                cluster.run("DELETE FROM event WHERE event_id LIKE 'warm%'").await;
+                cluster
+                    .run("DELETE FROM job USING event WHERE event.row = job.event AND event_id LIKE 'warm%'")
+                    .await;
                 proxy.arm(side, number, Act::Cut);
                 let asking = {
                     let (intake, key) = (intake.clone(), key.clone());

@@ -18,6 +18,7 @@ mod dispatching;
 mod ending;
 mod filled;
 mod grouping;
+mod history;
 mod keeping_house;
 mod kept;
 mod losing;

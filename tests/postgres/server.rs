@@ -100,8 +100,8 @@ impl Server {
         server
     }
 
-    /// Makes the data of a new server at `path`, which appears when it is complete.
-    fn make_template(path: &Path) {
+    /// The same with a system identifier of its own, which copies of the template share.
+    pub(crate) fn made() -> Self {
         let mut server = Self::empty(&[]);
         run(command("initdb")
             .args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"])
@@ -117,6 +117,12 @@ impl Server {
                 .arg(server.folder())
                 .args(["--command", &sql]));
         }
+        server
+    }
+
+    /// Makes the data of a new server at `path`, which appears when it is complete.
+    fn make_template(path: &Path) {
+        let mut server = Self::made();
         server.signal(Signal::INT);
         let made = path.with_extension(std::process::id().to_string());
         run(Command::new("cp").arg("-a").arg(server.data()).arg(&made));
@@ -297,6 +303,19 @@ impl Server {
         ));
         standby.launch();
         standby
+    }
+
+    /// Loads a dump of the database `app` into another server.
+    pub(crate) fn copy_to(&self, other: &Server) {
+        let file = self.folder().join("dump.sql");
+        for (name, server) in [("pg_dump", self), ("psql", other)] {
+            run(command(name)
+                .args(["--username=postgres", "--dbname=app", "--port", &server.port.to_string()])
+                .arg("--host")
+                .arg(server.folder())
+                .arg("--file")
+                .arg(&file));
+        }
     }
 
     /// Makes a standby take writes.

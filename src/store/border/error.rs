@@ -129,6 +129,9 @@ pub enum Error {
         "event {event} of source {source_name} is a request that its one handler answers; no other handler can have a job of it while its key is kept"
     )]
     OneHandler { source_name: Name, event: EventId },
+    /// The history of the database has changed, and attempts may run that it does not know.
+    #[error("nothing is replayed yet, because it may still run: {0}")]
+    Awaited(String),
     /// A listing of no rows was asked for.
     #[error("the limit is 0 rows; it must be 1 to {most}")]
     NoRows { most: i64 },

@@ -188,7 +188,7 @@ impl NoticeEvent {
 /// The body of an internal event. Its fields are documented and only ever added to.
 fn body(notice: &Notice, of_job: JobDetails, subscribers: &NoticeSubscribers, host: &str) -> Value {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
-    let about_source = notice.kind == NoticeType::SourceFailing;
+    let about_source = matches!(notice.kind, NoticeType::SourceFailing | NoticeType::StoreLost);
     json!({
         "type": notice.kind,
         "handler": subject.filter(|_| !about_source),
@@ -221,7 +221,9 @@ fn command(notice: &Notice) -> String {
     match notice.kind {
         NoticeType::JobDead => jobs(State::Dead),
         NoticeType::JobHeld => jobs(State::Held),
-        NoticeType::StoreDegraded | NoticeType::SourceFailing => "hooklatch status".to_owned(),
+        NoticeType::StoreDegraded | NoticeType::StoreLost | NoticeType::SourceFailing => {
+            "hooklatch status".to_owned()
+        }
         NoticeType::HandlerBroken => match &notice.job {
             Some(job) => format!("hooklatch explain {}", job.event_id.shell_word()),
             None => "hooklatch status".to_owned(),
@@ -284,7 +286,9 @@ mod tests {
             let expected: &[&str] = match kind {
                 NoticeType::JobDead | NoticeType::JobHeld => &["a", "b", "jobs"],
                 NoticeType::HandlerBroken => &["b"],
-                NoticeType::StoreDegraded | NoticeType::SourceFailing => &["a", "b"],
+                NoticeType::StoreDegraded | NoticeType::StoreLost | NoticeType::SourceFailing => {
+                    &["a", "b"]
+                }
             };
             assert_eq!(takers, expected, "{kind}");
             assert!(NoticeSubscribers::default().takers(kind).next().is_none());

@@ -24,6 +24,7 @@ use super::columns::{column, unreadable as unreadable_column};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::params::params;
+use super::remembered::Remembered;
 use super::secret_use::SecretUses;
 use super::stop::{Stop, ask, wait_briefly};
 
@@ -176,6 +177,12 @@ impl Request {
     pub(super) fn note_secret(&self, secrets: &mut SecretUses, now: Duration) {
         if let Some(NewKey { ask, .. }) = self.begin() {
             secrets.note(&ask.source, &ask.delivery, now);
+        }
+    }
+
+    pub(super) fn remember(&self, remembered: &mut Remembered) {
+        if let Some(NewKey { ask, .. }) = self.begin() {
+            remembered.note(&ask.source, ask.delivery.event_id());
         }
     }
 

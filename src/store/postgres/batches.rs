@@ -22,6 +22,7 @@ use super::flight::{Flight, FlightOutcome, Session};
 use super::handlers::{PublishedHandler, publish};
 use super::live::LiveAttempts;
 use super::operate::notice::NodeNotices;
+use super::remembered::Remembered;
 use super::request::{Request, Tried};
 use super::secret_use::SecretUses;
 use super::stop::wait_briefly;
@@ -139,6 +140,7 @@ pub(super) struct Batches {
     /// The jobs and lanes of ends and claims that failed alone: until one is committed, they share no transaction.
     apart: HashSet<String>,
     pub(super) secrets: SecretUses,
+    pub(super) remembered: Remembered,
 }
 
 impl Batches {
@@ -214,7 +216,10 @@ impl Batches {
                 self.apart.remove(&row);
             }
             match tried {
-                Some(tried) => request.committed(tried),
+                Some(tried) => {
+                    request.remember(&tried, &mut self.remembered);
+                    request.committed(tried);
+                }
                 None => skipped.push(request),
             }
         }

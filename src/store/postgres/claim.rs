@@ -31,9 +31,9 @@ const PACE: &str = "
 const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";
 
 /// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster:
-/// none of the jobs $4, and none of the groups $9. Jobs that another node is claiming are passed over, and with them
-/// their groups: no other job of a group is ready and not behind. The CTEs are materialized, or a LIMIT might be
-/// evaluated twice. Without a lane, or with a paused one, the limit is 0.
+/// none of the jobs $4, none of the groups $9, and none of any group during a roll call (N40). Jobs that another node is
+/// claiming are passed over, and with them their groups: no other job of a group is ready and not behind. The CTEs are
+/// materialized, or a LIMIT might be evaluated twice. Without a lane, or with a paused one, the limit is 0.
 const CLAIM: &str = "
     WITH room AS MATERIALIZED (
         SELECT CASE WHEN $3::bigint IS NULL THEN $2::bigint ELSE greatest(0, least($2::bigint,
@@ -41,11 +41,12 @@ const CLAIM: &str = "
         FROM lane WHERE handler = $1 AND paused_at IS NULL
     ), ready AS MATERIALIZED (
         SELECT row FROM job WHERE handler = $1 AND state = 'ready' AND NOT behind AND id <> ALL ($4::uuid[])
-            AND (group_key IS NULL OR group_key <> ALL ($9::text[]))
+            AND (group_key IS NULL OR group_key <> ALL ($9::text[]) AND NOT EXISTS (SELECT FROM roll_call))
         ORDER BY row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), due AS MATERIALIZED (
         SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
-            AND id <> ALL ($4::uuid[]) AND (group_key IS NULL OR group_key <> ALL ($9::text[]))
+            AND id <> ALL ($4::uuid[])
+            AND (group_key IS NULL OR group_key <> ALL ($9::text[]) AND NOT EXISTS (SELECT FROM roll_call))
         ORDER BY due_at LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), chosen AS MATERIALIZED (
         SELECT row FROM (SELECT row FROM ready UNION ALL SELECT row FROM due) found

@@ -44,8 +44,9 @@ const FACTS: &str = "
 
 /// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
-/// attempt: then this is a repeat. Returns whether it was settled, and whether the attempt was the claimant's. $23:
-/// the node is declared lost, so that its own report comes late; its runner is kept, which may still have the attempt.
+/// attempt: then this is a repeat. Either way a roll call waits for it no longer (N40). Returns whether it was settled,
+/// and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late; its
+/// runner is kept, which may still have the attempt.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
 const SETTLE: &str = "
@@ -75,6 +76,8 @@ const SETTLE: &str = "
         INSERT INTO late_end (job, attempt, claimant, outcome, detail, received_at)
         SELECT $1, $2, $3, $4, $6, now_ms() WHERE NOT EXISTS (SELECT FROM own)
         ON CONFLICT DO NOTHING
+    ), called AS (
+        DELETE FROM roll_call WHERE job = $1 AND attempt = $2 AND claimant = $3
     )
     SELECT EXISTS (SELECT FROM settled), EXISTS (SELECT FROM own)";
 

@@ -160,6 +160,10 @@ impl Flight {
         self.answers.len() - self.leading - 1
     }
 
+    pub(super) fn require_standby(&self) -> bool {
+        self.connection.require_standby
+    }
+
     /// Sends SQL that takes no parameters and returns no rows.
     pub(super) fn run(&mut self, sql: &'static str) {
         let client = Arc::clone(&self.connection.client);

@@ -3,16 +3,18 @@
 //! A registration locks the node's row, so it waits for what an earlier session has in flight. What it reads behind
 //! the lock is therefore complete, and a later transaction of that session fails in its fence.
 
-use std::fmt;
-
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::claim::{self, NodeAttempt};
 use super::connection::Connection;
-use super::flight::{Doubt, Flight, FlightOutcome, Refusal, Session};
+use super::flight::{Doubt, Flight, FlightOutcome, Param, Refusal, Session};
 use super::handlers::{PublishedHandler, publish};
+use super::history::{self, ServerHistory};
 use super::node_file::NodeFile;
+use super::remembered::{Remembered, note_lost};
+use super::stop::{Stop, ask};
+use crate::model::{EventId, Name};
 use crate::random;
 
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
@@ -20,17 +22,8 @@ const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version,
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
 /// Locks the row until the end of the transaction.
-const LOCK: &str = "SELECT machine, session, state FROM node WHERE id = $1 FOR NO KEY UPDATE";
-
-/// The history that the database says it has, and the one that the server has. `pg_control_checkpoint()` would name the
-/// timeline of before a promotion.
-const HISTORY: &str = "
-    SELECT meta.system, meta.timeline, control.system_identifier::text,
-        substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-    FROM meta, pg_control_system() control";
-
-/// After a failover to a server that has each commit.
-const NEW_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
+const LOCK: &str =
+    "SELECT machine, session, state, count FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
@@ -51,21 +44,6 @@ pub struct Node {
     pub count: i64,
 }
 
-/// What one line of commits has stored (N25).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerHistory {
-    /// The server's identifier, which its standbys have too.
-    pub system: String,
-    /// Eight hexadecimal digits, which grow with each promotion and restore.
-    pub timeline: String,
-}
-
-impl fmt::Display for ServerHistory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "system {} at timeline {}", self.system, self.timeline)
-    }
-}
-
 /// Why a node has no session.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
@@ -82,11 +60,6 @@ pub enum RegisterError {
         "another process has registered as node '{name}' (session {session}); stop one of the two"
     )]
     Replaced { name: String, session: Uuid },
-    /// Claims and ends may be lost, so jobs might run twice.
-    #[error(
-        "the database is not what it was: its rows are of {known}, and the server is {found}; it was restored, promoted or copied, and is not used"
-    )]
-    OtherHistory { known: ServerHistory, found: ServerHistory },
     #[error(
         "the server is {found}, and this node has used {seen}: another server has taken its place; connect to that one"
     )]
@@ -104,6 +77,19 @@ pub enum RegisterError {
 pub struct Registered {
     pub session: Session,
     pub running: Vec<NodeAttempt>,
+    /// Events that this process has accepted and the database no longer has.
+    pub lost: Vec<(Name, EventId)>,
+    /// A roll call waits until this process has asked its runners ([`history::answer_roll_call`]).
+    pub is_awaited: bool,
+}
+
+/// A registration in its flight, with its statements.
+struct Sent {
+    renew: usize,
+    list: usize,
+    history: ServerHistory,
+    lost: Vec<(Name, EventId)>,
+    is_awaited: bool,
 }
 
 /// Registers the sessions of one process.
@@ -116,6 +102,8 @@ pub struct Registrar {
     pub seen: Option<ServerHistory>,
     /// Until then the row has the session of an earlier process.
     is_registered: bool,
+    /// Its runners list no attempt that this process does not know, or has not read at its first registration.
+    knows_all: bool,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
     file: Option<NodeFile>,
@@ -130,6 +118,7 @@ impl Registrar {
             handlers: Vec::new(),
             seen: None,
             is_registered: false,
+            knows_all: false,
             written: Vec::new(),
             file: None,
         }
@@ -147,71 +136,107 @@ impl Registrar {
         &mut self,
         connection: Connection,
     ) -> Result<(Connection, Registered), RegisterError> {
-        let node = self.node.clone();
+        self.renew(connection, &[], &mut Remembered::default()).await
+    }
+
+    /// The same for a process that knows of these attempts, and has accepted these events.
+    pub(super) async fn renew(
+        &mut self,
+        connection: Connection,
+        live: &[NodeAttempt],
+        remembered: &mut Remembered,
+    ) -> Result<(Connection, Registered), RegisterError> {
         let id = Uuid::from_bytes(random::id());
-        let require_standby = connection.require_standby;
         let mut flight = Flight::unfenced(connection);
-        let values = (node.name.clone(), node.machine.clone());
-        flight
-            .send(
-                ADD,
-                vec![Box::new(node.id), Box::new(values.0), Box::new(values.1), Box::new(id)],
-            )
-            .await;
-        let lock = flight.send(LOCK, vec![Box::new(node.id)]).await;
-        let history = flight.send(HISTORY, Vec::new()).await;
-        let row = flight.rows(lock).await.and_then(|rows| rows.first());
-        // Without a row something has failed, which `commit` reports.
-        let mut checked = row.map_or(Ok(()), |row| self.check(row, id));
-        let mut found = self.seen.clone();
-        if let (Ok(()), Some([row])) = (&checked, flight.rows(history).await) {
-            let read = self.check_history(row, require_standby);
-            checked = read.map(|history| found = Some(history));
-        }
-        if let Err(refused) = checked {
-            flight.roll_back().await;
-            return Err(refused);
-        }
-        if let Some(ServerHistory { timeline, .. }) = found.clone().filter(|_| require_standby) {
-            flight.send(NEW_TIMELINE, vec![Box::new(timeline)]).await;
-        }
-        let renew = flight
-            .send(
-                RENEW,
-                vec![
-                    Box::new(node.id),
-                    Box::new(node.name.clone()),
-                    Box::new(id),
-                    Box::new(node.count),
-                    Box::new(env!("CARGO_PKG_VERSION")),
-                ],
-            )
-            .await;
-        publish(&mut flight, node.id, &self.handlers).await;
-        let list = flight
-            .send(claim::RUNNING, vec![Box::new(node.id), Box::new(!self.is_registered)])
-            .await;
+        let sent = match self.send(&mut flight, id, live, remembered).await {
+            Ok(Ok(sent)) => sent,
+            Ok(Err(refused)) => {
+                flight.roll_back().await;
+                return Err(refused);
+            }
+            Err(stop) => return Err(self.failed(stop.end(flight).await)),
+        };
         self.written.push(id);
         match flight.commit().await {
             FlightOutcome::Committed(connection, rows) => {
-                let count = rows.get(renew).and_then(|rows| rows.first());
-                let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(node.count);
+                let count = rows.get(sent.renew).and_then(|rows| rows.first());
+                let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
-                self.seen = found;
+                self.knows_all |= !sent.is_awaited;
+                self.seen = Some(sent.history);
                 self.node.count = count;
                 self.keep(count).await;
-                let session = Session { node: node.id, id, count };
-                let running = claim::read(rows.get(list).map_or(&[], Vec::as_slice));
-                Ok((connection, Registered { session, running }))
+                remembered.forget(&sent.lost);
+                for (source, event) in &sent.lost {
+                    tracing::error!(%source, %event, "an accepted event is lost: let it be sent again");
+                }
+                let session = Session { node: self.node.id, id, count };
+                let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
+                let Sent { lost, is_awaited, .. } = sent;
+                Ok((connection, Registered { session, running, lost, is_awaited }))
             }
+            other => Err(self.failed(other)),
+        }
+    }
+
+    async fn send(
+        &self,
+        flight: &mut Flight,
+        id: Uuid,
+        live: &[NodeAttempt],
+        remembered: &mut Remembered,
+    ) -> Result<Result<Sent, RegisterError>, Stop> {
+        let node = &self.node;
+        let (mut history, mut is_other) = ServerHistory::read(flight).await?;
+        if let Some(seen) = &self.seen
+            && seen.system == history.system
+            && history.timeline < seen.timeline
+        {
+            let (seen, found) = (seen.clone(), history);
+            return Ok(Err(RegisterError::EarlierHistory { seen, found }));
+        }
+        let own = || (Box::new(node.id), Box::new(node.name.clone()));
+        let add: Vec<Param> = vec![own().0, own().1, Box::new(node.machine.clone()), Box::new(id)];
+        flight.send(ADD, add).await;
+        let rows = ask(flight, LOCK, vec![own().0]).await?;
+        let row = rows.first().ok_or(Stop::Changed)?;
+        let is_new = node.count == 0 && row.try_get::<_, i64>(3)? == 0;
+        match self.check(row, id, is_other) {
+            Ok(has_gone_back) => is_other = has_gone_back,
+            Err(refused) => return Ok(Err(refused)),
+        }
+        let lost = remembered.missing(flight).await?;
+        let seen = self.seen.as_ref().map(|seen| seen.store);
+        // If no node has acted on it yet. With `require_synchronous_standby`, its statement was wrong.
+        is_other |= !lost.is_empty() && seen == Some(history.store);
+        if is_other {
+            history.begin(flight).await?;
+        }
+        if is_new || self.knows_all && seen != Some(history.store) {
+            history::answer(flight, node.id, live).await;
+        }
+        let is_awaited = !self.knows_all && history::is_awaited(flight, node.id).await?;
+        let (count, version) = (Box::new(node.count), Box::new(env!("CARGO_PKG_VERSION")));
+        let params: Vec<Param> = vec![own().0, own().1, Box::new(id), count, version];
+        let renew = flight.send(RENEW, params).await;
+        publish(flight, node.id, &self.handlers).await;
+        let is_first = Box::new(!self.is_registered);
+        let list = flight.send(claim::RUNNING, vec![own().0, is_first]).await;
+        note_lost(flight, &lost).await;
+        Ok(Ok(Sent { renew, list, history, lost, is_awaited }))
+    }
+
+    fn failed(&self, outcome: FlightOutcome) -> RegisterError {
+        match outcome {
             FlightOutcome::NotCommitted(Refusal::Failed { code, .. }, _)
                 if code == UNIQUE_VIOLATION =>
             {
-                Err(RegisterError::NameTaken(node.name))
+                RegisterError::NameTaken(self.node.name.clone())
             }
-            FlightOutcome::NotCommitted(refusal, _) => Err(RegisterError::NotCommitted(refusal)),
-            FlightOutcome::Unknown(doubt) => Err(RegisterError::Unknown(doubt)),
+            FlightOutcome::NotCommitted(refusal, _) => RegisterError::NotCommitted(refusal),
+            FlightOutcome::Unknown(doubt) => RegisterError::Unknown(doubt),
+            FlightOutcome::Committed(..) => unreachable!("a flight that was ended"),
         }
     }
 
@@ -225,43 +250,25 @@ impl Registrar {
         }
     }
 
-    /// Refuses a row of another machine or process.
-    fn check(&self, row: &Row, id: Uuid) -> Result<(), RegisterError> {
+    /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
+    /// the row counts fewer sessions than the node.
+    fn check(&self, row: &Row, id: Uuid, is_other: bool) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
         let name = self.node.name.clone();
         let machine: String = row.try_get(0).map_err(unreadable)?;
         let session: Uuid = row.try_get(1).map_err(unreadable)?;
         let is_active = row.try_get::<_, &str>(2).map_err(unreadable)? == "active";
+        let count: i64 = row.try_get(3).map_err(unreadable)?;
         if machine != self.node.machine {
             return Err(RegisterError::OtherMachine { name, machine });
         }
+        // A nil session is nobody's: another node has acted on a change of the history.
+        let is_taken = is_active && !session.is_nil();
+        let has_gone_back = is_other || is_taken && (1..self.node.count).contains(&count);
         let is_own = session == id || !self.is_registered || self.written.contains(&session);
-        match is_active && !is_own {
-            true => Err(RegisterError::Replaced { name, session }),
-            false => Ok(()),
-        }
-    }
-    /// Refuses a history that is not the database's. Where commits wait for a standby and a failover promotes only one
-    /// that has each of them, a later timeline changes nothing (N26).
-    fn check_history(
-        &self,
-        row: &Row,
-        require_standby: bool,
-    ) -> Result<ServerHistory, RegisterError> {
-        let text = |column: usize| -> Result<String, RegisterError> {
-            row.try_get(column).map_err(|error| RegisterError::NotCommitted(Refusal::of(&error)))
-        };
-        let known = ServerHistory { system: text(0)?, timeline: text(1)? };
-        let found = ServerHistory { system: text(2)?, timeline: text(3)? };
-        let is_earlier =
-            |seen: &&ServerHistory| found.system == seen.system && found.timeline < seen.timeline;
-        if let Some(seen) = self.seen.clone().as_ref().filter(is_earlier) {
-            return Err(RegisterError::EarlierHistory { seen: seen.clone(), found });
-        }
-        let is_later = found.system == known.system && found.timeline > known.timeline;
-        match found == known || (is_later && require_standby) {
-            true => Ok(found),
-            false => Err(RegisterError::OtherHistory { known, found }),
+        match has_gone_back || is_own || !is_taken {
+            true => Ok(has_gone_back),
+            false => Err(RegisterError::Replaced { name, session }),
         }
     }
 }

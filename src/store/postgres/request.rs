@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::model::Name;
-use crate::store::border::{Claim, Refused};
+use crate::store::border::{Accepted, Claim, Refused};
 
 use super::accept;
 use super::answer;
@@ -14,6 +14,7 @@ use super::claim::NodeClaims;
 use super::complete::{EndResult, PreparedEnd};
 use super::handlers::PublishedHandler;
 use super::prepared::Try;
+use super::remembered::Remembered;
 use super::secret_use::SecretUses;
 
 /// What an end or a claim takes in memory beside its outputs, roughly.
@@ -115,6 +116,21 @@ impl Request {
         match (self, tried) {
             (Request::Accept(request), Some(Tried::Accept(tries))) => request.doubt(tries),
             (Request::Ask(request), Some(Tried::Ask(found))) => request.doubt(&found),
+            _ => {}
+        }
+    }
+
+    /// Notes the new events that are committed.
+    pub(super) fn remember(&self, tried: &Tried, remembered: &mut Remembered) {
+        match (self, tried) {
+            (Request::Accept(request), Tried::Accept(tries)) => {
+                let is_new = |tried: &Try| matches!(tried.answer, Accepted::Created { .. });
+                let events = request.events.iter().zip(tries).filter(|(_, tried)| is_new(tried));
+                events.for_each(|(event, _)| remembered.note(event.source(), event.id()));
+            }
+            (Request::Ask(request), Tried::Ask(answer::Found::Begun { again: false, .. })) => {
+                request.remember(remembered);
+            }
             _ => {}
         }
     }

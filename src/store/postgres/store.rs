@@ -28,6 +28,7 @@ use super::operate::housekeeping::Housekeeping;
 use super::register::Registrar;
 use super::schema::migrate;
 use super::server::{Severity, check};
+use super::task::PLANS;
 use super::writer::Writer;
 
 /// The random identity of the store.
@@ -78,7 +79,7 @@ impl PostgresStore {
         let mut registrar = Registrar::of_folder(file, name.to_string(), machine);
         registrar.handlers = handlers;
         let id = registrar.node.id;
-        let store = in_time(async {
+        let first = in_time(async {
             let connection = connect(&target, &clock).await?;
             let connection = match migrate(connection).await {
                 FlightOutcome::Committed(connection, _) => connection,
@@ -86,14 +87,15 @@ impl PostgresStore {
                 FlightOutcome::Unknown(doubt) => return Err(doubt.to_string()),
             };
             // What keeps the node from registering is said at the start, and not with each delivery.
-            let registered = registrar.register(connection).await;
-            identity(&registered.map_err(|error| error.to_string())?.0).await
+            let first = registrar.register(connection).await.map_err(|error| error.to_string())?;
+            let planned = first.0.client.batch_execute(PLANS).await;
+            planned.map_err(|error| describe(&error)).map(|()| first)
         });
-        let store = store.await?;
+        let first = first.await?;
+        let store = registrar.seen.as_ref().map_or(Uuid::nil(), |history| history.store);
         let limits = &settings.limits;
-        let (writer, _) = Writer::start(target.clone(), registrar, limits, clock.clone());
-        // The process is ready when its writer is.
-        let _ = timeout(START_WAIT, writer.sessions().wait_for(Option::is_some)).await;
+        let (writer, _) =
+            Writer::go_on(target.clone(), registrar, Some(first), limits, clock.clone());
         PostgresStore::start(settings, target, (store, id), writer, held, clock)
     }
 
@@ -159,7 +161,7 @@ impl PostgresStore {
     }
 }
 
-async fn in_time(opening: impl Future<Output = Result<Uuid, String>>) -> Result<Uuid, OpenError> {
+async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<T, OpenError> {
     let opened = timeout(START_WAIT, opening).await.unwrap_or_else(|_| Err(SLOW.to_owned()));
     opened.map_err(|why| OpenError::Database { why })
 }

@@ -50,6 +50,8 @@ pub(super) const PLANS: &str = "SET enable_seqscan = off";
 pub(super) struct Task {
     pub(super) target: Target,
     pub(super) registrar: Registrar,
+    /// The process's first session, where it has one already.
+    pub(super) first: Option<(Connection, Registered)>,
     pub(super) clock: Clock,
     pub(super) queue: Arc<Queue>,
     pub(super) live: Arc<LiveAttempts>,
@@ -112,6 +114,9 @@ impl Task {
     }
 
     async fn register(&mut self) -> Result<(Connection, Session), NoSession> {
+        if let Some((connection, registered)) = self.first.take() {
+            return Ok((connection, self.begin(registered)));
+        }
         let not_now = |why: String| NoSession::NotNow(why);
         let connection = Connection::open(&self.target).await;
         let connection = connection.map_err(|error| not_now(error.to_string()))?;
@@ -120,11 +125,16 @@ impl Task {
         planned.map_err(|error| not_now(describe(&error)))?;
         self.live.registering();
         self.sessions.send_replace(None);
-        let registered = self.registrar.register(connection).await;
+        let (live, remembered) = (self.live.all(), &mut self.batches.remembered);
+        let registered = self.registrar.renew(connection, &live, remembered).await;
         let (connection, registered) = registered.map_err(|error| match error {
             RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
             other => not_now(other.to_string()),
         })?;
+        Ok((connection, self.begin(registered)))
+    }
+
+    fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
         self.payloads.renew(&self.target);
         for attempt in self.live.registered(&registered.running) {
@@ -135,7 +145,7 @@ impl Task {
         self.sessions.send_replace(Some(Arc::new(registered)));
         self.wakeups.committed();
         self.queue.open();
-        Ok((connection, session))
+        session
     }
 
     /// Fails if the server lacks something that the promises need.

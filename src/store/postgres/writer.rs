@@ -18,7 +18,7 @@ use super::answer;
 use super::batches::Batches;
 use super::claim::{NodeAttempt, NodeClaims};
 use super::complete::{AttemptEnd, PreparedEnd};
-use super::connection::Target;
+use super::connection::{Connection, Target};
 use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::live::LiveAttempts;
@@ -54,6 +54,17 @@ impl Writer {
         limits: &Limits,
         clock: Clock,
     ) -> (Writer, JoinHandle<()>) {
+        Writer::go_on(target, registrar, None, limits, clock)
+    }
+
+    /// The same with the first session, over a connection with [`PLANS`](super::task::PLANS).
+    pub(super) fn go_on(
+        target: Target,
+        registrar: Registrar,
+        first: Option<(Connection, Registered)>,
+        limits: &Limits,
+        clock: Clock,
+    ) -> (Writer, JoinHandle<()>) {
         let queue = Arc::new(Queue::new(limits));
         let payloads = Arc::new(Payloads::new(target.clone()));
         let subscriptions = Arc::<Subscriptions>::default();
@@ -63,6 +74,7 @@ impl Writer {
         let task = Task {
             target,
             registrar,
+            first,
             clock,
             queue: Arc::clone(&queue),
             live: Arc::clone(&live),

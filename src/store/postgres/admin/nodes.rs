@@ -17,7 +17,8 @@ const NODES: &str = "
         (SELECT count(*) FROM attempt a WHERE a.node = n.id AND a.outcome IS NULL) AS running,
         (SELECT count(*) FROM pg_stat_activity s WHERE n.state = 'active'
             AND s.datname = current_database()
-            AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections
+            AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections,
+        EXISTS (SELECT FROM roll_call r WHERE r.node = n.id) AS awaited
     FROM node n ORDER BY n.name, n.state, n.seen_at DESC, n.id";
 
 /// What the active nodes publish, and whether another one publishes something else under the name.
@@ -55,6 +56,8 @@ pub struct NodeRow {
     pub running: u64,
     /// Backends of the server that serve an active node.
     pub connections: u64,
+    /// A roll call waits for it: it may run attempts that the database has lost.
+    pub awaited: bool,
     /// What an active node has published, by name.
     pub handlers: Vec<NodeHandler>,
 }
@@ -83,7 +86,8 @@ pub struct NodeWork {
 
 from_row! {
     NodeRow {
-        id, name, state, machine, version, sessions, seen_at, silent_millis, running, connections;
+        id, name, state, machine, version, sessions, seen_at, silent_millis, running, connections,
+        awaited;
         _columns => handlers: Vec::new()
     }
     NodeHandler { handler, differs }

@@ -21,6 +21,7 @@ use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows};
 use super::new_job::{insert_jobs, latest};
 use super::notice::NodeNotices;
+use super::roll_call;
 
 /// Waits for the transaction of each node that is under way: an event in it has its number already, and cannot be seen.
 const LOCK_NODES: &str = "SELECT FROM node WHERE state = 'active' ORDER BY id FOR NO KEY UPDATE";
@@ -100,6 +101,7 @@ impl Operation for MissingJobs {
 
     async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<BackfillResult> {
         let handler = &self.ask.handler;
+        roll_call::check(flight).await?;
         let (events, _) = self.next(flight).await?;
         let decided = decide(flight, &self.router, self.ask.open(&events)).await?;
         if !self.ask.dry_run {

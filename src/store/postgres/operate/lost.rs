@@ -27,11 +27,19 @@ const IS_KNOWN: &str = "
     SELECT meta.system = control.system_identifier::text AND (timeline = now OR $1 AND timeline < now)
     FROM meta, pg_control_system() control, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) now";
 
-/// Locks the node's row, behind the node's transaction that is under way.
-const LOCK: &str = "SELECT id FROM node WHERE name = $1 AND state = 'active' FOR NO KEY UPDATE";
+/// Locks the node's row, behind the node's transaction that is under way. A roll call also waits for a node that was
+/// lost in an earlier history; its name may be another one's by now, which then stays active (N40).
+const LOCK: &str = "
+    SELECT id FROM node WHERE name = $1 AND (state = 'active' OR EXISTS (SELECT FROM roll_call WHERE node = id))
+    ORDER BY EXISTS (SELECT FROM roll_call WHERE node = id) DESC, state LIMIT 1 FOR NO KEY UPDATE";
 
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
+
+/// Nothing of it runs any more, nor of nodes that had its name before.
+const NOT_AWAITED: &str = "
+    DELETE FROM roll_call USING node
+    WHERE roll_call.node = node.id AND node.name = $1 AND node.state = 'lost'";
 
 /// What runs under the node, each with the policy that the node has published. Behind the lock of the node's row, only
 /// this transaction settles it.
@@ -88,6 +96,7 @@ impl Operation for Declaration {
         let Some(node) = node.first() else { return Ok((None, subject, 0)) };
         let id: Uuid = node.try_get(0)?;
         ask(flight, LOSE, params![id, Uuid::from_bytes(random::id())]).await?;
+        flight.send(NOT_AWAITED, params![self.name.as_str()]).await;
         let rows = ask(flight, CUT_OFF, params![id]).await?;
         // What cannot be read cannot be settled, and nothing may be left out.
         let found: Vec<_> = rows.iter().map(|row| cut_off(row, now)).collect::<Result<_, _>>()?;

@@ -17,3 +17,4 @@ pub(super) mod notice;
 mod orphans;
 mod pause;
 mod resolve;
+mod roll_call;

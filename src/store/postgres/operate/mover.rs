@@ -24,6 +24,7 @@ use super::found::{LockedJob, facts, find_event, jobs_of, lock_job, lock_jobs, l
 use super::job_move::release;
 use super::new_job::{insert_jobs, latest};
 use super::notice::NodeNotices;
+use super::roll_call;
 
 /// The jobs that are decided again before they are put back.
 const OPEN: &str = "
@@ -90,6 +91,7 @@ impl Operation for ReplayOf {
     type Done = Replayed;
 
     async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<Replayed> {
+        roll_call::check(flight).await?;
         let (source, event, handler) = match &self.what {
             Replay::Job(job, seen) | Replay::NewKey(job, seen) => {
                 let (decided, mut found) =
@@ -208,6 +210,9 @@ impl Operation for BatchOf {
 
     async fn operate(&self, flight: &mut Flight, _: Timestamp) -> Operated<BatchResult> {
         let (verb, jobs) = (self.batch.verb, &self.batch.jobs);
+        if verb == Verb::Replay {
+            roll_call::check(flight).await?;
+        }
         let ids: Vec<JobId> = jobs.iter().map(|(job, _)| *job).collect();
         let (decided, locked) = lock_decided(flight, self.router.as_ref(), &ids).await?;
         let by = match verb {

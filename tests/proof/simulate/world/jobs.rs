@@ -284,7 +284,7 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // The simulation has no requests with keys, no conditions and no long listings.
+        // The simulation has no requests with keys, no conditions, no long listings, and one node.
         Error::NewerAttempt { .. }
         | Error::NoRows { .. }
         | Error::LargeBatch { .. }
@@ -296,6 +296,7 @@ fn reason(error: &Error) -> Option<No> {
         | Error::Undecided { .. }
         | Error::UndecidedEvent { .. }
         | Error::Unwanted { .. }
+        | Error::Awaited(_)
         | Error::Unavailable(_)
         | Error::Unconfirmed(_) => None,
     }

@@ -1,0 +1,80 @@
+//! The events that this process has accepted last (N28). A database that has lost one of them has gone back.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::{EventId, Name, NoticeType};
+use crate::store::codec;
+
+use super::flight::{Flight, Param};
+use super::stop::{Stop, ask};
+
+const MOST: usize = 65_536;
+
+/// Retention keeps an id for a day at least: an older one may be gone rightly.
+const KEPT_FOR: Duration = Duration::from_secs(23 * 3600);
+
+/// The places of those events ($1 sources, $2 ids) that are missing. A join might read all events.
+const MISSING: &str = "
+    SELECT place FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (source, event_id, place)
+    WHERE (SELECT true FROM event e WHERE e.source = asked.source AND e.event_id = asked.event_id LIMIT 1) IS NULL
+    ORDER BY place";
+
+const NOTE: &str = "
+    INSERT INTO notice (type, subject, reason, count, first_at, last_at)
+    VALUES ($1, $2, 'the database has gone back', $3, now_ms(), now_ms())
+    ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
+        first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
+
+#[derive(Debug, Default)]
+pub(super) struct Remembered(VecDeque<(Instant, Name, EventId)>);
+
+impl Remembered {
+    /// A new event was committed, and is about to be acknowledged.
+    pub(super) fn note(&mut self, source: &Name, event: &EventId) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((Instant::now(), source.clone(), event.clone()));
+    }
+
+    /// Those that the database lacks, oldest first.
+    pub(super) async fn missing(
+        &mut self,
+        flight: &mut Flight,
+    ) -> Result<Vec<(Name, EventId)>, Stop> {
+        self.0.retain(|(at, ..)| at.elapsed() < KEPT_FOR);
+        let names = self.0.iter().map(|(_, source, id)| (source.to_string(), id.to_string()));
+        let (sources, ids): (Vec<String>, Vec<String>) = names.unzip();
+        let mut missing = Vec::new();
+        for row in ask(flight, MISSING, vec![Box::new(sources), Box::new(ids)]).await? {
+            let place = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or(usize::MAX);
+            missing.extend(self.0.get(place).map(|(_, source, id)| (source.clone(), id.clone())));
+        }
+        Ok(missing)
+    }
+
+    /// They are reported: a redelivery may bring them again.
+    pub(super) fn forget(&mut self, reported: &[(Name, EventId)]) {
+        let reported: HashSet<_> = reported.iter().map(|(source, id)| (source, id)).collect();
+        self.0.retain(|(_, source, id)| !reported.contains(&(source, id)));
+    }
+}
+
+/// Counts a notice for each source that has lost events.
+pub(super) async fn note_lost(flight: &mut Flight, lost: &[(Name, EventId)]) {
+    let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
+    for (source, _) in lost {
+        *counts.entry(source).or_default() += 1;
+    }
+    for (source, count) in counts {
+        let params: Vec<Param> = vec![
+            Box::new(NoticeType::StoreLost.as_str()),
+            Box::new(source.as_str().to_owned()),
+            Box::new(codec::size(count)),
+        ];
+        flight.send(NOTE, params).await;
+    }
+}

@@ -1,0 +1,306 @@
+//! Failovers that lose commits, those that lose none, and restored databases.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hooklatch::clock::Clock;
+use hooklatch::limits::Limits;
+use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown};
+use hooklatch::store::postgres::{
+    Admin, Connection, EndResult, PublishedHandler, Registered, Registrar, Target, Writer,
+    answer_roll_call,
+};
+use hooklatch::store::{Error, Group, Replay, Replayed};
+use tokio::sync::Barrier;
+use tokio::time::Instant;
+
+use super::cluster::{CREATED, Cluster, accept, new, ready, stripe};
+use super::server::{PASSWORD, PATIENCE, ROLE, Server};
+use super::site::{committed, node, target};
+use super::working::{
+    SUCCEEDED, add_jobs, claim, claim_one, complete, job, later_session, lose, may_begin, policy,
+    session, succeeded,
+};
+
+/// Whichever of two servers takes writes.
+fn either(cluster: &Cluster, standby: &Server, require_standby: bool) -> Target {
+    let (first, second) = (cluster.server.port, standby.port);
+    let address =
+        format!("postgresql://{ROLE}@127.0.0.1:{first},127.0.0.1:{second}/app?sslmode=disable");
+    Target::new(&address, Some(PASSWORD), None, require_standby).unwrap()
+}
+
+/// A node that runs `h`, and then goes by `target`.
+async fn worker(name: &str, target: Target) -> Writer {
+    let mut registrar = Registrar::new(node(name));
+    let policy = policy(OnUnknown::Rerun);
+    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
+    registrar.handlers = vec![PublishedHandler { handler, digest, policy, runs: true }];
+    let (writer, _) = Writer::start(target, registrar, &Limits::default(), Clock::system());
+    ready(&writer).await;
+    writer
+}
+
+fn admin(cluster: &Cluster) -> Admin {
+    Admin::new(target(cluster.server.port, false), &Limits::default(), Clock::system())
+}
+
+async fn caught_up(server: &Server) {
+    let query = "SELECT 1 FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_insert_lsn()";
+    server.wait_for(query).await;
+}
+
+/// From now on no commit reaches the standby.
+async fn cut_off(cluster: &Cluster) {
+    let no_replication = "local all all trust\nhost all all 127.0.0.1/32 trust\n";
+    cluster.server.write("data/pg_hba.conf", no_replication);
+    cluster.server.reload().await;
+    cluster.run("SELECT pg_terminate_backend(pid) FROM pg_stat_replication").await;
+    cluster.server.wait_for("SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_replication)").await;
+}
+
+/// The primary dies, and the standby takes its place. Returns when these nodes have a session there.
+async fn fail_over(
+    cluster: &mut Cluster,
+    standby: Server,
+    nodes: &[&Writer],
+) -> Vec<Arc<Registered>> {
+    let mut before = Vec::new();
+    for node in nodes {
+        before.push(session(node).await);
+    }
+    cluster.server.crash();
+    standby.promote().await;
+    cluster.server = standby;
+    let mut after = Vec::new();
+    for (node, before) in nodes.iter().zip(before) {
+        after.push(later_session(node, &before).await);
+        ready(node).await;
+    }
+    after
+}
+
+async fn replay(admin: &Admin, job: JobId) -> Result<Replayed, Error> {
+    admin.replay(Replay::Job(job, None), true).await
+}
+
+#[track_caller]
+fn awaited(result: Result<Replayed, Error>, parts: &[&str]) {
+    let Err(Error::Awaited(why)) = result else { panic!("{result:?}") };
+    assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+}
+
+async fn store_id(cluster: &Cluster) -> uuid::Uuid {
+    cluster.get("SELECT store_id FROM meta").await
+}
+
+fn event(id: &str) -> (Name, EventId) {
+    ("stripe".parse().unwrap(), id.parse().unwrap())
+}
+
+/// An event with a job of a group.
+async fn accept_grouped(writer: &Writer, id: &str) {
+    let mut event = new(stripe(id, "{}"));
+    let key = GroupKey::kept("k".to_owned());
+    event.jobs[0].group = Some(Group { key, rule: GroupRule::Latest });
+    assert_eq!(writer.accept(event, Instant::now() + PATIENCE).await, Ok(CREATED));
+}
+
+/// The standby lacks a claim and an accepted event.
+#[tokio::test]
+async fn an_asynchronous_failover_names_what_is_lost_holds_the_rest_and_runs_nothing_twice() {
+    let mut cluster = Cluster::new(&[]).await;
+    let standby = cluster.server.standby("s1");
+    let a = worker("a", either(&cluster, &standby, false)).await;
+    let b = worker("b", either(&cluster, &standby, false)).await;
+    let c = worker("c", either(&cluster, &standby, false)).await;
+    add_jobs(&a, 0, 3).await;
+    let of_b = claim(&b, 1).await.remove(0);
+    c.close();
+    lose(&cluster, "c").await;
+    let before = store_id(&cluster).await;
+    caught_up(&cluster.server).await;
+    cut_off(&cluster).await;
+    let of_a = claim(&a, 1).await.remove(0);
+    add_jobs(&a, 3, 1).await;
+    // The standby has an earlier session of the same process.
+    let earlier = [session(&a).await, session(&b).await];
+    cluster
+        .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+        .await;
+    later_session(&a, &earlier[0]).await;
+    later_session(&b, &earlier[1]).await;
+    assert!(may_begin(&a, &of_a) && may_begin(&b, &of_b));
+
+    let after = fail_over(&mut cluster, standby, &[&a, &b]).await;
+    assert_eq!(after[0].lost, [event("e00003")]);
+    assert_eq!(after[1].lost, []);
+    let notice = "SELECT type || ' ' || subject || ' ' || count FROM notice";
+    assert_eq!(cluster.get::<String>(notice).await, "store.lost stripe 1");
+    // The lost claim runs on, and its number may be given again.
+    assert_eq!(job(&cluster, of_a.running.job).await, "held 0 0");
+    assert_eq!(job(&cluster, of_b.running.job).await, "held 1 1");
+    assert_eq!(cluster.count("job WHERE reason = 'restored'").await, 3);
+    assert_eq!(cluster.count("attempt WHERE outcome = 'unknown' AND claimant IS NULL").await, 1);
+    assert_ne!(store_id(&cluster).await, before);
+    let restored = format!("restored WHERE held = 3 AND from_store = '{before}'");
+    assert_eq!(cluster.count(&restored).await, 1);
+
+    // New events run, those of a group not yet.
+    add_jobs(&b, 10, 1).await;
+    accept_grouped(&b, "grouped").await;
+    let fresh = claim(&b, 9).await;
+    assert_eq!(fresh.len(), 1);
+    assert_eq!(complete(&b, succeeded(&fresh[0])).await, SUCCEEDED);
+    let admin = admin(&cluster);
+    let job_id = of_a.running.job;
+    let named = format!("node 'a' runs attempt 1 of job {job_id}");
+    awaited(replay(&admin, job_id).await, &[&named, "node 'b' runs", "hooklatch node lost c"]);
+    assert_eq!(complete(&a, succeeded(&of_a)).await, EndResult::Late);
+    assert_eq!(complete(&b, succeeded(&of_b)).await, EndResult::Late);
+    assert_eq!(claim(&b, 9).await, []);
+    // It was declared lost in a history that is gone, and may have come back since.
+    awaited(replay(&admin, job_id).await, &["hooklatch node lost c"]);
+    let nodes = admin.nodes().await.unwrap();
+    assert_eq!(nodes.iter().map(|node| node.awaited).collect::<Vec<_>>(), [false, false, true]);
+    lose(&cluster, "c").await;
+    assert_eq!(claim(&b, 9).await.len(), 1, "the job of the group");
+    assert_eq!(replay(&admin, job_id).await.unwrap().jobs, [job_id]);
+    let again = claim_one(&b).await;
+    assert_eq!((again.running.job, again.running.attempt), (job_id, 1));
+    // The number is given twice; the end of the lost claim was not recorded for this one.
+    assert_eq!(complete(&b, succeeded(&again)).await, SUCCEEDED);
+    // What was lost can come again.
+    assert_eq!(accept(&a, stripe("e00003", "{}")).await, Ok(CREATED));
+}
+
+#[tokio::test]
+async fn a_synchronous_failover_under_accepts_loses_and_holds_nothing() {
+    let mut cluster = Cluster::new(&[]).await;
+    let standby = cluster.server.standby("s1");
+    cluster.server.set("synchronous_standby_names", "s1").await;
+    let a = worker("a", either(&cluster, &standby, true)).await;
+    let b = worker("b", either(&cluster, &standby, true)).await;
+    add_jobs(&a, 0, 2).await;
+    let running = claim(&b, 1).await.remove(0);
+    let before = store_id(&cluster).await;
+    let (under_way, is_over) = (Arc::new(Barrier::new(3)), Arc::<AtomicBool>::default());
+    let accepting = [&a, &b].map(|node| {
+        let (node, under_way) = (node.clone(), Arc::clone(&under_way));
+        let is_over = Arc::clone(&is_over);
+        tokio::spawn(async move {
+            let mut acknowledged = BTreeSet::new();
+            let own = session(&node).await.session.node;
+            for number in 0.. {
+                let id = format!("{own}-{number}");
+                let until = Instant::now() + PATIENCE;
+                match node.accept(new(stripe(&id, "{}")), until).await {
+                    Ok(_) => drop(acknowledged.insert(id)),
+                    // The primary is dead.
+                    Err(_) => break,
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                if acknowledged.len() == 20 {
+                    under_way.wait().await;
+                }
+            }
+            acknowledged
+        })
+    });
+    under_way.wait().await;
+    let sessions = [session(&a).await, session(&b).await];
+    cluster.server.crash();
+    standby.promote().await;
+    cluster.server = standby;
+    let next = cluster.server.standby("s2");
+    cluster.server.set("synchronous_standby_names", "s2").await;
+    let after = [later_session(&a, &sessions[0]).await, later_session(&b, &sessions[1]).await];
+    for node in [&a, &b] {
+        ready(node).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for accepted in accepting {
+        for id in accepted.await.unwrap() {
+            let stored = format!("event WHERE event_id = '{id}'");
+            assert_eq!(cluster.count(&stored).await, 1, "{id} was acknowledged");
+        }
+    }
+    assert!(after.iter().all(|now| now.lost.is_empty()));
+    assert_eq!(after[1].running.len(), 1);
+    assert_eq!(cluster.count("job WHERE state = 'held'").await, 0);
+    assert_eq!(cluster.count("roll_call").await, 0);
+    assert_eq!(store_id(&cluster).await, before);
+    assert_eq!(cluster.get::<String>("SELECT timeline FROM meta").await, "00000002");
+    assert_eq!(complete(&b, succeeded(&running)).await, SUCCEEDED);
+    assert!(!claim(&a, 1).await.is_empty());
+    drop(next);
+}
+
+/// A dump of the database is loaded into another server. A new process does not know what an earlier one had begun.
+#[tokio::test]
+async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners() {
+    let mut cluster = Cluster::new(&[]).await;
+    let own = node("a");
+    let mut first = Registrar::new(own.clone());
+    let open = async |cluster: &Cluster| {
+        Connection::open(&target(cluster.server.port, false)).await.unwrap()
+    };
+    first.register(open(&cluster).await).await.unwrap();
+    let b = worker("b", target(cluster.server.port, false)).await;
+    add_jobs(&b, 0, 2).await;
+    let dead = claim(&b, 1).await.remove(0).running.job;
+    b.close();
+    let other = Server::made();
+    cluster.server.copy_to(&other);
+    cluster.server = other;
+
+    let mut started = Registrar::new(first.node.clone());
+    let (_, registered) = started.register(open(&cluster).await).await.unwrap();
+    assert!(registered.is_awaited);
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
+    let admin = admin(&cluster);
+    awaited(replay(&admin, dead).await, &["node lost a", "node lost b"]);
+    lose(&cluster, "b").await;
+    awaited(replay(&admin, dead).await, &["node lost a"]);
+    let answer = answer_roll_call(open(&cluster).await, &registered.session).await;
+    committed(answer);
+    assert_eq!(replay(&admin, dead).await.unwrap().jobs, [dead]);
+    // Once more the same server: nothing is held again.
+    let (_, again) = started.register(open(&cluster).await).await.unwrap();
+    assert!(!again.is_awaited);
+    assert_eq!(cluster.count("job WHERE state = 'ready'").await, 1);
+
+    // The data folder is put back: the rows are of a session before the last.
+    cluster.run("UPDATE node SET count = 1 WHERE name = 'a'").await;
+    Registrar::new(started.node.clone()).register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count("job WHERE state = 'held'").await, 2);
+    assert_eq!(cluster.count("restored").await, 2);
+}
+
+/// Neither the server nor its timeline has changed, or a failover was said to lose nothing: a missing event proves the
+/// contrary. Another node, whose session lives, registers again and is asked what it runs.
+#[tokio::test]
+async fn a_database_that_lacks_an_accepted_event_has_gone_back() {
+    let cluster = Cluster::new(&[]).await;
+    let a = worker("a", target(cluster.server.port, false)).await;
+    let b = worker("b", target(cluster.server.port, false)).await;
+    add_jobs(&a, 0, 2).await;
+    add_jobs(&b, 2, 1).await;
+    let of_b = claim(&b, 1).await.remove(0);
+    let (session_a, session_b) = (session(&a).await, session(&b).await);
+    cluster
+        .run("DELETE FROM event WHERE event_id = 'e00001'; UPDATE node SET session = gen_random_uuid(), state = 'lost' WHERE name = 'a'")
+        .await;
+    // It fails at its next transaction, and registers.
+    assert_eq!(accept(&a, stripe("next", "{}")).await, Ok(CREATED));
+    assert_eq!(later_session(&a, &session_a).await.lost, [event("e00001")]);
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
+    assert_eq!(complete(&b, succeeded(&of_b)).await, EndResult::Late);
+    assert_eq!(later_session(&b, &session_b).await.lost, []);
+    let admin = admin(&cluster);
+    assert_eq!(replay(&admin, of_b.running.job).await.unwrap().jobs, [of_b.running.job]);
+    assert_eq!(cluster.count("restored").await, 1);
+}
