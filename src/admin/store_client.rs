@@ -20,7 +20,7 @@ pub enum StoreClient {
     /// Its receiver runs and answers.
     Remote(Client),
     /// It is stopped; this process holds its lock until [`StoreClient::close`].
-    Local(Store, Box<Context>),
+    Local(Box<Store>, Box<Context>),
 }
 
 /// Why a store cannot be asked.
@@ -69,7 +69,7 @@ impl StoreClient {
         match opened {
             Ok(store) => {
                 let context = Context { store: store.admin.clone(), receiver: None };
-                Ok(StoreClient::Local(store, Box::new(context)))
+                Ok(StoreClient::Local(Box::new(store), Box::new(context)))
             }
             Err(OpenError::Locked { path, holder }) => match Self::of_receiver(settings).await? {
                 Some(running) => Ok(running),

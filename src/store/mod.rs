@@ -123,7 +123,7 @@ impl From<PostgresStore> for Store {
         Store {
             intake: Intake::Postgres(store.intake.clone(), Arc::clone(&store.quarantine)),
             jobs: Jobs::Postgres(store.jobs.clone()),
-            admin: Admin::Postgres(store.admin.clone()),
+            admin: Admin::Postgres(Box::new(store.admin.clone())),
             engine: Engine::Postgres(Arc::new(store)),
         }
     }

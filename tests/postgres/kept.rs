@@ -5,10 +5,10 @@ use std::time::Duration;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
 use hooklatch::model::{AuditVerb, GroupKey, GroupRule, OnRedelivery, OnUnknown};
-use hooklatch::store::postgres::{Admin, Intake};
+use hooklatch::store::postgres::Admin;
 use hooklatch::store::{Accept, Accepted, AuditSubject, Error, Group, NewJob, Refused, Replay};
 
-use super::asking::{begun, request};
+use super::asking::{begun, intake, request};
 use super::cluster::{CREATED, Cluster, new, stripe};
 use super::site::target;
 use super::working::worker;

@@ -25,7 +25,7 @@ use super::verbs;
 #[derive(Clone)]
 pub enum Admin {
     Sqlite(sqlite::admin::handle::Admin),
-    Postgres(postgres::Admin),
+    Postgres(Box<postgres::Admin>),
 }
 
 impl Admin {
@@ -34,7 +34,7 @@ impl Admin {
     pub fn by(&self, uid: u32, by: By) -> Admin {
         match self {
             Admin::Sqlite(admin) => Admin::Sqlite(admin.by(uid, by)),
-            Admin::Postgres(admin) => Admin::Postgres(admin.by(uid, by)),
+            Admin::Postgres(admin) => Admin::Postgres(Box::new(admin.by(uid, by))),
         }
     }
 

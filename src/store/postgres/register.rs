@@ -63,7 +63,7 @@ pub enum RegisterError {
     #[error(
         "the server is {found}, and this node has used {seen}: another server has taken its place; connect to that one"
     )]
-    EarlierHistory { seen: ServerHistory, found: ServerHistory },
+    EarlierHistory { seen: Box<ServerHistory>, found: Box<ServerHistory> },
     #[error(transparent)]
     NotCommitted(Refusal),
     /// The session may have been written. The next registration finds out.
@@ -193,7 +193,7 @@ impl Registrar {
             && seen.system == history.system
             && history.timeline < seen.timeline
         {
-            let (seen, found) = (seen.clone(), history);
+            let (seen, found) = (Box::new(seen.clone()), Box::new(history));
             return Ok(Err(RegisterError::EarlierHistory { seen, found }));
         }
         let own = || (Box::new(node.id), Box::new(node.name.clone()));
