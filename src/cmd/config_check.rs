@@ -9,11 +9,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cli::{self, Part};
-use crate::config::{self, CREDENTIALS, Config, Environment};
+use crate::config::{self, Config, Environment};
 use crate::document::{Fault, Problem};
 use crate::exit::{Exit, Failure};
 use crate::model::RunnerName;
 
+use super::of_unit::of_unit;
 use super::output::count;
 use super::{orphans, owner, unseen};
 
@@ -107,16 +108,6 @@ impl Half {
             Half::Receiver => config.secret_warnings(environment),
             Half::Runner(_) => Vec::new(),
         }
-    }
-}
-
-/// The environment of a unit whose credentials are the files in `folder`, next to the configuration. A shell has
-/// no credentials.
-pub(super) fn of_unit(environment: &Environment, path: &Path, folder: &str) -> Environment {
-    let folder = path.with_file_name(folder);
-    match environment.get(CREDENTIALS).is_none() && folder.is_dir() {
-        true => environment.clone().with(CREDENTIALS, folder),
-        false => environment.clone(),
     }
 }
 

@@ -26,6 +26,7 @@ mod jobs;
 mod keys;
 pub mod kit;
 mod node;
+mod of_unit;
 mod orphans;
 mod output;
 mod owner;

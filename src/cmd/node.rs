@@ -13,7 +13,7 @@ use crate::model::State;
 use crate::store::Error;
 use crate::store::postgres::{Admin, LostNode, NodeNotices, NodeRow, NodeWork, Target};
 
-use super::config_check::of_unit;
+use super::of_unit::of_unit;
 use super::output::{self, below, count, short_span, whole, words_of};
 use super::runtime::block_on;
 use super::{confirm, owner, store};

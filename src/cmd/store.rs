@@ -13,7 +13,7 @@ use crate::store::{
     AuditFilter, AuditRow, By, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor,
 };
 
-use super::config_check::of_unit;
+use super::of_unit::of_unit;
 use super::runtime::block_on;
 use super::{output, owner};
 

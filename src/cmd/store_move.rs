@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::store::postgres::{Node, NodeFile, Target};
 use crate::store::{HeldStore, MoveError, OpenError};
 
-use super::config_check::of_unit;
+use super::of_unit::of_unit;
 use super::output::{self, thousands};
 use super::runtime::block_on;
 use super::{owner, progress, store};

@@ -4,12 +4,24 @@ use std::time::Duration;
 
 use hooklatch::limits::Limits;
 use hooklatch::model::{OnRedelivery, State};
+use hooklatch::store::postgres::Writer;
 use hooklatch::store::{Accepted, Refused};
+use hooklatch::verify::Verified;
 use tokio::time::Instant;
 
 use super::cluster::{CREATED, Cluster, accept, begin, duplicate, new, ready, stripe};
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
+
+/// The same once more where a cut came before it was queued.
+async fn queued(node: &Writer, delivery: Verified) -> Result<Accepted, Refused> {
+    loop {
+        match accept(node, delivery.clone()).await {
+            Err(Refused::Unreachable(_)) => ready(node).await,
+            told => return told,
+        }
+    }
+}
 
 /// Cuts an accept behind each message of either side, with statements that are still to be prepared and without. It
 /// is sent again within its caller's deadline, finds what the first try stored, and says that it stored it.
@@ -29,7 +41,7 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
             let mut number = 0;
             loop {
                 if is_warm {
-                    assert_eq!(accept(&node, next()).await, Ok(CREATED));
+                    assert_eq!(queued(&node, next()).await, Ok(CREATED));
                 } else {
                     node.close();
                     let name = format!("{side:?}{number}");
@@ -41,13 +53,7 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
                     // Both connections close before a message is sent.
                     ready(&node).await;
                 }
-                let told = loop {
-                    match accept(&node, delivery.clone()).await {
-                        // The cut came before it was queued.
-                        Err(Refused::Unreachable(_)) => ready(&node).await,
-                        told => break told,
-                    }
-                };
+                let told = queued(&node, delivery.clone()).await;
                 let passed = proxy.passed(side);
                 proxy.watch();
                 ready(&node).await;

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::config::Environment;
 use crate::store::postgres::{self, Connection, Severity};
 
-use super::super::config_check::of_unit;
+use super::super::of_unit::of_unit;
 use super::super::runtime::block_on;
 use super::finding::{Finding, Verdict};
 use super::machine::Machine;

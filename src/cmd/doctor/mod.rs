@@ -22,7 +22,8 @@ use crate::cli;
 use crate::config::{self, Environment};
 use crate::exit::{Exit, Failure};
 
-use super::config_check::{contents, of_unit};
+use super::config_check::contents;
+use super::of_unit::of_unit;
 use super::output::{self, below, whole, words_of};
 use super::owner;
 use finding::{Finding, Verdict};

@@ -15,7 +15,8 @@ use crate::config::{self, Environment};
 use crate::document::Problem;
 use crate::model::RunnerName;
 
-use super::super::config_check::{Half, of_unit};
+use super::super::config_check::Half;
+use super::super::of_unit::of_unit;
 use super::finding::{Finding, Verdict};
 use super::machine::{Machine, Process};
 

@@ -27,7 +27,7 @@ use super::arrival;
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::new_event::{self, GroupedJobs, Groups, Rows};
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::prepared::{Form, NewEvent, Try};
 use super::stop::{Stop, ask, wait_briefly};
 

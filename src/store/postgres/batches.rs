@@ -21,7 +21,7 @@ use super::exchange::exchange;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::handlers::{PublishedHandler, publish};
 use super::live::LiveAttempts;
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::remembered::Remembered;
 use super::request::{Request, Tried};
 use super::secret_use::SecretUses;

@@ -22,7 +22,7 @@ use crate::store::decide::notice::of_state;
 use super::claim::{NodeAttempt, uuid};
 use super::flight::{Flight, Param};
 use super::group::{LOCK_OF_JOBS, RELEASE_OF_JOBS};
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 
 /// Locks these jobs ($1 ids), in the order of their ids.
 const LOCK_JOBS: &str = "SELECT FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE";

@@ -11,7 +11,7 @@ use super::complete::{EndFacts, EndResult, note};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::live::LiveAttempts;
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::request::{Request, Tried};
 use super::stop::wait_briefly;
 

@@ -18,7 +18,7 @@ use crate::store::decide::new_job;
 
 use super::flight::{Flight, Param};
 use super::group::{LOCK, RELEASE_OF_JOBS};
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::prepared::{Form, NewEvent};
 use super::stop::Stop;
 

@@ -24,7 +24,7 @@ use super::complete::AttemptEnd;
 use super::connection::{Connection, Target, describe};
 use super::flight::{FlightOutcome, Refusal, Session};
 use super::live::LiveAttempts;
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{RegisterError, Registered, Registrar};

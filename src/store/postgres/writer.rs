@@ -22,7 +22,7 @@ use super::connection::{Connection, Target};
 use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::live::LiveAttempts;
-use super::operate::notice::NodeNotices;
+use super::notices::NodeNotices;
 use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{Registered, Registrar};

@@ -19,8 +19,8 @@ use crate::store::node::space::Space;
 use crate::store::quarantine::handle::QuarantineHandle;
 
 use super::super::connection::Target;
+use super::super::notices::NodeNotices;
 use super::super::operate::change::Changer;
-use super::super::operate::notice::NodeNotices;
 use super::super::reader::{Reader, Reading};
 use super::super::writer::Writer;
 

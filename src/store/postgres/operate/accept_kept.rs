@@ -13,11 +13,11 @@ use super::super::accept::{Request, store};
 use super::super::admin::handle::Admin;
 use super::super::flight::Flight;
 use super::super::new_event::groups;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, change_one};
 use super::audit::write;
 use super::change::Change;
-use super::notice::NodeNotices;
 
 /// One more, of a change that takes several transactions.
 const COUNT_ONE: &str = "UPDATE audit SET count = count + 1 WHERE row = $1 RETURNING row";

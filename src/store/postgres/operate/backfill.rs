@@ -13,6 +13,7 @@ use crate::store::decide::delivery::held_at_arrival;
 use super::super::admin::handle::Admin;
 use super::super::columns::column;
 use super::super::flight::Flight;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, ask, ask_one};
 use super::audit::{Operated, Operation};
@@ -20,7 +21,6 @@ use super::change::Change;
 use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows};
 use super::new_job::{insert_jobs, latest};
-use super::notice::NodeNotices;
 use super::roll_call;
 
 /// Waits for the transaction of each node that is under way: an event in it has its number already, and cannot be seen.

@@ -13,10 +13,11 @@ use crate::store::decide::notice::Notice;
 
 use super::super::columns::column;
 use super::super::connection::Target;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::change::{Changer, Statement};
 use super::expire::{self, EVENTS, KEYS, PAYLOADS};
-use super::notice::{DueNotices, LOOK, NOTE, NodeNotices, note_of};
+use super::notice::{DueNotices, LOOK, NOTE, is_due, note_of};
 use super::orphans::{CLAMP, Orphans};
 
 const CLOCK_WATCH: &str = "
@@ -72,7 +73,7 @@ impl Housekeeping {
     pub async fn tell_notices(&self) -> Result<u64, Error> {
         // Nearly always none is due, and a look costs no flush.
         let rows = self.changer.look(LOOK, &[]).await?;
-        if !self.notices.is_due(&rows)? {
+        if !is_due(&self.notices, &rows)? {
             return Ok(0);
         }
         self.changer.make(DueNotices(self.notices.clone())).await

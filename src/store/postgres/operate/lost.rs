@@ -16,10 +16,10 @@ use super::super::columns::column;
 use super::super::complete::{AttemptEnd, EndFacts, EndResult, PreparedEnd, note};
 use super::super::flight::Flight;
 use super::super::handlers;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, ask};
 use super::audit::{Operated, Operation};
-use super::notice::NodeNotices;
 
 /// Whether the server has the history that its rows are of, or a later one that changes nothing ($1: commits wait for a
 /// standby, and a failover promotes only one that has them).

@@ -16,6 +16,7 @@ use super::super::admin::handle::Admin;
 use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::new_event::{Groups, group_of};
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, ask};
 use super::audit::{Operated, Operation};
@@ -23,7 +24,6 @@ use super::conditions::{decide, groups};
 use super::found::{LockedJob, facts, find_event, jobs_of, lock_job, lock_jobs, lock_rows};
 use super::job_move::release;
 use super::new_job::{insert_jobs, latest};
-use super::notice::NodeNotices;
 use super::roll_call;
 
 /// The jobs that are decided again before they are put back.

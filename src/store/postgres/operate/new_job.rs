@@ -9,9 +9,9 @@ use crate::store::decide::new_job;
 use super::super::claim::uuid;
 use super::super::flight::Flight;
 use super::super::new_event::GroupedJobs;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::Stop;
-use super::notice::NodeNotices;
 
 /// A delay counts from the event's arrival, so such a job has none.
 const INSERT: &str = "

@@ -3,21 +3,18 @@
 //! The transaction that makes a job dead or held counts it in the notice's row, so the notice is as durable as what it
 //! is about. A later transaction, of any node, makes the event of a notice that is due, once.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use tokio_postgres::Row;
-use uuid::Uuid;
 
-use crate::model::{Blob, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp};
+use crate::model::{Blob, INTERNAL_SOURCE, JobId, Name, Timestamp};
 use crate::random;
 use crate::store::border::{Error, OutputExcerpt};
 use crate::store::decide::notice::{
-    Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due, of_state,
+    Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due,
 };
 
 use super::super::columns::column;
 use super::super::flight::{Flight, Param};
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, ask, change_one};
 use super::change::Change;
@@ -25,21 +22,7 @@ use super::change::Change;
 /// Most jobs behind another one that a notice counts.
 const NOTICE_BEHIND: i64 = 1_000;
 
-/// Counts those of these jobs ($1 ids) that are dead ($2: they are wanted) or held ($3), as this transaction left them.
-/// A job of the internal source ($4) makes no notice. The first time of what is not reported yet stays.
-const NOTE_JOBS: &str = r#"
-    INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
-    SELECT CASE state WHEN 'dead' THEN 'job.dead' ELSE 'job.held' END AS kind, handler, reason, count(*), now_ms(),
-        now_ms(), (array_agg(source ORDER BY job.row DESC))[1], (array_agg(event_id ORDER BY job.row DESC))[1],
-        (array_agg(id ORDER BY job.row DESC))[1]
-    FROM job JOIN event ON event.row = job.event
-    WHERE id = ANY ($1::uuid[]) AND (state = 'dead' AND $2 OR state = 'held' AND $3) AND source <> $4
-    GROUP BY state, handler, reason ORDER BY state, handler, reason
-    ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
-        first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at,
-        source = excluded.source, event_id = excluded.event_id, job = excluded.job"#;
-
-/// The same of a notice as it is.
+/// Counts a notice as it is. The first time of what is not reported yet stays.
 pub(super) const NOTE: &str = "
     INSERT INTO notice (type, subject, reason, count, first_at, last_at, source, event_id, job)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -85,41 +68,15 @@ const TELL: &str = "
     SELECT id, told.row, handler, 'ready', now_ms(), now_ms()
     FROM told, unnest($8::uuid[], $9::text[]) AS given (id, handler)";
 
-/// Which handlers of this node's configuration take notices. All verbs that move a job share it.
-#[derive(Clone, Default)]
-pub struct NodeNotices(Arc<ArcSwap<NoticeSubscribers>>);
-
-impl NodeNotices {
-    /// From now on notices go by these.
-    pub fn set(&self, interest: NoticeSubscribers) {
-        self.0.store(Arc::new(interest));
-    }
-
-    pub(in super::super) fn want(&self, kind: NoticeType) -> bool {
-        self.0.load().takers(kind).next().is_some()
-    }
-
-    /// Counts those of these jobs that this flight has made dead or held: behind all its moves, since notices are
-    /// locked last (N8).
-    pub(in super::super) async fn note_jobs(&self, flight: &mut Flight, jobs: Vec<Uuid>) {
-        let [dead, held] = [State::Dead, State::Held]
-            .map(|state| of_state(state).is_some_and(|kind| self.want(kind)));
-        if jobs.is_empty() || !(dead || held) {
-            return;
+/// Whether a notice is to become an event or to be forgotten now, by rows of [`LOOK`]. Never if no handler wants
+/// notices.
+pub(super) fn is_due(notices: &NodeNotices, rows: &[Row]) -> Result<bool, Error> {
+    for row in rows {
+        if due_of(row, column(row, "now")?)? != Due::Later {
+            return Ok(!notices.0.load().is_empty());
         }
-        flight.send(NOTE_JOBS, params![jobs, dead, held, INTERNAL_SOURCE]).await;
     }
-
-    /// Whether a notice is to become an event or to be forgotten now, by rows of [`LOOK`]. Never if no handler wants
-    /// notices.
-    pub(super) fn is_due(&self, rows: &[Row]) -> Result<bool, Error> {
-        for row in rows {
-            if due_of(row, column(row, "now")?)? != Due::Later {
-                return Ok(!self.0.load().is_empty());
-            }
-        }
-        Ok(false)
-    }
+    Ok(false)
 }
 
 /// The parameters of [`NOTE`].

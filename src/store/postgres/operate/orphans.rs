@@ -7,10 +7,10 @@ use super::super::claim::uuid;
 use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::group::RELEASE_OF_JOBS;
+use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::super::stop::{Stop, ask};
 use super::change::Change;
-use super::notice::NodeNotices;
 
 /// The handlers that have ready or waiting jobs, and that no node publishes that is not lost, but for $1: one look at an
 /// index leads from one handler to the next. A job behind another one is found with that one, or when it comes free.
