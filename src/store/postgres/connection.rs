@@ -127,6 +127,10 @@ impl Connection {
         made.map_err(|error: Error| ConnectError::Failed(explain(&error)))
     }
 
+    pub(super) fn has_prepared(&self, sql: &'static str) -> bool {
+        self.statements.contains_key(sql)
+    }
+
     /// The prepared statement, which is prepared when it is first asked for.
     pub(super) async fn statement(&mut self, sql: &'static str) -> Result<Statement, Error> {
         if let Some(statement) = self.statements.get(sql) {

@@ -152,6 +152,9 @@ impl Flight {
     /// Sends a statement, and returns its number, from 0. The first use on a connection prepares it, which waits for
     /// one round trip behind all earlier statements.
     pub async fn send(&mut self, sql: &'static str, params: Vec<Param>) -> usize {
+        if !self.connection.has_prepared(sql) {
+            self.read(self.answers.len()).await;
+        }
         let statement = self.connection.statement(sql).await;
         let client = Arc::clone(&self.connection.client);
         self.push(Box::pin(async move {
@@ -196,9 +199,17 @@ impl Flight {
     /// Waits for the rows of statement `number`. `None` where a statement has failed: [`Flight::commit`] then
     /// tells how.
     pub async fn rows(&mut self, number: usize) -> Option<&[Row]> {
-        let answer = self.answers.get_mut(self.leading + number)?;
-        (&mut *answer).await;
-        Pin::new(answer).output_mut()?.as_deref().ok()
+        let place = self.leading + number;
+        self.read(place + 1).await;
+        Pin::new(self.answers.get_mut(place)?).output_mut()?.as_deref().ok()
+    }
+
+    /// Waits for the first answers. The driver holds a few parts of each answer that nobody reads, and then stops reading
+    /// the socket: who waits for a later answer alone may wait for ever.
+    async fn read(&mut self, count: usize) {
+        for answer in self.answers.iter_mut().take(count) {
+            answer.await;
+        }
     }
 
     /// Ends the transaction, and waits for everything that decides how it ended.
