@@ -28,7 +28,7 @@ use crate::store::EventFilter;
 /// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Between two starts of a receiver, as its unit has it (`RestartSec`).
+/// Between two starts of a receiver: `RestartSec` of its unit.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// The folder of a scratch site. A temporary folder is deleted when this value is dropped.

@@ -1,11 +1,11 @@
 //! The requests that the writer has taken and not answered, and their way into transactions.
 //!
 //! A transaction that is not committed is tried again in halves, so that a request that cannot be stored, that waits
-//! for a lock, or that makes the server close the connection does not take others with it. What is tried again waits,
-//! and never keeps the queue waiting: one such transaction runs after each batch of the queue.
+//! for a lock, or that makes the server close the connection does not make others fail. One retry runs after each batch
+//! of the queue.
 //!
-//! A request with a deadline is tried until then. An end or a claim is tried twice alone: its caller tries it again,
-//! and others do not wait for it (S4).
+//! A request with a deadline is tried until then, unless the server refuses it. An end or a claim is tried twice alone
+//! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4).
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -30,10 +30,11 @@ use super::stop::wait_briefly;
 /// The longest pause between two tries of one request.
 const MOST_PAUSE: Duration = Duration::from_millis(250);
 
-/// How often an end is tried alone once the queue is closed, and no request with a deadline is left: about 9 s.
+/// How often an end is tried alone once the queue is closed, which takes about 9 s: more often while a request with a
+/// deadline is left.
 const LAST_TRIES: u32 = 20;
 
-/// How the requests of one transaction are stored, in the order in which a batch is.
+/// How the requests of one transaction are stored, in the order in which a batch runs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
     Publish,
@@ -180,7 +181,11 @@ impl Batches {
 
     /// Whether something is still to be tried after the queue is closed.
     pub(super) fn has_hope(&self) -> bool {
-        self.retries.iter().any(|work| work.way != Way::Exchange || work.tries < LAST_TRIES)
+        self.retries.iter().any(|work| match work.way {
+            Way::Publish => false,
+            Way::Exchange => work.tries < LAST_TRIES,
+            Way::Fast | Way::Slow | Way::Ask => true,
+        })
     }
 
     /// The number and bytes of what is tried again.
@@ -245,7 +250,9 @@ impl Batches {
             return;
         }
         let Some(request) = work.requests.pop() else { return };
-        let is_kept = request.until().is_some() || work.tries == 0;
+        // Without its lane a new handler would have no claim.
+        let is_publication = matches!(request, Request::Publish(..));
+        let is_kept = request.until().is_some() || is_publication || work.tries == 0;
         if is_final || !(is_kept || closing && matches!(request, Request::End(..))) {
             self.apart.extend(request.needs());
             return request.fail(why);

@@ -52,7 +52,7 @@ impl Request {
         }
     }
 
-    /// The caller's deadline. None where it waits for a session.
+    /// The caller's deadline. Ends, claims and publications have none.
     pub(super) fn until(&self) -> Option<Instant> {
         match self {
             Request::Accept(request) => Some(request.until),

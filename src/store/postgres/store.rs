@@ -34,17 +34,18 @@ use super::writer::Writer;
 /// The random identity of the store.
 const ID: &str = "SELECT store_id FROM meta";
 
-/// How long a start waits for the database, which may be slow after a crash. A commit may also wait for a standby.
+/// How long a start waits for the database, with the migration and the registration, whose commits may wait for a
+/// standby.
 const START_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a reload waits for a session.
+/// How long a reload waits until its handlers are published.
 const PUBLISH_WAIT: Duration = Duration::from_secs(2);
 
 const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.url right?";
 
 const SLOW: &str = "the database does not answer; see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
 
-/// A receiver of several: how it reaches the database, and which node it is.
+/// One of several receivers on a database: how it reaches that, and which node it is.
 pub struct ClusterNode {
     pub target: Target,
     pub name: Name,
@@ -59,7 +60,7 @@ pub(in super::super) struct PostgresStore {
     pub(in super::super) admin: Admin,
     pub(in super::super) quarantine: Arc<QuarantineHandle>,
     writer: Writer,
-    /// Until it is closed.
+    /// Of the state folder; none after `close`.
     lock: Mutex<Option<Arc<StoreLock>>>,
 }
 
@@ -142,16 +143,17 @@ impl PostgresStore {
         })
     }
 
-    /// Replaces the handlers that this node publishes: behind the requests that are queued, or with its next
-    /// registration.
+    /// Replaces the handlers that this node publishes, ahead of queued deliveries. Waits for a short time; after that
+    /// they are published at the latest with the next registration.
     pub(in super::super) async fn publish(&self, handlers: Vec<PublishedHandler>) {
         let published = timeout(PUBLISH_WAIT, self.writer.publish(handlers)).await;
         if !matches!(published, Ok(Ok(()))) {
-            tracing::warn!("other nodes learn the new handlers with the next session");
+            tracing::warn!("it is not known yet whether other nodes know the new handlers");
         }
     }
 
-    /// Refuses new requests, commits and answers the queued ones, and releases the lock.
+    /// Refuses new requests, stores the queued ones, or refuses them where the database is away, and releases the lock. A
+    /// commit that waits for a standby can delay this without limit.
     pub(in super::super) async fn close(&self) {
         self.writer.close();
         self.quarantine.close().await;
@@ -166,7 +168,7 @@ async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<
     opened.map_err(|why| OpenError::Database { why })
 }
 
-/// Connects to a server that is as it must be.
+/// Connects, and fails if the server lacks something that the promises need.
 async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
     let connection = Connection::open(target).await.map_err(|error| error.to_string())?;
     for finding in check(&connection, clock).await? {

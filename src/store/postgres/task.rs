@@ -3,8 +3,8 @@
 //! It turns all waiting requests into transactions, and answers them when their commits are known. After an unknown
 //! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
 //! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
-//! deadline. It ends only when the queue is closed or another process has taken the node; a panic aborts the
-//! process (S13).
+//! deadline. It ends only when the queue is closed or another process has registered as the node; a panic
+//! aborts the process (S13).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long the writer waits between two failed connections.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What the record of an attempt says whose claim was committed unseen.
+/// The detail of an attempt whose claim was committed and not answered.
 const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
 
 /// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
@@ -57,7 +57,7 @@ pub(super) struct Task {
     pub(super) live: Arc<LiveAttempts>,
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// None from the sending of a registration to its answer.
+    /// None from the first try to register until one succeeds.
     pub(super) sessions: watch::Sender<Option<Arc<Registered>>>,
     pub(super) payloads: Arc<Payloads>,
     pub(super) commits: Arc<Commits>,
@@ -221,7 +221,7 @@ impl Task {
                 None
             }
             FlightOutcome::NotCommitted(why, connection) => {
-                // The connection is at fault only where it was lost.
+                // An error over a connection that still works is the request's own.
                 let is_final = matches!(why, Refusal::Failed { .. }) && connection.is_some();
                 self.batches.try_again(work, why.to_string(), is_final, closing);
                 connection

@@ -41,7 +41,7 @@ pub struct Writer {
     pub notices: NodeNotices,
     payloads: Arc<Payloads>,
     subscriptions: Arc<Subscriptions>,
-    /// None from the sending of a registration to its answer.
+    /// None from the first try to register until one succeeds.
     sessions: watch::Receiver<Option<Arc<Registered>>>,
 }
 
