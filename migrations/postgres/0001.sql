@@ -5,6 +5,8 @@ CREATE SCHEMA hooklatch;
 CREATE TABLE meta (
     one smallint PRIMARY KEY CHECK (one = 1),
     store_id uuid NOT NULL,
+    -- The first store_id, by which runners know the store: a change of the history keeps it.
+    origin uuid NOT NULL,
     -- The server and its timeline in hexadecimal. A restore or a promotion changes them.
     system text COLLATE "C" NOT NULL,
     timeline text COLLATE "C" NOT NULL,
@@ -13,9 +15,9 @@ CREATE TABLE meta (
 );
 
 -- Made once. A copy of the database has the same one.
-INSERT INTO meta (one, store_id, system, timeline)
-SELECT 1, gen_random_uuid(), system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-FROM pg_control_system();
+INSERT INTO meta (one, store_id, origin, system, timeline)
+SELECT 1, id, id, system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+FROM pg_control_system(), gen_random_uuid() id;
 
 CREATE TABLE node (
     -- Random, made in the node's state folder.
@@ -65,6 +67,11 @@ END $$;
 -- The time of the database's clock at the begin of the transaction, in milliseconds since 1970.
 CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE
     RETURN (extract(epoch FROM now()) * 1000)::bigint;
+
+-- When a delivery arrived, by the clock of its node where that is no more than an hour wrong. Otherwise retention would
+-- delete the event at once, or never.
+CREATE FUNCTION arrived(at bigint) RETURNS bigint LANGUAGE sql STABLE
+    RETURN least(greatest(at, now_ms() - 3600000), now_ms() + 3600000);
 
 -- The first statement of every transaction of an operator, and of retention. Its lock is written to the log as that of
 -- the fence is, and no other transaction waits for it. Returns the time.
@@ -387,9 +394,7 @@ CREATE TABLE roll_call (
     -- It may be missing in this history, with its event.
     job uuid,
     attempt bigint,
-    claimant uuid,
-    handler text COLLATE "C",
-    UNIQUE NULLS NOT DISTINCT (job, attempt, claimant, node)
+    UNIQUE NULLS NOT DISTINCT (job, attempt, node)
 );
 
 CREATE INDEX roll_call_node ON roll_call (node);

@@ -60,11 +60,14 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     let admin = Admin::new(target, config.limits(), Clock::system());
     let looked = block_on(async {
         let all = admin.nodes().await.map_err(|error| unread(&error))?;
-        let is_meant =
-            |node: &NodeRow| node.name == name && (node.state == "active" || node.awaited);
-        let active = all.into_iter().find(is_meant);
-        let node = active.ok_or_else(|| not_active(name, options))?;
-        Ok::<_, Failure>((node, admin.node_work(name).await.map_err(|error| unread(&error))?))
+        let is_active = |node: &NodeRow| node.state == "active";
+        let named = all.into_iter().filter(|node| node.name == name);
+        let meant = named.filter(|node| is_active(node) || node.awaited);
+        // First one that a roll call awaits and that has lost its name since.
+        let meant = meant.min_by_key(is_active);
+        let node = meant.ok_or_else(|| not_active(name, options))?;
+        let work = admin.node_work(node.id).await.map_err(|error| unread(&error))?;
+        Ok::<_, Failure>((node, work))
     })?;
     let (node, work) = looked?;
     warn(&node, &work);
@@ -79,9 +82,9 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     }
     let notices = NodeNotices::default();
     notices.set(config.interest());
-    let lost = block_on(admin.declare_lost(name, notices))?.map_err(|error| unread(&error))?;
+    let lost = block_on(admin.declare_lost(node.id, notices))?.map_err(|error| unread(&error))?;
     let lost = lost.ok_or_else(|| not_active(name, options))?;
-    report(name, &lost, options)
+    report(&node, &lost, options)
 }
 
 /// Says what makes the declaration wrong.
@@ -113,7 +116,7 @@ fn work_row(work: &NodeWork) -> Vec<output::Cell> {
     ]
 }
 
-fn report(name: &str, lost: &LostNode, options: &Options) -> Result<Exit, Failure> {
+fn report(node: &NodeRow, lost: &LostNode, options: &Options) -> Result<Exit, Failure> {
     let all: Vec<_> = lost
         .unknown
         .iter()
@@ -121,12 +124,13 @@ fn report(name: &str, lost: &LostNode, options: &Options) -> Result<Exit, Failur
         .collect();
     let held = lost.unknown.iter().filter(|(.., state)| *state == State::Held).count() as u64;
     let unknown = count(lost.unknown.len() as u64, "attempt");
+    let name = &node.name;
     let mut text = format!("node {name} is lost; {unknown} of it ended as unknown");
     if held > 0 {
         let suffix = options.suffix();
         text += &format!("\n{} held: hooklatch held{suffix}", count(held, "job"));
     }
-    let json = json!({ "node": name, "id": lost.id.to_string(), "unknown": all });
+    let json = json!({ "node": name, "id": node.id.to_string(), "unknown": all });
     output::answer(&options.format, json, text)
 }
 

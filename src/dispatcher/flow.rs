@@ -15,11 +15,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tracing::Instrument;
 
 use crate::clock::Clock;
-use crate::handler::{self, Cancellation, Handler, Report, RunnerPool};
+use crate::handler::{self, Cancellation, Handler, Report, RunnerPool, Stray};
 use crate::limits::Limits;
-use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, Runner};
+use crate::model::{Broken, HeldReason, INTERNAL_SOURCE, Name, Outcome, Runner};
 use crate::notify;
+use crate::retry::Next;
 use crate::runner::AskedBy;
+use crate::runner::message::Key;
 use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
 use crate::traffic::Traffic;
 
@@ -44,6 +46,7 @@ pub(super) struct Flow {
     pool: RunnerPool,
     /// Changes of the runners' capacities.
     capacities: watch::Receiver<()>,
+    strays: mpsc::UnboundedReceiver<Stray>,
     /// Ends that the next exchange sends to the store.
     ends: Vec<Ending>,
     acks: PendingAcks,
@@ -64,6 +67,8 @@ pub(super) struct Flow {
 enum Step {
     Exchanged(Box<Exchanged>),
     Ended(Box<(Attempt, Report)>),
+    /// A stray is acknowledged.
+    Strayed,
 }
 
 impl Dispatcher {
@@ -86,6 +91,7 @@ impl Dispatcher {
             tick: Limits::duration(limits.tick_millis),
             slots: Slots::new(workers, traffic, &limits),
             capacities: pool.changes(),
+            strays: pool.strays(),
             pool,
             ends: Vec::new(),
             acks: PendingAcks::default(),
@@ -132,6 +138,7 @@ impl Flow {
             if tick.period() != self.tick {
                 tick = ticks(self.tick);
             }
+            self.answer_roll_call();
             self.exchange();
             let pause = self.slots.time_to_next_claim(self.clock.now(), self.clock.monotonic());
             select! {
@@ -139,6 +146,7 @@ impl Flow {
                 Some(step) = self.work.join_next() => self.handle(step),
                 Some(step) = self.commands.join_next() => self.handle(step),
                 Ok(()) = self.capacities.changed() => self.slots.expect_jobs(),
+                Some(stray) = self.strays.recv() => self.attend(stray),
                 () = sleep(pause.unwrap_or(self.tick)) => {
                     self.slots.expect_due_jobs(self.clock.now());
                 }
@@ -195,6 +203,38 @@ impl Flow {
                 Step::Ended(Box::new((attempt, report)))
             };
             self.commands.spawn(wait.instrument(span));
+        }
+    }
+
+    /// Waits for the end of a stray, which the store keeps unless it knows it (N24), and acknowledges it then.
+    fn attend(&mut self, Stray { key, client, pending, acked }: Stray) {
+        self.store.note_stray(key.job, key.attempt);
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        self.commands.spawn(async move {
+            let Report { outcome, record, .. } = handler::adopted(pending, None).await;
+            let Key { job, attempt } = key;
+            // It runs in no row, so nothing follows from it.
+            let (counts, next, answer) = (false, Next::Held(HeldReason::UnknownOutcome), None);
+            let finished_at = clock.now();
+            let done =
+                Completion { job, attempt, outcome, counts, next, finished_at, record, answer };
+            match store.complete(done).await {
+                Ok(_) => client.acknowledge(&[key]).await,
+                Err(error) => tracing::error!(%key, %error, "failed to record the end of a stray"),
+            }
+            drop(acked);
+            Step::Strayed
+        });
+    }
+
+    /// Says what the runners list, once that is known (N40).
+    fn answer_roll_call(&mut self) {
+        if self.store.is_called() && self.pool.has_all_lists() {
+            // A client is connected behind the strays of its list.
+            while let Ok(stray) = self.strays.try_recv() {
+                self.attend(stray);
+            }
+            self.store.answer_roll_call();
         }
     }
 
@@ -291,6 +331,7 @@ impl Flow {
                 let (attempt, report) = *ended;
                 self.settle(attempt, report);
             }
+            Step::Strayed => {}
         }
     }
 

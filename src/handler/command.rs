@@ -228,7 +228,7 @@ mod tests {
     use std::cell::Cell;
 
     use futures_util::FutureExt;
-    use tokio::sync::watch;
+    use tokio::sync::{mpsc, watch};
 
     use super::super::runner_client::{Place, RunnerClient};
     use super::*;
@@ -272,6 +272,7 @@ mod tests {
             Place::Nowhere,
             uuid::Uuid::nil(),
             watch::Sender::new(()),
+            mpsc::unbounded_channel().0,
         );
         let facts = facts(vec![0; INLINE_BYTES + 1]);
         let incarnation = Incarnation::from_parts(uuid::Uuid::nil(), 1);

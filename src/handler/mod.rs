@@ -18,7 +18,7 @@ use crate::store::{OutputExcerpt, Record};
 pub use crate::runner::Cancellation;
 pub use command::{Command, adopted};
 pub use forward::{ForwardSettings, Target};
-pub use runner_client::{CannotAsk, Capacity, RunnerClient};
+pub use runner_client::{CannotAsk, Capacity, RunnerClient, Stray};
 pub use runner_pool::{RunnerPool, Runners};
 
 /// What is said of an attempt that may not begin (N16).

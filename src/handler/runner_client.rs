@@ -21,5 +21,5 @@ mod load;
 
 pub use ask::CannotAsk;
 pub(super) use client::{AttemptResult, NotStarted};
-pub use client::{Capacity, PendingAttempt, Place, RunnerClient, RunnerStatus};
+pub use client::{Capacity, PendingAttempt, Place, RunnerClient, RunnerStatus, Stray};
 pub use load::{CannotLoad, RunnerLoad};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::model::RunnerName;
 use crate::runner::folder;
@@ -23,7 +23,7 @@ use crate::runner::message::{CommandDigest, Key, Stream};
 use crate::store::OutputExcerpt;
 
 use super::runner_client::{
-    CannotAsk, CannotLoad, Capacity, Place, RunnerClient, RunnerLoad, RunnerStatus,
+    CannotAsk, CannotLoad, Capacity, Place, RunnerClient, RunnerLoad, RunnerStatus, Stray,
 };
 
 /// How runners are reached.
@@ -66,6 +66,7 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when the capacity of a runner changes.
     capacities: watch::Sender<()>,
+    strays: mpsc::UnboundedSender<Stray>,
 }
 
 #[derive(Debug, Default)]
@@ -75,13 +76,17 @@ struct State {
     named: BTreeSet<RunnerName>,
     /// The receiver's number, once clients may connect.
     epoch: Option<u64>,
+    /// Until the dispatcher takes it.
+    strays: Option<mpsc::UnboundedReceiver<Stray>>,
 }
 
 impl RunnerPool {
     /// A pool without clients.
     pub fn new(settings: PoolSettings) -> Self {
-        let (state, capacities) = (Mutex::default(), watch::Sender::new(()));
-        RunnerPool { shared: Arc::new(Shared { settings, state, capacities }) }
+        let (strays, found) = mpsc::unbounded_channel();
+        let state = Mutex::new(State { strays: Some(found), ..State::default() });
+        let capacities = watch::Sender::new(());
+        RunnerPool { shared: Arc::new(Shared { settings, state, capacities, strays }) }
     }
 
     /// The client of this runner. A new one connects once [`RunnerPool::connect`] was called. Needs a tokio
@@ -91,9 +96,10 @@ impl RunnerPool {
         if let Some(client) = state.all.get(name) {
             return client.clone();
         }
-        let Shared { settings, capacities, .. } = &*self.shared;
-        let place = settings.place_of(name);
-        let client = RunnerClient::new(name.clone(), place, settings.store, capacities.clone());
+        let Shared { settings, capacities, strays, .. } = &*self.shared;
+        let (place, store) = (settings.place_of(name), settings.store);
+        let (capacities, strays) = (capacities.clone(), strays.clone());
+        let client = RunnerClient::new(name.clone(), place, store, capacities, strays);
         state.all.insert(name.clone(), client.clone());
         if let Some(epoch) = state.epoch {
             client.connect(epoch);
@@ -117,6 +123,16 @@ impl RunnerPool {
         for client in state.all.values() {
             client.connect(epoch);
         }
+    }
+
+    /// The attempts that a runner lists and its client does not track, each before the runner's capacity. Taken once.
+    pub(crate) fn strays(&self) -> mpsc::UnboundedReceiver<Stray> {
+        self.lock().strays.take().unwrap_or_else(|| mpsc::unbounded_channel().1)
+    }
+
+    /// Whether each runner that is needed has admitted this receiver, and so has listed its attempts.
+    pub(crate) fn has_all_lists(&self) -> bool {
+        self.lock().needed().all(|(_, client)| client.is_connected())
     }
 
     /// The runners that take attempts now, and how many.

@@ -20,7 +20,7 @@ use super::site::{node, target};
 use super::working::{add_jobs, claim_of, lose, policy, runner};
 
 /// A process of the node.
-async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
+pub(crate) async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
     process_at(cluster, node, policy, Clock::system()).await
 }
 
@@ -46,7 +46,7 @@ fn published(handler: &str, policy: &Policy) -> PublishedHandler {
     PublishedHandler { handler, digest: Digest([1; 32]), policy: policy.clone(), runs: true }
 }
 
-fn completion(
+pub(crate) fn completion(
     job: hooklatch::model::JobId,
     attempt: u32,
     outcome: Outcome,
@@ -58,7 +58,7 @@ fn completion(
 }
 
 /// Waits until the query returns true.
-async fn becomes(cluster: &Cluster, query: &str) {
+pub(crate) async fn becomes(cluster: &Cluster, query: &str) {
     let until = Instant::now() + PATIENCE;
     while !cluster.get::<bool>(query).await {
         assert!(Instant::now() < until, "in vain: {query}");

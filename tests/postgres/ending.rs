@@ -186,7 +186,10 @@ async fn jobs_that_become_dead_or_held_are_counted_for_who_wants_to_know() {
     let held = end(&own[1], Outcome::Cancelled, Next::Held(HeldReason::Cancelled));
     exchange(&a, vec![dead.clone(), held, succeeded(&own[2])], None).await;
     assert_eq!(complete(&a, dead.clone()).await, EndResult::Repeated);
-    let late = AttemptEnd { claimant: uuid::Uuid::nil(), ..dead };
+    // A process that does not know the claimant has the end of its node's runner again.
+    let again = AttemptEnd { claimant: uuid::Uuid::nil(), ..dead.clone() };
+    assert_eq!(complete(&a, again).await, EndResult::Repeated);
+    let late = AttemptEnd { claimant: uuid::Uuid::max(), ..dead };
     assert_eq!(complete(&a, late).await, EndResult::Late);
     let counts = "SELECT string_agg(type || ': ' || reason || ' ' || count || ' ' || event_id, ', '
         ORDER BY type, reason) FROM notice";
@@ -197,7 +200,8 @@ async fn jobs_that_become_dead_or_held_are_counted_for_who_wants_to_know() {
         event(&own[1])
     );
     assert_eq!(cluster.get::<String>(counts).await, ended);
-    admin(&cluster).declare_lost("a", a.notices.clone()).await.unwrap().unwrap();
+    let of_a = session(&a).await.session.node;
+    admin(&cluster).declare_lost(of_a, a.notices.clone()).await.unwrap().unwrap();
     let lost = format!("{ended}, job.held: unknown outcome 1 {}", event(&own[3]));
     assert_eq!(cluster.get::<String>(counts).await, lost);
 

@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown};
+use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
+use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
     Admin, Connection, EndResult, PublishedHandler, Registered, Registrar, Target, Writer,
-    answer_roll_call,
 };
 use hooklatch::store::{Error, Group, Replay, Replayed};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 
 use super::cluster::{CREATED, Cluster, accept, new, ready, stripe};
+use super::dispatching::{becomes, completion, process};
 use super::server::{PASSWORD, PATIENCE, ROLE, Server};
-use super::site::{committed, node, target};
+use super::site::{node, target};
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_one, complete, job, later_session, lose, may_begin, policy,
     session, succeeded,
@@ -265,8 +266,18 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     awaited(replay(&admin, dead).await, &["node lost a", "node lost b"]);
     lose(&cluster, "b").await;
     awaited(replay(&admin, dead).await, &["node lost a"]);
-    let answer = answer_roll_call(open(&cluster).await, &registered.session).await;
-    committed(answer);
+    let (a, jobs) = process(&cluster, &started.node, &policy(OnUnknown::Hold)).await;
+    assert!(jobs.is_called());
+    // Its runner lists an attempt that ran in no row, and one that ended before.
+    jobs.note_stray(dead, 7);
+    jobs.answer_roll_call();
+    assert!(!jobs.is_called());
+    becomes(&cluster, "SELECT EXISTS (SELECT FROM roll_call WHERE attempt = 7)").await;
+    assert_eq!(cluster.count("roll_call").await, 1);
+    awaited(replay(&admin, dead).await, &["node 'a' runs attempt 7 of job"]);
+    let end = completion(dead, 7, Outcome::Succeeded, Next::Succeeded);
+    assert_eq!(jobs.complete(end).await, Ok(false));
+    a.close();
     assert_eq!(replay(&admin, dead).await.unwrap().jobs, [dead]);
     // Once more the same server: nothing is held again.
     let (_, again) = started.register(open(&cluster).await).await.unwrap();

@@ -3,12 +3,12 @@
 use hooklatch::model::{OnUnknown, Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::Error;
-use hooklatch::store::postgres::{EndResult, NodeNotices};
+use hooklatch::store::postgres::EndResult;
 
 use super::cluster::Cluster;
 use super::working::{
-    SUCCEEDED, add_jobs, admin, claim, claim_of, claiming, complete, end, exchange, hold_attempts,
-    holder, job, later_session, lose, may_begin, session, succeeded, worker,
+    SUCCEEDED, add_jobs, claim, claim_of, claiming, complete, declare_lost, end, exchange,
+    hold_attempts, holder, job, later_session, lose, may_begin, session, succeeded, worker,
 };
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn the_jobs_of_a_lost_node_follow_the_policy_that_it_published() {
         assert_eq!(cluster.get::<String>(&outcome).await, "unknown true");
         let again = claim(&b, 9).await;
         assert_eq!(again.len(), usize::from(state == State::Waiting), "{name}");
-        let again = admin(&cluster).declare_lost(name, NodeNotices::default()).await;
+        let again = declare_lost(&cluster, name).await;
         assert_eq!(again, Ok(None));
     }
 }
@@ -53,7 +53,7 @@ async fn a_declaration_is_on_record_and_needs_the_history_of_its_rows() {
     let cluster = Cluster::new(&[]).await;
     let _nodes = [holder(&cluster, "a").await, holder(&cluster, "b").await];
     lose(&cluster, "a").await;
-    assert_eq!(admin(&cluster).declare_lost("a", NodeNotices::default()).await, Ok(None));
+    assert_eq!(declare_lost(&cluster, "a").await, Ok(None));
     let audit =
         "SELECT string_agg(concat_ws(' ', verb, subject, count, result, via), ', ') FROM audit";
     assert_eq!(cluster.get::<String>(audit).await, r#"node-lost {"node":"a"} 1 done command"#);
@@ -62,7 +62,7 @@ async fn a_declaration_is_on_record_and_needs_the_history_of_its_rows() {
         ["UPDATE meta SET system = '1'", &format!("{of} = '00000000' FROM pg_control_system()")]
     {
         cluster.run(other).await;
-        let refused = admin(&cluster).declare_lost("b", NodeNotices::default()).await.unwrap_err();
+        let refused = declare_lost(&cluster, "b").await.unwrap_err();
         assert!(
             matches!(&refused, Error::Unavailable(why) if why.contains("promoted")),
             "{refused}"

@@ -30,7 +30,11 @@ mod proxy;
 mod reading;
 mod reading_cost;
 mod registering;
+#[path = "../support/runner.rs"]
+#[allow(dead_code, reason = "other programs kill it")]
+mod runner;
 mod server;
+mod serving;
 mod site;
 mod storm;
 mod unanswered;

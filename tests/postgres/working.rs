@@ -11,7 +11,7 @@ use hooklatch::store::postgres::{
     Admin, AttemptEnd, EndResult, Exchanged, LostNode, NodeAttempt, NodeClaims, NodeNotices,
     PublishedHandler, Registered, Registrar, Writer,
 };
-use hooklatch::store::{Claim, Completion, Record, Refused};
+use hooklatch::store::{Claim, Completion, Error, Record, Refused};
 use tokio::task::JoinHandle;
 
 use super::cluster::{CREATED, Cluster, START, accept, ready, stripe};
@@ -187,7 +187,14 @@ pub(crate) fn admin(cluster: &Cluster) -> Admin {
 }
 
 pub(crate) async fn lose(cluster: &Cluster, name: &str) -> LostNode {
-    admin(cluster).declare_lost(name, NodeNotices::default()).await.unwrap().unwrap()
+    declare_lost(cluster, name).await.unwrap().unwrap()
+}
+
+/// Of the nodes that had the name, the one that has it.
+pub(crate) async fn declare_lost(cluster: &Cluster, name: &str) -> Result<Option<LostNode>, Error> {
+    let id = format!("SELECT id FROM node WHERE name = '{name}' ORDER BY state LIMIT 1");
+    let node = cluster.get(&id).await;
+    admin(cluster).declare_lost(node, NodeNotices::default()).await
 }
 
 /// State, attempt and counted attempts of a job.

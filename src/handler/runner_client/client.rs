@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::model::{Incarnation, RunnerName};
 use crate::runner::client::Sender;
@@ -83,6 +83,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Notified when the capacity changes.
     capacities: watch::Sender<()>,
+    pub(super) strays: mpsc::UnboundedSender<Stray>,
 }
 
 #[derive(Debug, Default)]
@@ -102,8 +103,8 @@ pub(super) struct Connection {
     pub(super) capacity: Capacity,
     /// The runner takes no attempts any more.
     pub(super) draining: bool,
-    /// The Acks for the runner's list are sent. Before that no job is claimed: the runner would refuse a Start that
-    /// overtakes an Ack.
+    /// The Acks for the strays of the runner's list that have ended are sent. Before that no job is claimed: the runner
+    /// would refuse a Start that overtakes an Ack.
     pub(super) acked: bool,
 }
 
@@ -124,6 +125,17 @@ pub struct PendingAttempt {
     key: Key,
     client: RunnerClient,
     result: oneshot::Receiver<AttemptResult>,
+}
+
+/// An attempt that a runner has listed and this receiver did not track. The store knows its end already, or has lost its
+/// claim (N40).
+#[derive(Debug)]
+pub struct Stray {
+    pub key: Key,
+    pub client: RunnerClient,
+    pub pending: PendingAttempt,
+    /// Dropped once it is acknowledged.
+    pub acked: oneshot::Sender<()>,
 }
 
 impl State {
@@ -147,9 +159,10 @@ impl RunnerClient {
         place: Place,
         store: uuid::Uuid,
         capacities: watch::Sender<()>,
+        strays: mpsc::UnboundedSender<Stray>,
     ) -> Self {
         let state = Mutex::default();
-        RunnerClient { shared: Arc::new(Shared { name, place, store, state, capacities }) }
+        RunnerClient { shared: Arc::new(Shared { name, place, store, state, capacities, strays }) }
     }
 
     /// The runner that takes attempts now, if one does.
@@ -180,10 +193,20 @@ impl RunnerClient {
     /// Tracks an attempt that was claimed for `runner`. `start_may_be_sent`: an earlier receiver has claimed it, and
     /// may have sent its Start.
     pub fn track(&self, key: Key, runner: Incarnation, start_may_be_sent: bool) -> PendingAttempt {
+        self.track_in(&mut self.lock(), key, runner, start_may_be_sent)
+    }
+
+    pub(super) fn track_in(
+        &self,
+        state: &mut State,
+        key: Key,
+        runner: Incarnation,
+        start_may_be_sent: bool,
+    ) -> PendingAttempt {
         let (waiting, result) = oneshot::channel();
         let attempt =
             Attempt { runner, start_may_be_sent, cancelled: false, waiting: Some(waiting) };
-        self.lock().attempts.insert(key, attempt);
+        state.attempts.insert(key, attempt);
         PendingAttempt { key, client: self.clone(), result }
     }
 

@@ -3,16 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::model::Incarnation;
 use crate::runner::Ended;
 use crate::runner::client::{self, ConnectError, Events, Sender};
-use crate::runner::message::{Hello, HelloOk, Key, ToReceiver, ToRunner, VERSION};
+use crate::runner::message::{Hello, HelloOk, Key, Listed, ToReceiver, ToRunner, VERSION};
 
 use super::answers::Peeks;
 use super::client::{
-    AttemptResult, Capacity, Connection, NotStarted, Place, RunnerClient, Shared, kill,
+    AttemptResult, Capacity, Connection, NotStarted, Place, RunnerClient, Shared, Stray, kill,
     never_started,
 };
 
@@ -118,7 +119,7 @@ impl RunnerClient {
                     };
                     self.report(key, Ok(end));
                 }
-                // As in a list: the end of an attempt that is not tracked is committed.
+                // What the list has is tracked until its end is committed.
                 ToReceiver::Ended { key, .. } => line.send_in_background(ToRunner::Ack { key }),
                 ToReceiver::Peeked { key, stream, output } => {
                     let output = output.and_then(|output| output.read(body));
@@ -164,23 +165,34 @@ impl RunnerClient {
     /// would prove nothing. Returns false and does nothing if a reload began after `load`: the runner may have read
     /// the configuration before it.
     fn reconcile(&self, load: u64, list: &HelloOk, line: Sender) -> bool {
-        let (mut acks, mut searches, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ended, mut searches, mut results) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut state = self.lock();
             if state.loads.number != load {
                 return false;
             }
+            let mut strays = Vec::new();
             for listed in &list.attempts {
-                match (listed.ended, state.attempts.get(&listed.key)) {
-                    // Its end follows the list.
-                    (true, Some(_)) => {}
-                    (true, None) => acks.push(listed.key),
-                    (false, Some(attempt)) if attempt.cancelled => kill(&line, listed.key),
-                    (false, Some(_)) => {}
-                    (false, None) => {
-                        tracing::error!(key = %listed.key, "runs, and is not running in the store");
-                    }
+                match state.attempts.get(&listed.key) {
+                    // The end of an ended one follows the list.
+                    Some(attempt) if attempt.cancelled && !listed.ended => kill(&line, listed.key),
+                    Some(_) => {}
+                    None => strays.push(listed),
                 }
+            }
+            let mut left = list.attempts.len();
+            for &Listed { key, ended: has_ended } in strays {
+                let (acked, is_acked) = oneshot::channel();
+                if has_ended {
+                    ended.push(is_acked);
+                } else {
+                    tracing::error!(%key, "runs, and is not running in the store");
+                    left -= 1;
+                }
+                let pending = self.track_in(&mut state, key, list.incarnation, true);
+                let stray = Stray { key, client: self.clone(), pending, acked };
+                // Without a dispatcher nothing is claimed, and the next receiver gets it.
+                let _stopped = self.shared.strays.send(stray);
             }
             let listed: HashSet<Key> = list.attempts.iter().map(|listed| listed.key).collect();
             for (key, attempt) in &state.attempts {
@@ -200,7 +212,7 @@ impl RunnerClient {
                 }
             }
             let free = usize::try_from(list.free).unwrap_or(usize::MAX);
-            let attempts = list.attempts.len() + free;
+            let attempts = left + free;
             state.connection = Some(Connection {
                 line: line.clone(),
                 capacity: Capacity { incarnation: list.incarnation, attempts },
@@ -215,7 +227,9 @@ impl RunnerClient {
         // In a separate task, so that two full sockets cannot wait for each other.
         let client = self.clone();
         tokio::spawn(async move {
-            let _lost = line.ack(&acks).await;
+            for acked in ended {
+                let _acked = acked.await;
+            }
             client.change_connection(&line, |connection| connection.acked = true);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");

@@ -71,6 +71,15 @@ impl Jobs {
         /// Whether a claimed attempt may begin (N16). On SQLite always: no other node can have its job.
         pub fn may_begin(job: JobId, attempt: u32) -> bool;
 
+        /// Another attempt that a runner lists: until its end is recorded by [`Jobs::complete`], no claim takes its job (N15).
+        pub fn note_stray(job: JobId, attempt: u32);
+
+        /// Whether a roll call waits for what the runners of this process list (N40). Never on SQLite.
+        pub fn is_called() -> bool;
+
+        /// Answers it: each runner has listed its attempts, and those that this process did not know are noted as strays.
+        pub fn answer_roll_call();
+
         /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
         pub async fn running() -> Result<Vec<RunningAttempt>, Error>;
 

@@ -51,7 +51,7 @@ const BEGIN: &str = "
         INSERT INTO event (source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged, received_at,
             body_bytes, has_key)
         SELECT $1, $3, coalesce((SELECT max(variant) + 1 FROM event WHERE source = $1 AND event_id = $3), 0), $4, $5,
-            $6, false, false, false, $7, $8, true
+            $6, false, false, false, arrived($7), $8, true
         WHERE NOT EXISTS (SELECT FROM answer WHERE source = $1 AND caller = $2 AND key = $3)
         ON CONFLICT (source, event_id, variant) DO NOTHING
         RETURNING row

@@ -20,6 +20,7 @@ use super::connection::Connection;
 use super::exchange::exchange;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::handlers::{PublishedHandler, publish};
+use super::history::answer;
 use super::live::LiveAttempts;
 use super::notices::NodeNotices;
 use super::remembered::Remembered;
@@ -122,6 +123,7 @@ impl Work {
                 let mut flight = Flight::begin(connection, session).await;
                 wait_briefly(&mut flight).await;
                 publish(&mut flight, session.node, handlers).await;
+                answer(&mut flight, session.node, live).await;
                 let tried = self.requests.iter().map(|_| Some(Tried::Published)).collect();
                 (flight.commit().await, tried)
             }

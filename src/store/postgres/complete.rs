@@ -44,7 +44,7 @@ const FACTS: &str = "
 
 /// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
-/// attempt: then this is a repeat. Either way a roll call waits for it no longer (N40). Returns whether it was settled,
+/// attempt, or the node ($30) has settled it and its process does not know the claimant (nil): then this is a repeat. Either way a roll call waits for it no longer (N40). Returns whether it was settled,
 /// and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late; its
 /// runner is kept, which may still have the attempt.
 ///
@@ -55,7 +55,10 @@ const SETTLE: &str = "
         WHERE id = $1 AND state = 'running' AND attempt = $2 AND claimant = $3 AND outcome IS NULL
         FOR NO KEY UPDATE
     ), own AS MATERIALIZED (
-        SELECT FROM job JOIN attempt ON attempt.job = job.row WHERE id = $1 AND number = $2 AND claimant = $3
+        SELECT FROM attempt WHERE number = $2
+            AND job IN (SELECT row FROM job WHERE id = $1 UNION ALL SELECT job FROM former_key WHERE id = $1)
+            AND (claimant = $3 OR claimant IS NOT NULL AND outcome IS NOT NULL AND node = $30
+                AND $3 = '00000000-0000-0000-0000-000000000000')
     ), ended AS (
         UPDATE attempt SET outcome = $4, finished_at = now_ms() + $5, detail = $6, exit_code = $7, signal = $8,
             http_status = $9, stdout_head = $10, stdout_tail = $11, stdout_total = $12, stderr_head = $13,
@@ -77,7 +80,7 @@ const SETTLE: &str = "
         SELECT $1, $2, $3, $4, $6, now_ms() WHERE NOT EXISTS (SELECT FROM own)
         ON CONFLICT DO NOTHING
     ), called AS (
-        DELETE FROM roll_call WHERE job = $1 AND attempt = $2 AND claimant = $3
+        DELETE FROM roll_call WHERE job = $1 AND attempt = $2 AND node = $30
     )
     SELECT EXISTS (SELECT FROM settled), EXISTS (SELECT FROM own)";
 
@@ -164,17 +167,18 @@ impl EndFacts {
         flight.rows(facts).await?.iter().map(read).collect::<Result<_, _>>().map(EndFacts).ok()
     }
 
-    /// Sends the ends, and lets the next jobs of their groups go on. `lost`: their node is declared lost.
+    /// Sends the ends of a node, and lets the next jobs of their groups go on. `lost`: the node is declared lost.
     pub(super) async fn settle(
         &self,
         flight: &mut Flight,
+        node: Uuid,
         ends: &[&PreparedEnd],
         lost: bool,
     ) -> Vec<SentEnd> {
         let mut sent = Vec::with_capacity(ends.len());
         for end in ends {
             let facts = self.0.get(&uuid(&end.end.done.job));
-            sent.push(send(flight, end, facts, lost).await);
+            sent.push(send(flight, end, facts, (node, lost)).await);
         }
         let grouped = self.0.iter().filter(|(_, facts)| facts.grouped).map(|(job, _)| *job);
         let grouped: Vec<Uuid> = grouped.collect();
@@ -198,7 +202,7 @@ async fn send(
     flight: &mut Flight,
     PreparedEnd { end: AttemptEnd { done, claimant }, answer }: &PreparedEnd,
     facts: Option<&JobFacts>,
-    lost: bool,
+    (node, lost): (Uuid, bool),
 ) -> SentEnd {
     let record = &done.record;
     // Without its job, the end is late.
@@ -242,6 +246,7 @@ async fn send(
         Box::new(answer.map(|answer| answer.body.clone())),
         Box::new(answer.map(|answer| codec::size(answer.body_bytes))),
         Box::new(decided.answer == EndAnswer::StoredAsError),
+        Box::new(node),
     ];
     let concerns_others = key != KeyOf::Nobody
         || facts.is_some_and(|facts| facts.grouped)

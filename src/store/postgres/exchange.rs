@@ -54,7 +54,7 @@ pub(super) async fn exchange(
         let Some(facts) = EndFacts::lock(&mut flight, jobs).await else {
             return (flight.roll_back().await, Vec::new());
         };
-        sent_ends = facts.settle(&mut flight, &ends, false).await;
+        sent_ends = facts.settle(&mut flight, session.node, &ends, false).await;
     }
     let paces = match paces {
         Some(number) => read_paces(flight.rows(number).await.unwrap_or_default(), &claims),

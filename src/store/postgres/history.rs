@@ -8,9 +8,10 @@ use std::fmt;
 
 use uuid::Uuid;
 
-use super::claim::{NodeAttempt, uuid};
-use super::connection::Connection;
-use super::flight::{Flight, FlightOutcome, Param, Session};
+use super::claim::uuid;
+use super::flight::{Flight, Param};
+use super::live::LiveAttempts;
+use super::params::params;
 use super::stop::{Stop, ask};
 
 /// The history that the rows are of, and the one that the server has. `pg_control_checkpoint()` would name the
@@ -31,13 +32,14 @@ const TAKE_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 ///
 /// Only unfinished jobs are read, by their indexes, in one transaction: a job that is left could be claimed. A request
 /// with a key whose job had failed may have begun it again, so that job is held, and its stored error is forgotten. A
+/// live attempt keeps its runner, which may still have it, and its end comes late. A
 /// dead job is put back by no redelivery after a row of `restored` that is not older.
 const HOLD_ALL: &str = "
     UPDATE node SET session = '00000000-0000-0000-0000-000000000000' WHERE state = 'active';
     DELETE FROM roll_call;
     INSERT INTO roll_call (node) SELECT id FROM node;
-    UPDATE attempt SET outcome = 'unknown', finished_at = greatest(now_ms(), started_at), incarnation = NULL,
-        runner = NULL, claimant = NULL, detail = 'it ran when the database was restored or another server took over'
+    UPDATE attempt SET outcome = 'unknown', finished_at = greatest(now_ms(), started_at),
+        claimant = NULL, detail = 'it ran when the database was restored or another server took over'
     WHERE outcome IS NULL;
     UPDATE answer SET answered_at = NULL, status = NULL, headers = NULL, body = NULL, body_bytes = NULL,
         error_until = NULL
@@ -67,11 +69,20 @@ const RENAME: &str = "
     UPDATE meta SET store_id = gen_random_uuid(), system = $1, timeline = $2
     RETURNING store_id, (SELECT held FROM restored ORDER BY row DESC LIMIT 1)";
 
-const ANSWER: &str = "DELETE FROM roll_call WHERE node = $1";
-
+/// Of a node that is called: those of its attempts ($2 jobs, $3 numbers) that do not run in this history.
 const LIST: &str = "
-    INSERT INTO roll_call (node, job, attempt, claimant, handler)
-    SELECT $1, * FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::text[])";
+    INSERT INTO roll_call (node, job, attempt)
+    SELECT $1, own.job, own.number FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
+    WHERE EXISTS (SELECT FROM roll_call WHERE node = $1) AND NOT EXISTS (
+        SELECT FROM attempt JOIN job ON job.row = attempt.job
+        WHERE job.id = own.job AND attempt.number = own.number AND node = $1 AND outcome IS NULL)
+    ON CONFLICT DO NOTHING";
+
+/// The node has answered, and lists nothing else.
+const ANSWERED: &str = "
+    DELETE FROM roll_call WHERE node = $1 AND (job IS NULL
+        OR NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
+            WHERE own.job = roll_call.job AND own.number = attempt))";
 
 const IS_AWAITED: &str = "SELECT FROM roll_call WHERE node = $1 LIMIT 1";
 
@@ -136,32 +147,16 @@ impl ServerHistory {
     }
 }
 
-/// Answers for a process that knows each attempt that its runners may list: these.
-pub(super) async fn answer(flight: &mut Flight, node: Uuid, live: &[NodeAttempt]) {
-    let column = || live.iter().map(|own| &own.running);
-    let jobs: Vec<Uuid> = column().map(|own| uuid(&own.job)).collect();
-    let numbers: Vec<i64> = column().map(|own| i64::from(own.attempt)).collect();
-    let claimants: Vec<Uuid> = live.iter().map(|own| own.claimant).collect();
-    let handlers: Vec<String> = column().map(|own| own.handler.as_str().to_owned()).collect();
-    flight.send(ANSWER, vec![Box::new(node)]).await;
-    let params: Vec<Param> = vec![
-        Box::new(node),
-        Box::new(jobs),
-        Box::new(numbers),
-        Box::new(claimants),
-        Box::new(handlers),
-    ];
-    flight.send(LIST, params).await;
+/// Answers a roll call, where the node is called and the process knows what its runners may list.
+pub(super) async fn answer(flight: &mut Flight, node: Uuid, live: &LiveAttempts) {
+    let Some(keys) = live.keys() else { return };
+    let jobs: Vec<Uuid> = keys.iter().map(|(job, _)| uuid(job)).collect();
+    let numbers: Vec<i64> = keys.iter().map(|(_, number)| i64::from(*number)).collect();
+    for sql in [LIST, ANSWERED] {
+        flight.send(sql, params![node, jobs.clone(), numbers.clone()]).await;
+    }
 }
 
 pub(super) async fn is_awaited(flight: &mut Flight, node: Uuid) -> Result<bool, Stop> {
     Ok(!ask(flight, IS_AWAITED, vec![Box::new(node)]).await?.is_empty())
-}
-
-/// Answers for a process that does not know what an earlier one had begun: each runner of the node has admitted it, and
-/// lists no attempt that this process has not in its own list.
-pub async fn answer_roll_call(connection: Connection, session: &Session) -> FlightOutcome {
-    let mut flight = Flight::begin(connection, session).await;
-    flight.send(ANSWER, vec![Box::new(session.node)]).await;
-    flight.commit().await
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
 use tokio::select;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -27,6 +27,7 @@ use super::exchange::Exchanged;
 use super::handlers::PublishedHandler;
 use super::operate::housekeeping::Housekeeping;
 use super::register::Registered;
+use super::request::Request;
 use super::settle::{settle, settle_soon};
 use super::writer::Writer;
 
@@ -137,6 +138,24 @@ impl Jobs {
         let handler = handler.clone();
         let claim = Claim { handler, limit, runner, rate: None, cluster_concurrency: None };
         self.complete_and_claim(&[], Some(claim)).await.1.await
+    }
+
+    pub fn note_stray(&self, job: JobId, attempt: u32) {
+        self.writer.live.stray((job, attempt));
+    }
+
+    pub fn is_called(&self) -> bool {
+        let sessions = self.writer.sessions();
+        let is_awaited = sessions.borrow().as_ref().is_some_and(|session| session.is_awaited);
+        is_awaited && !self.writer.live.knows_all()
+    }
+
+    /// It is answered soon; at the latest by the next registration.
+    pub fn answer_roll_call(&self) {
+        self.writer.live.know_all();
+        let (done, _) = oneshot::channel();
+        // Fails only where the writer ends.
+        let _ = self.writer.queue.push_kept(vec![Request::Publish(None, done)]);
     }
 
     /// Whether a claimed attempt may begin (N16). Otherwise the dispatcher reports it as not started.

@@ -21,6 +21,10 @@ pub(super) struct LiveAttempts(Mutex<State>);
 #[derive(Default)]
 struct State {
     attempts: HashMap<AttemptKey, Live>,
+    /// Attempts that a runner lists and that ran in no row: the database has lost their claims, or knows their ends.
+    strays: HashSet<AttemptKey>,
+    /// Each runner has listed its attempts, or none can have had another one.
+    knows_all: bool,
     /// How many claims of this process were answered as committed.
     claims: u64,
     is_registered: bool,
@@ -38,6 +42,20 @@ struct Live {
 }
 
 impl LiveAttempts {
+    /// A runner lists this attempt, which is not known. Until its end is committed, no claim takes its job.
+    pub(super) fn stray(&self, key: AttemptKey) {
+        lock(&self.0).strays.insert(key);
+    }
+
+    /// No runner lists an attempt that is not known.
+    pub(super) fn know_all(&self) {
+        lock(&self.0).knows_all = true;
+    }
+
+    pub(super) fn knows_all(&self) -> bool {
+        lock(&self.0).knows_all
+    }
+
     /// A registration is about to be sent: until one has succeeded, nothing begins.
     pub(super) fn registering(&self) {
         lock(&self.0).is_registering = true;
@@ -82,6 +100,7 @@ impl LiveAttempts {
     /// that may make room for other nodes.
     pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) -> bool {
         let mut state = lock(&self.0);
+        state.strays.remove(&key);
         match state.attempts.entry(key) {
             Entry::Occupied(own) if own.get().attempt.claimant == claimant => {
                 own.remove().is_limited
@@ -104,6 +123,12 @@ impl LiveAttempts {
         lock(&self.0).attempts.values().map(|live| live.attempt.clone()).collect()
     }
 
+    /// What a runner may list, if this process knows all.
+    pub(super) fn keys(&self) -> Option<Vec<AttemptKey>> {
+        let state = lock(&self.0);
+        state.knows_all.then(|| state.attempts.keys().chain(&state.strays).copied().collect())
+    }
+
     /// The jobs of the handler's attempts, and their groups, without the attempts in `ending`: a claim takes none of
     /// them (N15, N39).
     pub(super) fn taken(
@@ -112,7 +137,9 @@ impl LiveAttempts {
         ending: &HashSet<AttemptKey>,
     ) -> (Vec<Uuid>, Vec<String>) {
         let state = lock(&self.0);
-        let (mut jobs, mut groups) = (Vec::new(), Vec::new());
+        let strays = state.strays.iter().filter(|key| !ending.contains(key));
+        let mut jobs: Vec<Uuid> = strays.map(|(job, _)| uuid(job)).collect();
+        let mut groups = Vec::new();
         for (key, Live { attempt, .. }) in &state.attempts {
             if attempt.running.handler == *handler && !ending.contains(key) {
                 jobs.push(uuid(&attempt.running.job));

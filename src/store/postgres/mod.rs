@@ -52,7 +52,7 @@ pub use connection::Connection;
 pub use exchange::Exchanged;
 pub use flight::{Doubt, Flight, FlightOutcome, Param, Refusal, Session};
 pub use handlers::PublishedHandler;
-pub use history::{ServerHistory, answer_roll_call};
+pub use history::ServerHistory;
 pub use intake::Intake;
 pub use jobs::Jobs;
 pub use node_file::{NodeFile, NodeFileError};

@@ -43,7 +43,8 @@ const STORE: &str = "
     ), stored AS (
         INSERT INTO event (row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged,
             received_at, body_bytes)
-        SELECT row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged, received_at, body_bytes
+        SELECT row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged, arrived(received_at),
+            body_bytes
         FROM new
         WHERE NOT guarded OR repeated OR (SELECT later.row FROM event later WHERE later.source = new.source
             AND later.digest = new.digest AND later.guarded AND later.repeated LIMIT 1) IS NULL

@@ -11,6 +11,7 @@ use super::connection::Connection;
 use super::flight::{Doubt, Flight, FlightOutcome, Param, Refusal, Session};
 use super::handlers::{PublishedHandler, publish};
 use super::history::{self, ServerHistory};
+use super::live::LiveAttempts;
 use super::node_file::NodeFile;
 use super::remembered::{Remembered, note_lost};
 use super::stop::{Stop, ask};
@@ -79,7 +80,7 @@ pub struct Registered {
     pub running: Vec<NodeAttempt>,
     /// Events that this process has accepted and the database no longer has.
     pub lost: Vec<(Name, EventId)>,
-    /// A roll call waits until this process has asked its runners ([`history::answer_roll_call`]).
+    /// A roll call waits until each runner has listed its attempts to this process.
     pub is_awaited: bool,
 }
 
@@ -102,8 +103,6 @@ pub struct Registrar {
     pub seen: Option<ServerHistory>,
     /// Until then the row has the session of an earlier process.
     is_registered: bool,
-    /// Its runners list no attempt that this process does not know, or has not read at its first registration.
-    knows_all: bool,
     /// The sessions that this process may have written since the last one that is known to be committed.
     written: Vec<Uuid>,
     file: Option<NodeFile>,
@@ -118,7 +117,6 @@ impl Registrar {
             handlers: Vec::new(),
             seen: None,
             is_registered: false,
-            knows_all: false,
             written: Vec::new(),
             file: None,
         }
@@ -136,14 +134,14 @@ impl Registrar {
         &mut self,
         connection: Connection,
     ) -> Result<(Connection, Registered), RegisterError> {
-        self.renew(connection, &[], &mut Remembered::default()).await
+        self.renew(connection, &LiveAttempts::default(), &mut Remembered::default()).await
     }
 
     /// The same for a process that knows of these attempts, and has accepted these events.
     pub(super) async fn renew(
         &mut self,
         connection: Connection,
-        live: &[NodeAttempt],
+        live: &LiveAttempts,
         remembered: &mut Remembered,
     ) -> Result<(Connection, Registered), RegisterError> {
         let id = Uuid::from_bytes(random::id());
@@ -163,7 +161,6 @@ impl Registrar {
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
-                self.knows_all |= !sent.is_awaited;
                 self.seen = Some(sent.history);
                 self.node.count = count;
                 self.keep(count).await;
@@ -184,7 +181,7 @@ impl Registrar {
         &self,
         flight: &mut Flight,
         id: Uuid,
-        live: &[NodeAttempt],
+        live: &LiveAttempts,
         remembered: &mut Remembered,
     ) -> Result<Result<Sent, RegisterError>, Stop> {
         let node = &self.node;
@@ -213,10 +210,11 @@ impl Registrar {
         if is_other {
             history.begin(flight).await?;
         }
-        if is_new || self.knows_all && seen != Some(history.store) {
-            history::answer(flight, node.id, live).await;
+        if is_new {
+            live.know_all();
         }
-        let is_awaited = !self.knows_all && history::is_awaited(flight, node.id).await?;
+        history::answer(flight, node.id, live).await;
+        let is_awaited = !live.knows_all() && history::is_awaited(flight, node.id).await?;
         let (count, version) = (Box::new(node.count), Box::new(env!("CARGO_PKG_VERSION")));
         let params: Vec<Param> = vec![own().0, own().1, Box::new(id), count, version];
         let renew = flight.send(RENEW, params).await;

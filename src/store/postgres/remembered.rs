@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::{EventId, Name, NoticeType};
 use crate::store::codec;
@@ -29,7 +29,7 @@ const NOTE: &str = "
         first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
 
 #[derive(Debug, Default)]
-pub(super) struct Remembered(VecDeque<(Instant, Name, EventId)>);
+pub(super) struct Remembered(VecDeque<(Duration, Name, EventId)>);
 
 impl Remembered {
     /// A new event was committed, and is about to be acknowledged.
@@ -37,7 +37,7 @@ impl Remembered {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back((Instant::now(), source.clone(), event.clone()));
+        self.0.push_back((since_boot(), source.clone(), event.clone()));
     }
 
     /// Those that the database lacks, oldest first.
@@ -45,7 +45,8 @@ impl Remembered {
         &mut self,
         flight: &mut Flight,
     ) -> Result<Vec<(Name, EventId)>, Stop> {
-        self.0.retain(|(at, ..)| at.elapsed() < KEPT_FOR);
+        let now = since_boot();
+        self.0.retain(|(at, ..)| now.saturating_sub(*at) < KEPT_FOR);
         let names = self.0.iter().map(|(_, source, id)| (source.to_string(), id.to_string()));
         let (sources, ids): (Vec<String>, Vec<String>) = names.unzip();
         let mut missing = Vec::new();
@@ -61,6 +62,11 @@ impl Remembered {
         let reported: HashSet<_> = reported.iter().map(|(source, id)| (source, id)).collect();
         self.0.retain(|(_, source, id)| !reported.contains(&(source, id)));
     }
+}
+
+/// Goes on while the machine is suspended.
+fn since_boot() -> Duration {
+    clock_gettime(ClockId::Boottime).try_into().unwrap_or_default()
 }
 
 /// Counts a notice for each source that has lost events.

@@ -27,8 +27,8 @@ pub(super) enum Request {
     Ask(answer::Request),
     End(PreparedEnd, Reply<EndResult>),
     Claim(Claim, Reply<NodeClaims>),
-    /// Replaces the published handlers.
-    Publish(Vec<PublishedHandler>, Reply<()>),
+    /// Replaces the published handlers, if there are others, and answers a roll call.
+    Publish(Option<Vec<PublishedHandler>>, Reply<()>),
 }
 
 /// What a transaction does with a request.

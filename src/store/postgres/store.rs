@@ -32,7 +32,7 @@ use super::task::PLANS;
 use super::writer::Writer;
 
 /// The random identity of the store.
-const ID: &str = "SELECT store_id FROM meta";
+const ID: &str = "SELECT origin FROM meta";
 
 /// How long a start waits for the database, with the migration and the registration, whose commits may wait for a
 /// standby.
@@ -90,10 +90,10 @@ impl PostgresStore {
             // What keeps the node from registering is said at the start, and not with each delivery.
             let first = registrar.register(connection).await.map_err(|error| error.to_string())?;
             let planned = first.0.client.batch_execute(PLANS).await;
-            planned.map_err(|error| describe(&error)).map(|()| first)
+            planned.map_err(|error| describe(&error))?;
+            Ok((identity(&first.0).await?, first))
         });
-        let first = first.await?;
-        let store = registrar.seen.as_ref().map_or(Uuid::nil(), |history| history.store);
+        let (store, first) = first.await?;
         let limits = &settings.limits;
         let (writer, _) =
             Writer::go_on(target.clone(), registrar, Some(first), limits, clock.clone());

@@ -125,8 +125,8 @@ impl Task {
         planned.map_err(|error| not_now(describe(&error)))?;
         self.live.registering();
         self.sessions.send_replace(None);
-        let (live, remembered) = (self.live.all(), &mut self.batches.remembered);
-        let registered = self.registrar.renew(connection, &live, remembered).await;
+        let remembered = &mut self.batches.remembered;
+        let registered = self.registrar.renew(connection, &self.live, remembered).await;
         let (connection, registered) = registered.map_err(|error| match error {
             RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
             other => not_now(other.to_string()),
@@ -136,6 +136,9 @@ impl Task {
 
     fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
+        if !registered.is_awaited {
+            self.live.know_all();
+        }
         self.payloads.renew(&self.target);
         for attempt in self.live.registered(&registered.running) {
             // No runner was asked to start it.
@@ -189,8 +192,10 @@ impl Task {
 
     fn plan(&mut self, mut requests: Vec<Request>) {
         for request in &mut requests {
-            if let Request::Publish(handlers, _) = request {
-                self.registrar.handlers = std::mem::take(handlers);
+            if let Request::Publish(handlers, _) = request
+                && let Some(handlers) = handlers.take()
+            {
+                self.registrar.handlers = handlers;
             }
         }
         self.batches.plan(requests, self.clock.monotonic());

@@ -184,7 +184,7 @@ impl Writer {
     /// session it waits for one.
     pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Refused> {
         let (done, published) = oneshot::channel();
-        self.queue.push_kept(vec![Request::Publish(handlers, done)])?;
+        self.queue.push_kept(vec![Request::Publish(Some(handlers), done)])?;
         published.await.unwrap_or(Err(Refused::Stopping))
     }
 

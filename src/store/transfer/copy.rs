@@ -66,7 +66,8 @@ const ADD_NODE: &str = "INSERT INTO node (id, name, machine, session, count, ver
 const NUMBER_ON: &str =
     "SELECT setval(pg_get_serial_sequence('hooklatch.' || $1::text, 'row'), $2)";
 
-const RENAME: &str = "UPDATE meta SET store_id = $1, newest_removed = $2 WHERE one = 1";
+const RENAME: &str =
+    "UPDATE meta SET store_id = $1, origin = $1, newest_removed = $2 WHERE one = 1";
 
 /// Rows are sent in pieces of this size, or of one row.
 const PIECE_BYTES: usize = 256 * 1024;

@@ -34,7 +34,6 @@ pub struct Admin {
     /// By which a job is decided again before it is put back.
     pub(in super::super) router: Arc<ArcSwap<Router>>,
     pub(in super::super) caller: Arc<Caller>,
-    /// The store's random identity.
     store: Uuid,
     /// Not where only nodes are asked for.
     pub(super) own: Option<Writer>,
@@ -81,8 +80,7 @@ impl Admin {
         Admin { store, own: Some(writer), space: Some(space), quarantine, ..self }
     }
 
-    /// Another one after a change of the history that held the store's jobs (N27): a process keeps the one that it began
-    /// with.
+    /// By which runners know it: a change of the history keeps it, so that they go on with the attempts that they have.
     pub fn id(&self) -> Uuid {
         self.store
     }

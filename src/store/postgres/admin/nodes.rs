@@ -28,14 +28,13 @@ const HANDLERS: &str = "
     FROM handler h JOIN node n ON n.id = h.node WHERE n.state = 'active'
     WINDOW same AS (PARTITION BY h.handler) ORDER BY h.node, h.handler";
 
-/// What runs under the active node of a name, and what its handlers do after an attempt of unknown outcome.
+/// What runs under a node, and what its handlers do after an attempt of unknown outcome.
 const WORK: &str = "
     SELECT j.id AS job, j.handler, a.number AS attempt, e.source, e.event_id AS event,
         now_ms() - a.started_at AS running_millis, coalesce(h.on_unknown, 'hold') AS on_unknown
-    FROM node n JOIN attempt a ON a.node = n.id AND a.outcome IS NULL
-    JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event
-    LEFT JOIN handler h ON h.node = n.id AND h.handler = j.handler
-    WHERE n.name = $1 AND n.state = 'active' ORDER BY j.handler, j.id";
+    FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event
+    LEFT JOIN handler h ON h.node = a.node AND h.handler = j.handler
+    WHERE a.node = $1 AND a.outcome IS NULL ORDER BY j.handler, j.id";
 
 /// A node. Times are by the database's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,8 +105,8 @@ impl Admin {
         Ok(nodes)
     }
 
-    /// What runs under the active node of this name.
-    pub async fn node_work(&self, name: &str) -> Result<Vec<NodeWork>, Error> {
-        self.look().read().await?.all(WORK, &[&name]).await
+    /// What runs under this node.
+    pub async fn node_work(&self, node: Uuid) -> Result<Vec<NodeWork>, Error> {
+        self.look().read().await?.all(WORK, &[&node]).await
     }
 }

@@ -28,18 +28,16 @@ const IS_KNOWN: &str = "
     FROM meta, pg_control_system() control, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) now";
 
 /// Locks the node's row, behind the node's transaction that is under way. A roll call also waits for a node that was
-/// lost in an earlier history; its name may be another one's by now, which then stays active (N40).
+/// lost in an earlier history (N40).
 const LOCK: &str = "
-    SELECT id FROM node WHERE name = $1 AND (state = 'active' OR EXISTS (SELECT FROM roll_call WHERE node = id))
-    ORDER BY EXISTS (SELECT FROM roll_call WHERE node = id) DESC, state LIMIT 1 FOR NO KEY UPDATE";
+    SELECT name FROM node WHERE id = $1 AND (state = 'active' OR EXISTS (SELECT FROM roll_call WHERE node = id))
+    FOR NO KEY UPDATE";
 
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
 
-/// Nothing of it runs any more, nor of nodes that had its name before.
-const NOT_AWAITED: &str = "
-    DELETE FROM roll_call USING node
-    WHERE roll_call.node = node.id AND node.name = $1 AND node.state = 'lost'";
+/// Nothing of it runs any more.
+const NOT_AWAITED: &str = "DELETE FROM roll_call WHERE node = $1";
 
 /// What runs under the node, each with the policy that the node has published. Behind the lock of the node's row, only
 /// this transaction settles it.
@@ -57,28 +55,28 @@ const POLICY: usize = 6;
 /// A node that has been declared lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostNode {
-    pub id: Uuid,
+    pub name: String,
     /// The attempts that ran there, settled as unknown: (job, attempt, state after).
     pub unknown: Vec<(JobId, u32, State)>,
 }
 
 struct Declaration {
-    name: String,
+    node: Uuid,
     notices: NodeNotices,
     require_standby: bool,
 }
 
 impl Admin {
-    /// Declares the active node of this name lost, and settles what runs there: each attempt is unknown, and its job
-    /// follows the policy of its handler as that node has published it, and is held where it has not. The groups of its
-    /// jobs go on. None if no active node has the name. To declare it again is harmless.
+    /// Declares a node lost, and settles what runs there: each attempt is unknown, and its job follows the policy of its
+    /// handler as that node has published it, and is held where it has not. The groups of its jobs go on. None if it is
+    /// lost already and no roll call waits for it.
     pub async fn declare_lost(
         &self,
-        name: &str,
+        node: Uuid,
         notices: NodeNotices,
     ) -> Result<Option<LostNode>, Error> {
-        let (name, require_standby) = (name.to_owned(), self.target.require_standby);
-        self.change(AuditVerb::NodeLost, Declaration { name, notices, require_standby }).await
+        let require_standby = self.target.require_standby;
+        self.change(AuditVerb::NodeLost, Declaration { node, notices, require_standby }).await
     }
 }
 
@@ -86,18 +84,18 @@ impl Operation for Declaration {
     type Done = Option<LostNode>;
 
     async fn operate(&self, flight: &mut Flight, now: Timestamp) -> Operated<Option<LostNode>> {
-        let subject = AuditSubject { node: Some(self.name.clone()), ..AuditSubject::default() };
         let is_known = ask(flight, IS_KNOWN, params![self.require_standby]).await?;
         if !is_known.first().map_or(Ok(false), |row| row.try_get(0))? {
             let why = "the server was restored, promoted or copied, and no receiver has registered there since";
             return Err(Error::Unavailable(why.to_owned()).into());
         }
-        let node = ask(flight, LOCK, params![self.name.as_str()]).await?;
-        let Some(node) = node.first() else { return Ok((None, subject, 0)) };
-        let id: Uuid = node.try_get(0)?;
-        ask(flight, LOSE, params![id, Uuid::from_bytes(random::id())]).await?;
-        flight.send(NOT_AWAITED, params![self.name.as_str()]).await;
-        let rows = ask(flight, CUT_OFF, params![id]).await?;
+        let node = ask(flight, LOCK, params![self.node]).await?;
+        let Some(node) = node.first() else { return Ok((None, AuditSubject::default(), 0)) };
+        let name: String = node.try_get(0)?;
+        let subject = AuditSubject { node: Some(name.clone()), ..AuditSubject::default() };
+        ask(flight, LOSE, params![self.node, Uuid::from_bytes(random::id())]).await?;
+        flight.send(NOT_AWAITED, params![self.node]).await;
+        let rows = ask(flight, CUT_OFF, params![self.node]).await?;
         // What cannot be read cannot be settled, and nothing may be left out.
         let found: Vec<_> = rows.iter().map(|row| cut_off(row, now)).collect::<Result<_, _>>()?;
         let mut ends = Vec::with_capacity(found.len());
@@ -107,7 +105,7 @@ impl Operation for Declaration {
         let ends: Vec<&PreparedEnd> = ends.iter().collect();
         let jobs = ends.iter().map(|end| uuid(&end.end.done.job)).collect();
         let facts = EndFacts::lock(flight, jobs).await.ok_or(Stop::Failed)?;
-        let sent = facts.settle(flight, &ends, true).await;
+        let sent = facts.settle(flight, self.node, &ends, true).await;
         let mut unknown = Vec::with_capacity(ends.len());
         for (PreparedEnd { end: AttemptEnd { done, .. }, .. }, sent) in ends.iter().zip(&sent) {
             let rows = flight.rows(sent.statement).await.ok_or(Stop::Failed)?;
@@ -118,7 +116,7 @@ impl Operation for Declaration {
             unknown.push((done.job, done.attempt, state));
         }
         note(flight, &sent, &self.notices).await;
-        Ok((Some(LostNode { id, unknown }), subject, 1))
+        Ok((Some(LostNode { name, unknown }), subject, 1))
     }
 }
 
