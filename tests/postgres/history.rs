@@ -280,6 +280,7 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     a.close();
     assert_eq!(replay(&admin, dead).await.unwrap().jobs, [dead]);
     // Once more the same server: nothing is held again.
+    let mut started = Registrar::new(started.node.clone());
     let (_, again) = started.register(open(&cluster).await).await.unwrap();
     assert!(!again.is_awaited);
     assert_eq!(cluster.count("job WHERE state = 'ready'").await, 1);

@@ -144,7 +144,7 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     })
     .await;
     assert_eq!(cluster.count("roll_call WHERE attempt = 1").await, 1);
-    let (code, said) = site.run(&["replay", &job]);
+    let (code, said) = site.run(&["replay", "--job", &job]);
     assert!(code != 0 && said.contains("node 'a' runs attempt 1 of job"), "{code} {said}");
     assert_eq!(cluster.get::<String>("SELECT state FROM job").await, "held");
 
@@ -152,7 +152,7 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     until("the end is kept", async || cluster.count("late_end").await == 1).await;
     assert_eq!(cluster.get::<String>("SELECT outcome FROM late_end").await, "succeeded");
     assert_eq!(cluster.count("roll_call").await, 0);
-    site.done(&["replay", &job]);
+    site.done(&["replay", "--job", &job]);
     site.done(&["resume", "work"]);
     until("it runs again", async || {
         cluster.get::<String>("SELECT state FROM job").await == "succeeded"
