@@ -368,7 +368,8 @@ CREATE INDEX answer_error ON answer (error_until) WHERE error_until IS NOT NULL;
 -- A row is what operators are told of one subject: what was reported, and what happened since.
 CREATE TABLE notice (
     type text COLLATE "C" NOT NULL
-        CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'store.lost', 'source.failing', 'handler.broken')),
+        CHECK (type IN ('job.dead', 'job.held', 'store.degraded', 'store.lost', 'source.failing', 'handler.broken',
+            'node.silent')),
     -- The handler or source that it is about; empty for the store.
     subject text COLLATE "C" NOT NULL,
     reason text COLLATE "C" NOT NULL,

@@ -10,8 +10,8 @@ use crate::clock::Clock;
 use crate::config::{Config, Environment};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
-use crate::store::Error;
-use crate::store::postgres::{Admin, LostNode, NodeNotices, NodeRow, NodeWork, Target};
+use crate::store::postgres::{Admin, LostNode, NodeNotices, NodeWork, Target};
+use crate::store::{Error, NodeRow};
 
 use super::of_unit::of_unit;
 use super::output::{self, below, count, short_span, whole, words_of};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::model::{Name, State, Timestamp};
+use crate::store::NodeRow;
 use crate::traffic::{UNKNOWN_PATH, UNREADABLE};
 
 use super::facts::{Facts, Runner};
@@ -201,6 +202,20 @@ families! {
     Gauge "hooklatch_runner_room_attempts" ["runner"]
         "Attempts that the runner can have in all; 0 if it takes none."
         |facts, out| runners(facts, out, |runner| runner.room);
+    Gauge "hooklatch_node_silent_seconds" ["node"]
+        "Since an active node last looked at the database; 2 or less where it works. Absent on SQLite, as are the next three."
+        |facts, out| nodes(facts, out, |node| node.silence().as_secs_f64());
+    Gauge "hooklatch_node_connections" ["node"]
+        "Connections of the node to the database."
+        |facts, out| nodes(facts, out, |node| node.connections as f64);
+    Gauge "hooklatch_node_running_attempts" ["node"]
+        "Attempts that run under the node. They stay so if it dies, until it is back or declared lost."
+        |facts, out| nodes(facts, out, |node| node.running as f64);
+    Gauge "hooklatch_nodes_awaited" []
+        "Nodes that have not said since a failover what they run, or run what the database has lost: no job is replayed, and none of a group starts."
+        |facts, out| if let Some(store) = facts.store.as_ref().filter(|store| !store.nodes.is_empty()) {
+            out.count(&[], store.nodes.iter().filter(|node| node.awaited).count() as u64);
+        };
     Counter "hooklatch_log_lines_lost_total" []
         "Log lines that were dropped because the log stalled."
         |facts, out| out.count(&[], facts.log_lines_lost);
@@ -249,6 +264,15 @@ fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
         let ready = store.jobs.ready.iter().find(|backlog| backlog.handler == *name);
         let age = ready.map(|ready| facts.now.since(ready.since).as_secs_f64());
         out.value(&[name.as_str()], age.unwrap_or(0.0));
+    }
+}
+
+/// Of the active nodes.
+fn nodes(facts: &Facts, out: &mut Samples<'_>, value: fn(&NodeRow) -> f64) {
+    for node in facts.store.iter().flat_map(|store| &store.nodes) {
+        if node.state == "active" {
+            out.value(&[&node.name], value(node));
+        }
     }
 }
 

@@ -241,5 +241,7 @@ words! {
         SourceFailing = "source.failing",
         /// A handler cannot run at all.
         HandlerBroken = "handler.broken",
+        /// A node of the database does not answer, and attempts run under it.
+        NodeSilent = "node.silent",
     }
 }

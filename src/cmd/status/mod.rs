@@ -10,7 +10,7 @@ use crate::exit::{Exit, Failure};
 use crate::handler::runner_client::RunnerStatus;
 use crate::limits::COUNTED_READY;
 use crate::model::{Broken, Timestamp};
-use crate::store::Backlog;
+use crate::store::{Backlog, NodeRow};
 
 use super::output::{self, count, escape, local, size, state_style, thousands};
 use super::store;
@@ -113,6 +113,9 @@ pub(super) fn facts(screen: &Screen) -> Vec<Fact> {
     }
     if let Some(views) = &screen.runners {
         say("runner", PLAIN, runners(views));
+    }
+    if !screen.nodes.is_empty() {
+        say("node", PLAIN, screen.nodes.iter().map(node).collect());
     }
     if let Some(disk) = &screen.disk {
         let free = disk.free_bytes.map_or("an unknown amount".to_owned(), size);
@@ -232,6 +235,16 @@ fn runner(view: &RunnerStatus) -> String {
             None => "not connected yet".to_owned(),
         },
     }
+}
+
+fn node(node: &NodeRow) -> String {
+    let running = format!("{} running", node.running);
+    let state = match (node.awaited, node.connections) {
+        (true, _) => "awaited since a failover".to_owned(),
+        (false, 0) => format!("not connected, seen {} ago", output::short_span(node.silence())),
+        (false, _) => "connected".to_owned(),
+    };
+    format!("{}: {state}, {running}", node.name)
 }
 
 /// A time for people, with how long ago that was.

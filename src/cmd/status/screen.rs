@@ -3,7 +3,7 @@
 //! Must stay true: only facts that strangers cannot cause change the verdict, because otherwise anyone who can
 //! post to a path could wake the operator. Every verdict but "well" has a sentence and a command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,11 +14,11 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{
-    Backlog, BlockedGroups, Disk, PausedRow, RestoredRow, SourceActivity, StoppedJobs,
+    Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity, StoppedJobs,
 };
 use crate::traffic::{HandlerSeen, UnknownPath};
 
-use crate::cmd::output::count;
+use crate::cmd::output::{count, short_span};
 
 /// How far the clock may move before a note. More than a slewed clock moves in a day, at 1.8 s an hour
 /// (adjtimex(2)); less than the shortest tolerance of a signature's age.
@@ -68,6 +68,8 @@ pub(crate) struct Screen {
     pub(crate) unknown_paths: Vec<UnknownPath>,
     /// `None` if the store is stopped.
     pub(crate) runners: Option<Vec<RunnerStatus>>,
+    /// Of a database that several machines use; without those that are lost and not awaited.
+    pub(crate) nodes: Vec<NodeRow>,
     pub(crate) disk: Option<Disk>,
     pub(crate) now: Timestamp,
     pub(crate) last_commit_at: Option<Timestamp>,
@@ -185,6 +187,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     if let Some(receiver) = receiver {
         findings.of_receiver(receiver);
     }
+    findings.of_nodes(&store.nodes);
     findings.of_stuck_jobs(&store.stuck);
     let sources = sources(receiver, &store.sources, site);
     findings.of_sources(&sources, receiver.is_some());
@@ -231,6 +234,11 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         sources,
         unknown_paths: traffic.unknown_paths,
         runners: receiver.map(|receiver| receiver.runners.clone()),
+        nodes: store
+            .nodes
+            .into_iter()
+            .filter(|node| node.state == "active" || node.awaited)
+            .collect(),
         last_commit_at: store.last_commit_at,
         disk,
         now,
@@ -295,6 +303,34 @@ impl Findings<'_> {
             let sentence =
                 format!("source {source} has no secret: its deliveries are answered 401");
             self.problem(sentence, "config check");
+        }
+    }
+
+    fn of_nodes(&mut self, nodes: &[NodeRow]) {
+        for node in nodes.iter().filter(|node| node.awaited) {
+            let name = &node.name;
+            let sentence = format!(
+                "node {name} may run what the database has lost in a failover: no job is replayed"
+            );
+            self.problem(sentence, "node list");
+        }
+        for node in nodes.iter().filter(|node| node.is_silent()) {
+            let silence = short_span(node.silence());
+            let sentence = format!("node {} is silent for {silence}", node.name);
+            match node.running {
+                0 => self.note(sentence, "node list"),
+                running => {
+                    let attempts = count(running, "attempt");
+                    self.problem(format!("{sentence}, with {attempts} running"), "node list");
+                }
+            }
+        }
+        let differing = nodes.iter().flat_map(|node| &node.handlers).filter(|own| own.differs);
+        let differing: BTreeSet<&Name> = differing.map(|own| &own.handler).collect();
+        for handler in differing {
+            let sentence =
+                format!("handler {handler} is configured in different ways on the nodes");
+            self.note(sentence, "node list");
         }
     }
 

@@ -6,6 +6,7 @@ use crate::measure::Distribution;
 use crate::model::{EventId, Name, Timestamp};
 
 use super::counts::{Backlog, BlockedGroups, JobCounts, StoppedJobs};
+use super::node::NodeRow;
 use super::quarantine::QuarantinedRow;
 use super::rows::{PausedRow, RestoredRow, SecretUse};
 
@@ -35,6 +36,9 @@ pub struct StoreStatus {
     pub disk: Disk,
     /// The restores whose gap still matters: an event that arrived in it would still be remembered by its id.
     pub restores: Vec<RestoredRow>,
+    /// By name, also those that were declared lost. None on SQLite.
+    #[serde(default)]
+    pub nodes: Vec<NodeRow>,
 }
 
 /// The last event, secret match and failure of one source.
@@ -75,6 +79,8 @@ pub struct Gauges {
     pub secrets: Vec<SecretUse>,
     /// Bytes of the database's free pages.
     pub free_page_bytes: u64,
+    /// None on SQLite.
+    pub nodes: Vec<NodeRow>,
 }
 
 /// What the writer shows of itself.

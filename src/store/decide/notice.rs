@@ -189,10 +189,12 @@ impl NoticeEvent {
 fn body(notice: &Notice, of_job: JobDetails, subscribers: &NoticeSubscribers, host: &str) -> Value {
     let (subject, job) = (notice.subject.as_ref(), notice.job.as_ref());
     let about_source = matches!(notice.kind, NoticeType::SourceFailing | NoticeType::StoreLost);
+    let about_node = notice.kind == NoticeType::NodeSilent;
     json!({
         "type": notice.kind,
-        "handler": subject.filter(|_| !about_source),
+        "handler": subject.filter(|_| !about_source && !about_node),
         "source": if about_source { subject } else { job.map(|job| &job.source) },
+        "node": subject.filter(|_| about_node),
         "event_id": job.map(|job| &job.event_id),
         "job": job.map(|job| job.job),
         "reason": notice.reason,
@@ -224,6 +226,7 @@ fn command(notice: &Notice) -> String {
         NoticeType::StoreDegraded | NoticeType::StoreLost | NoticeType::SourceFailing => {
             "hooklatch status".to_owned()
         }
+        NoticeType::NodeSilent => "hooklatch node list".to_owned(),
         NoticeType::HandlerBroken => match &notice.job {
             Some(job) => format!("hooklatch explain {}", job.event_id.shell_word()),
             None => "hooklatch status".to_owned(),
@@ -286,9 +289,7 @@ mod tests {
             let expected: &[&str] = match kind {
                 NoticeType::JobDead | NoticeType::JobHeld => &["a", "b", "jobs"],
                 NoticeType::HandlerBroken => &["b"],
-                NoticeType::StoreDegraded | NoticeType::StoreLost | NoticeType::SourceFailing => {
-                    &["a", "b"]
-                }
+                _ => &["a", "b"],
             };
             assert_eq!(takers, expected, "{kind}");
             assert!(NoticeSubscribers::default().takers(kind).next().is_none());

@@ -109,6 +109,21 @@ pub(super) fn worse(view: &View<'_>) -> Markup {
             @let why = runner.why.as_deref().unwrap_or("not connected yet");
             (item("bad", "plug", what, "", html! { q { (shown(why)) } }))
         }
+        @for node in screen.nodes.iter().filter(|node| node.awaited) {
+            @let what = html! { "Node " b { (shown(&node.name)) } " has not said since a failover what it runs" };
+            (item("bad", "plug", what, "", html! {
+                "No job is replayed meanwhile. Start it with its runners, or declare it lost if its machine is gone: "
+                code { (view.app.command(&format!("node lost {}", node.name))) }
+            }))
+        }
+        @for node in screen.nodes.iter().filter(|node| node.is_silent() && node.running > 0) {
+            @let what = html! { "Node " b { (shown(&node.name)) } " is silent" };
+            @let right = html! { span.when { (age(node.seen_at, screen.now)) } };
+            (item("bad", "plug", what, right, html! {
+                (many(node.running, "attempt")) " of it may run. They go on when it is back; if its machine is gone, declare it lost: "
+                code { (view.app.command(&format!("node lost {}", node.name))) }
+            }))
+        }
         @for line in &screen.sources { @if let (Some(sentence), Some(failed)) = (line.refusing(), &line.last_failure) {
             @let what = html! { "Deliveries of " b { (line.source) } " are refused" };
             @let right = right(failed.at, format!("/quarantine?source={}", line.source));

@@ -14,7 +14,7 @@ const RUNNING: usize = 5;
 const LINES: usize = 3;
 
 /// Facts of `status` that other cards of this page show.
-const ELSEWHERE: &str = "status broken held dead note source clock next";
+const ELSEWHERE: &str = "status broken held dead note source node clock next";
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/", "Overview");
@@ -37,6 +37,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
                 (card("running", "Running", many(all, "attempt"), running))
                 (card("deliveries", "Deliveries", "24 hours, a bar for 15 minutes", deliveries))
                 (card("sources", "Sources", "", sources(view)))
+                @if !view.screen.nodes.is_empty() { (card("nodes", "Nodes", "", nodes(view))) }
                 (card("machine", "Machine", "", html! { dl.kv.pad {
                     @for (fact, _, lines) in &facts(&view.screen) { @if !ELSEWHERE.contains(fact) {
                         dt { (fact) } dd.num { @for line in lines { div { (shown(line)) } } }
@@ -128,6 +129,24 @@ fn sources(view: &View<'_>) -> Markup {
             }
             td.r.faint { @if let Some(at) = at { (age(at, view.screen.now)) } }
             td.r.num.opt { (thousands(line.accepted)) }
+        } } }
+    } }
+}
+
+/// The machines on one database.
+fn nodes(view: &View<'_>) -> Markup {
+    html! { table {
+        thead { tr { th { "Node" } th { "State" } th.r { "Running" } th.r { "Seen" } th.opt { "Version" } } }
+        tbody { @for node in &view.screen.nodes { tr {
+            td { b { (shown(&node.name)) } }
+            td {
+                @if node.awaited { span.tag.bad { "awaited" } }
+                @else if node.connections == 0 { span.tag.bad { "not connected" } }
+                @else { span.faint { "connected" } }
+            }
+            td.r.num { (thousands(node.running)) }
+            td.r.faint { (age(node.seen_at, view.screen.now)) }
+            td.opt.faint { (shown(&node.version)) }
         } } }
     } }
 }

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{JobId, Name, Timestamp};
-use crate::store::border::Error;
+use crate::model::JobId;
+use crate::store::border::{Error, NodeHandler, NodeRow};
 
 use super::super::columns::from_row;
+use super::super::reader::Reading;
 use super::handle::Admin;
 
 /// Every node, with its backends: those of an application with the node's name, which the server cuts at 63 bytes.
@@ -35,39 +36,6 @@ const WORK: &str = "
     FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event
     LEFT JOIN handler h ON h.node = a.node AND h.handler = j.handler
     WHERE a.node = $1 AND a.outcome IS NULL ORDER BY j.handler, j.id";
-
-/// A node. Times are by the database's clock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeRow {
-    pub id: Uuid,
-    pub name: String,
-    /// `active` or `lost`.
-    pub state: String,
-    pub machine: String,
-    pub version: String,
-    /// Its registrations.
-    pub sessions: u64,
-    /// When it last looked at the server. It decides nothing.
-    pub seen_at: Timestamp,
-    /// The time since then.
-    pub silent_millis: i64,
-    /// Attempts that run under it.
-    pub running: u64,
-    /// Backends of the server that serve an active node.
-    pub connections: u64,
-    /// A roll call waits for it: it may run attempts that the database has lost.
-    pub awaited: bool,
-    /// What an active node has published, by name.
-    pub handlers: Vec<NodeHandler>,
-}
-
-/// A handler in a node's configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeHandler {
-    pub handler: Name,
-    /// Not all active nodes that have it configure it in the same way.
-    pub differs: bool,
-}
 
 /// A running attempt of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,17 +64,20 @@ from_row! {
 impl Admin {
     /// All nodes, by name; those that were declared lost too.
     pub async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
-        let mut reading = self.look().snapshot(None).await?;
-        let mut handlers: HashMap<Uuid, _> = reading.by_row(HANDLERS, &[]).await?;
-        let mut nodes: Vec<NodeRow> = reading.all(NODES, &[]).await?;
-        for node in &mut nodes {
-            node.handlers = handlers.remove(&node.id).unwrap_or_default();
-        }
-        Ok(nodes)
+        nodes(&mut self.look().snapshot(None).await?).await
     }
 
     /// What runs under this node.
     pub async fn node_work(&self, node: Uuid) -> Result<Vec<NodeWork>, Error> {
         self.look().read().await?.all(WORK, &[&node]).await
     }
+}
+
+pub(super) async fn nodes(reading: &mut Reading<'_>) -> Result<Vec<NodeRow>, Error> {
+    let mut handlers: HashMap<Uuid, _> = reading.by_row(HANDLERS, &[]).await?;
+    let mut nodes: Vec<NodeRow> = reading.all(NODES, &[]).await?;
+    for node in &mut nodes {
+        node.handlers = handlers.remove(&node.id).unwrap_or_default();
+    }
+    Ok(nodes)
 }

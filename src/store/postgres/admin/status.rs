@@ -19,6 +19,7 @@ use super::super::columns::from_row;
 use super::super::reader::Reading;
 use super::handle::Admin;
 use super::list::SECRETS;
+use super::nodes::nodes;
 use super::show::RESTORES;
 
 /// The jobs of the state $2, ready or waiting, by handler: of each the first $1 of their index at most, and of $1 jobs
@@ -128,6 +129,7 @@ impl Admin {
                 log_bytes: 0,
             },
             restores: reading.all(RESTORES, &[&i64::MIN, &Some(keep_ids)]).await?,
+            nodes: nodes(&mut reading).await?,
         })
     }
 
@@ -137,7 +139,9 @@ impl Admin {
         let jobs = counts(&mut reading, COUNTED_JOBS).await?;
         let paused: Vec<PausedRow> = reading.all(PAUSED, &[]).await?;
         let paused = paused.into_iter().map(|row| row.handler).collect();
-        Ok(Gauges { jobs, paused, secrets: reading.all(SECRETS, &[]).await?, free_page_bytes: 0 })
+        let secrets = reading.all(SECRETS, &[]).await?;
+        let nodes = nodes(&mut reading).await?;
+        Ok(Gauges { jobs, paused, secrets, free_page_bytes: 0, nodes })
     }
 
     /// How many jobs are held and how many dead: those that wait for a person. Up to 100,000 of each are counted.

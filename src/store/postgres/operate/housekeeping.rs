@@ -7,8 +7,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{INTERNAL_SOURCE, Name, Timestamp};
-use crate::store::border::{ClockWatch, Cutoffs, Error, RetentionResult};
+use crate::model::{INTERNAL_SOURCE, Name, NoticeType, Timestamp};
+use crate::store::border::{ClockWatch, Cutoffs, Error, NODE_SILENCE, RetentionResult};
+use crate::store::codec;
 use crate::store::decide::notice::Notice;
 
 use super::super::columns::column;
@@ -30,6 +31,13 @@ const KEEP_CLOCK_WATCH: &str = "
 /// From the newest row back; the internal source's are few.
 const NEWEST_DELIVERY: &str =
     "SELECT received_at FROM event WHERE source <> $1 ORDER BY row DESC LIMIT 1";
+
+/// The nodes that were not seen for $1 and have running attempts, and of whose silence no notice is counted.
+const SILENT: &str = "
+    SELECT name, now_ms() AS now FROM node
+    WHERE state = 'active' AND seen_at < now_ms() - $1::bigint
+        AND EXISTS (SELECT FROM attempt WHERE node = node.id AND outcome IS NULL) AND NOT EXISTS (
+        SELECT FROM notice WHERE type = 'node.silent' AND subject = name AND greatest(last_at, reported_at) > seen_at)";
 
 const NOW: &str = "SELECT now_ms() AS now";
 
@@ -69,8 +77,21 @@ impl Housekeeping {
         Ok(moved.len() as u64)
     }
 
-    /// Makes the internal events of the notices that are due. Returns how many.
+    /// Makes the internal events of the notices that are due, and counts one for each silence of a node. Returns how many
+    /// events.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
+        for row in self.changer.look(SILENT, &[&codec::size(NODE_SILENCE.as_millis())]).await? {
+            let at = column(&row, "now")?;
+            self.notify(Notice {
+                kind: NoticeType::NodeSilent,
+                subject: Some(column(&row, "name")?),
+                reason: "its attempts may run, and it does not look at the database".to_owned(),
+                count: 1,
+                first_at: at,
+                last_at: at,
+                job: None,
+            });
+        }
         // Nearly always none is due, and a look costs no flush.
         let rows = self.changer.look(LOOK, &[]).await?;
         if !is_due(&self.notices, &rows)? {

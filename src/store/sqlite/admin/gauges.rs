@@ -21,7 +21,7 @@ impl Admin {
                      FROM pragma_freelist_count f, pragma_page_size s";
                 let free_page_bytes =
                     conn.prepare_cached(free_pages)?.query_row([], |row| codec::count(row, 0))?;
-                Ok(Gauges { jobs, paused, secrets, free_page_bytes })
+                Ok(Gauges { jobs, paused, secrets, free_page_bytes, nodes: Vec::new() })
             })
             .await
     }

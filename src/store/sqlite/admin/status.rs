@@ -50,6 +50,7 @@ impl Admin {
                     last_commit_at,
                     disk,
                     restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
+                    nodes: Vec::new(),
                 })
             })
             .await

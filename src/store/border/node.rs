@@ -1,0 +1,55 @@
+//! The nodes of a database.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::{Name, Timestamp};
+
+/// A node looks at the server every 2 s. After so long a silence people are told; it decides nothing (N23).
+pub const NODE_SILENCE: Duration = Duration::from_mins(5);
+
+/// A node. Times are by the database's clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    pub id: Uuid,
+    pub name: String,
+    /// `active` or `lost`.
+    pub state: String,
+    pub machine: String,
+    pub version: String,
+    /// Its registrations.
+    pub sessions: u64,
+    /// When it last looked at the server. It decides nothing.
+    pub seen_at: Timestamp,
+    /// The time since then.
+    pub silent_millis: i64,
+    /// Attempts that run under it.
+    pub running: u64,
+    /// Backends of the server that serve an active node.
+    pub connections: u64,
+    /// A roll call waits for it: it may run attempts that the database has lost.
+    pub awaited: bool,
+    /// What an active node has published, by name.
+    pub handlers: Vec<NodeHandler>,
+}
+
+/// A handler in a node's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeHandler {
+    pub handler: Name,
+    /// Not all active nodes that have it configure it in the same way.
+    pub differs: bool,
+}
+
+impl NodeRow {
+    /// It should be heard of, and is not.
+    pub fn is_silent(&self) -> bool {
+        self.state == "active" && self.connections == 0 && self.silence() >= NODE_SILENCE
+    }
+
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(self.silent_millis.try_into().unwrap_or(0))
+    }
+}
