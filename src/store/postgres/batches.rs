@@ -79,7 +79,7 @@ impl Work {
         for (request, tried) in self.requests.iter_mut().zip(tried) {
             request.doubt(tried);
         }
-        for claim in self.requests.extract_if(.., |request| request.claims_of().is_some()) {
+        for claim in self.requests.extract_if(.., |request| request.claimed_handler().is_some()) {
             claim.refuse(Refused::Unconfirmed("the claim was not answered".to_owned()));
         }
         // The fast way does not know what it has stored itself.
@@ -151,12 +151,12 @@ impl Batches {
         let mut planned: Vec<Work> = Vec::new();
         for request in requests {
             request.note_secret(&mut self.secrets, now);
-            let (way, claims) = (Way::of(&request), request.claims_of());
-            if request.needs().is_some_and(|row| self.apart.contains(&row)) {
+            let (way, claims) = (Way::of(&request), request.claimed_handler());
+            if request.contended_row().is_some_and(|row| self.apart.contains(&row)) {
                 self.retries.push_back(Work { tries: 1, ..Work::new(way, vec![request]) });
                 continue;
             }
-            let is_same = |other: &Request| claims.is_some() && other.claims_of() == claims;
+            let is_same = |other: &Request| claims.is_some() && other.claimed_handler() == claims;
             let is_free = |work: &Work| work.way == way && !work.requests.iter().any(is_same);
             match planned.iter().position(is_free) {
                 Some(place) => planned[place].requests.push(request),
@@ -180,7 +180,7 @@ impl Batches {
     }
 
     /// Whether something is still to be tried after the queue is closed.
-    pub(super) fn has_hope(&self) -> bool {
+    pub(super) fn has_retries_left(&self) -> bool {
         self.retries.iter().any(|work| match work.way {
             Way::Publish => false,
             Way::Exchange => work.tries < LAST_TRIES,
@@ -197,7 +197,8 @@ impl Batches {
     /// Refuses the requests whose deadline has passed.
     pub(super) fn drop_late(&mut self) {
         let now = Instant::now();
-        let is_late = |request: &mut Request| request.until().is_some_and(|until| until <= now);
+        let is_late =
+            |request: &mut Request| request.deadline().is_some_and(|deadline| deadline <= now);
         for works in [&mut self.todo, &mut self.retries] {
             for late in works.iter_mut().flat_map(|work| work.requests.extract_if(.., is_late)) {
                 late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
@@ -217,7 +218,7 @@ impl Batches {
     pub(super) fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
         let mut skipped = Vec::new();
         for (request, tried) in work.requests.into_iter().zip(tried) {
-            if let Some(row) = request.needs().filter(|_| !self.apart.is_empty()) {
+            if let Some(row) = request.contended_row().filter(|_| !self.apart.is_empty()) {
                 self.apart.remove(&row);
             }
             match tried {
@@ -252,9 +253,9 @@ impl Batches {
         let Some(request) = work.requests.pop() else { return };
         // Without its lane a new handler would have no claim.
         let is_publication = matches!(request, Request::Publish(..));
-        let is_kept = request.until().is_some() || is_publication || work.tries == 0;
+        let is_kept = request.deadline().is_some() || is_publication || work.tries == 0;
         if is_final || !(is_kept || closing && matches!(request, Request::End(..))) {
-            self.apart.extend(request.needs());
+            self.apart.extend(request.contended_row());
             return request.fail(why);
         }
         let pause = Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries) - 1);

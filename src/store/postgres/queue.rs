@@ -129,9 +129,13 @@ impl Queue {
         kept.into_iter().chain(items).for_each(|item| item.refuse(why.clone()));
     }
 
-    /// Waits for items until `until`: none if there are none by then. `None` if the queue is closed and empty. `held`:
+    /// Waits for items until `deadline`: none if there are none by then. `None` if the queue is closed and empty. `held`:
     /// the number and bytes of the requests that were taken and are tried again. One task at a time may wait.
-    pub(super) async fn take(&self, until: Instant, held: (usize, usize)) -> Option<Vec<Request>> {
+    pub(super) async fn take(
+        &self,
+        deadline: Instant,
+        held: (usize, usize),
+    ) -> Option<Vec<Request>> {
         loop {
             {
                 let mut state = lock(&self.state);
@@ -145,15 +149,15 @@ impl Queue {
                 }
             }
             // `Notify` keeps a notification that comes before the wait.
-            if timeout_at(until, self.filled.notified()).await.is_err() {
+            if timeout_at(deadline, self.filled.notified()).await.is_err() {
                 return Some(Vec::new());
             }
         }
     }
 
-    /// Waits until `until`, or until the queue is closed.
-    pub(super) async fn rest(&self, until: Instant) {
-        while !self.is_closed() && timeout_at(until, self.filled.notified()).await.is_ok() {}
+    /// Waits until `deadline`, or until the queue is closed.
+    pub(super) async fn rest(&self, deadline: Instant) {
+        while !self.is_closed() && timeout_at(deadline, self.filled.notified()).await.is_ok() {}
     }
 
     fn batch(&self, state: &mut State) -> Vec<Request> {

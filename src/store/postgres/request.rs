@@ -53,16 +53,16 @@ impl Request {
     }
 
     /// The caller's deadline. Ends, claims and publications have none.
-    pub(super) fn until(&self) -> Option<Instant> {
+    pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
-            Request::Accept(request) => Some(request.until),
-            Request::Ask(request) => Some(request.until),
+            Request::Accept(request) => Some(request.deadline),
+            Request::Ask(request) => Some(request.deadline),
             _ => None,
         }
     }
 
     /// The handler of a claim.
-    pub(super) fn claims_of(&self) -> Option<&Name> {
+    pub(super) fn claimed_handler(&self) -> Option<&Name> {
         match self {
             Request::Claim(claim, _) => Some(&claim.handler),
             _ => None,
@@ -70,7 +70,7 @@ impl Request {
     }
 
     /// Names the row that an end or a claim needs: its job or its lane.
-    pub(super) fn needs(&self) -> Option<String> {
+    pub(super) fn contended_row(&self) -> Option<String> {
         match self {
             Request::End(end, _) => Some(end.end.done.job.to_string()),
             Request::Claim(claim, _) => Some(claim.handler.to_string()),

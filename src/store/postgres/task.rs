@@ -47,7 +47,7 @@ const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
 /// their rate.
 pub(super) const PLANS: &str = "SET enable_seqscan = off";
 
-pub(super) struct Task {
+pub(super) struct WriterTask {
     pub(super) target: Target,
     pub(super) registrar: Registrar,
     /// The process's first session, where it has one already.
@@ -75,7 +75,7 @@ enum NoSession {
     Replaced(String),
 }
 
-impl Task {
+impl WriterTask {
     pub(super) async fn run(mut self) {
         let why = loop {
             let (connection, session) = match self.session().await {
@@ -174,12 +174,12 @@ impl Task {
                 }
                 continue;
             }
-            let until = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
-            let requests = match self.queue.take(until, self.batches.held()).await {
+            let wake_at = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
+            let requests = match self.queue.take(wake_at, self.batches.held()).await {
                 Some(requests) => requests,
-                None if !self.batches.has_hope() => return true,
+                None if !self.batches.has_retries_left() => return true,
                 None => {
-                    sleep_until(until).await;
+                    sleep_until(wake_at).await;
                     Vec::new()
                 }
             };

@@ -27,7 +27,7 @@ use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{Registered, Registrar};
 use super::request::Request;
-use super::task::Task;
+use super::task::WriterTask;
 use super::wake::Wakeups;
 
 /// The way into the store. Its clones share one writer.
@@ -71,7 +71,7 @@ impl Writer {
         let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
-        let task = Task {
+        let task = WriterTask {
             target,
             registrar,
             first,
@@ -115,10 +115,10 @@ impl Writer {
     }
 
     /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
-    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `until` it
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `deadline` it
     /// fails with [`Refused::Unconfirmed`].
-    pub async fn accept(&self, new: Accept, until: Instant) -> Result<Accepted, Refused> {
-        let accepted = self.accept_all(vec![new], until).await?.pop();
+    pub async fn accept(&self, new: Accept, deadline: Instant) -> Result<Accepted, Refused> {
+        let accepted = self.accept_all(vec![new], deadline).await?.pop();
         accepted.ok_or_else(|| Refused::Failed("no answer".to_owned()))
     }
 
@@ -126,12 +126,12 @@ impl Writer {
     pub async fn accept_all(
         &self,
         new: Vec<Accept>,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Vec<Accepted>, Refused> {
         self.ready()?;
-        let (request, answer) = accept::Request::new(new, until).await?;
+        let (request, answer) = accept::Request::new(new, deadline).await?;
         self.queue.push(Request::Accept(request))?;
-        match timeout_at(until, answer).await {
+        match timeout_at(deadline, answer).await {
             Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
