@@ -14,7 +14,7 @@ use crate::store::node::lock::StoreLock;
 use crate::store::node::open_error::OpenError;
 use crate::store::node::path;
 use crate::store::postgres::{
-    Connection, Flight, FlightOutcome, Node, Target, connect, migrate,
+    ConnectError, Connection, Flight, FlightOutcome, Node, Target, connect, migrate,
 };
 use crate::store::sqlite::engine::connection::close;
 use crate::store::sqlite::engine::moved::{self, Mark};
@@ -143,7 +143,7 @@ fn committed(
     match outcome {
         FlightOutcome::Committed(connection, rows) => Ok((connection, rows)),
         FlightOutcome::NotCommitted(refusal, _) => Err(MoveError::NotCommitted(refusal)),
-        FlightOutcome::Unknown(doubt) => Err(MoveError::Server(doubt.to_string())),
+        FlightOutcome::Unknown(doubt) => Err(ConnectError::Unfit(doubt.to_string()).into()),
     }
 }
 
