@@ -36,6 +36,7 @@ mod runner;
 mod server;
 mod serving;
 mod site;
+mod starting;
 mod storm;
 mod unanswered;
 mod waits;

@@ -57,13 +57,16 @@ pub(super) type Answer = oneshot::Receiver<Result<Vec<Accepted>, Refused>>;
 pub(super) struct Request {
     pub(super) events: Vec<NewEvent>,
     /// The caller's deadline.
-    pub(super) until: Instant,
+    pub(super) deadline: Instant,
     answer: oneshot::Sender<Result<Vec<Accepted>, Refused>>,
 }
 
 impl Request {
     /// Compresses the bodies.
-    pub(super) async fn new(all: Vec<Accept>, until: Instant) -> Result<(Self, Answer), Refused> {
+    pub(super) async fn new(
+        all: Vec<Accept>,
+        deadline: Instant,
+    ) -> Result<(Self, Answer), Refused> {
         let mut events = Vec::with_capacity(all.len());
         for new in all {
             let body = codec::compress(new.delivery.body().clone()).await;
@@ -74,7 +77,7 @@ impl Request {
             events.push(NewEvent { new, headers, body, job_ids, doubt: None });
         }
         let (answer, receiver) = oneshot::channel();
-        Ok((Request { events, until, answer }, receiver))
+        Ok((Request { events, deadline, answer }, receiver))
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -110,7 +110,7 @@ pub(super) type Answer = oneshot::Receiver<Result<Found, Refused>>;
 pub(super) struct Request {
     question: Question,
     /// The caller's deadline.
-    pub(super) until: Instant,
+    pub(super) deadline: Instant,
     /// An earlier try may be committed.
     pub(super) in_doubt: bool,
     answer: oneshot::Sender<Result<Found, Refused>>,
@@ -158,9 +158,9 @@ impl Question {
 }
 
 impl Request {
-    pub(super) fn new(question: Question, until: Instant) -> (Self, Answer) {
+    pub(super) fn new(question: Question, deadline: Instant) -> (Self, Answer) {
         let (answer, receiver) = oneshot::channel();
-        (Request { question, until, in_doubt: false, answer }, receiver)
+        (Request { question, deadline, in_doubt: false, answer }, receiver)
     }
 
     pub(super) fn begin(&self) -> Option<&NewKey> {

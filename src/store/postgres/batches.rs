@@ -5,7 +5,8 @@
 //! of the queue.
 //!
 //! A request with a deadline is tried until then, unless the server refuses it. An end or a claim is tried twice alone
-//! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4).
+//! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4). A lost connection
+//! says nothing about an end, so it is no failed try; but an end that alone loses two may be what ends them.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -64,14 +65,29 @@ impl Way {
 pub(super) struct Work {
     way: Way,
     pub(super) requests: Vec<Request>,
-    /// How often the only request was tried.
-    tries: u32,
+    /// How many tries of the only request have failed, and how many have lost their connection.
+    failures: u32,
+    losses: u32,
     not_before: Instant,
+}
+
+/// How a transaction ended that is not known to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Setback {
+    /// The server refuses a request itself.
+    Refused,
+    Failed,
+    /// With its connection.
+    Lost,
 }
 
 impl Work {
     fn new(way: Way, requests: Vec<Request>) -> Self {
-        Work { way, requests, tries: 0, not_before: Instant::now() }
+        Work { way, requests, failures: 0, losses: 0, not_before: Instant::now() }
+    }
+
+    fn tries(&self) -> u32 {
+        self.failures + self.losses
     }
 
     /// Notes that it is not known whether it is committed. Claims are refused: what they have taken is in the list of
@@ -80,7 +96,7 @@ impl Work {
         for (request, tried) in self.requests.iter_mut().zip(tried) {
             request.doubt(tried);
         }
-        for claim in self.requests.extract_if(.., |request| request.claims_of().is_some()) {
+        for claim in self.requests.extract_if(.., |request| request.claimed_handler().is_some()) {
             claim.refuse(Refused::Unconfirmed("the claim was not answered".to_owned()));
         }
         // The fast way does not know what it has stored itself.
@@ -153,12 +169,12 @@ impl Batches {
         let mut planned: Vec<Work> = Vec::new();
         for request in requests {
             request.note_secret(&mut self.secrets, now);
-            let (way, claims) = (Way::of(&request), request.claims_of());
-            if request.needs().is_some_and(|row| self.apart.contains(&row)) {
-                self.retries.push_back(Work { tries: 1, ..Work::new(way, vec![request]) });
+            let (way, claims) = (Way::of(&request), request.claimed_handler());
+            if request.contended_row().is_some_and(|row| self.apart.contains(&row)) {
+                self.retries.push_back(Work::new(way, vec![request]));
                 continue;
             }
-            let is_same = |other: &Request| claims.is_some() && other.claims_of() == claims;
+            let is_same = |other: &Request| claims.is_some() && other.claimed_handler() == claims;
             let is_free = |work: &Work| work.way == way && !work.requests.iter().any(is_same);
             match planned.iter().position(is_free) {
                 Some(place) => planned[place].requests.push(request),
@@ -182,10 +198,10 @@ impl Batches {
     }
 
     /// Whether something is still to be tried after the queue is closed.
-    pub(super) fn has_hope(&self) -> bool {
+    pub(super) fn has_retries_left(&self) -> bool {
         self.retries.iter().any(|work| match work.way {
             Way::Publish => false,
-            Way::Exchange => work.tries < LAST_TRIES,
+            Way::Exchange => work.tries() < LAST_TRIES,
             Way::Fast | Way::Slow | Way::Ask => true,
         })
     }
@@ -196,13 +212,17 @@ impl Batches {
         requests.fold((0, 0), |(count, bytes), request| (count + 1, bytes + request.bytes()))
     }
 
-    /// Refuses the requests whose deadline has passed.
-    pub(super) fn drop_late(&mut self) {
+    /// Refuses the requests that are not to be tried any more.
+    pub(super) fn drop_lapsed(&mut self, is_closing: bool) {
         let now = Instant::now();
-        let is_late = |request: &mut Request| request.until().is_some_and(|until| until <= now);
         for works in [&mut self.todo, &mut self.retries] {
-            for late in works.iter_mut().flat_map(|work| work.requests.extract_if(.., is_late)) {
-                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
+            for work in works.iter_mut() {
+                let is_lapsed = |request: &mut Request| request.lapsed(now, is_closing).is_some();
+                for request in work.requests.extract_if(.., is_lapsed) {
+                    if let Some(why) = request.lapsed(now, is_closing) {
+                        request.refuse(why);
+                    }
+                }
             }
             works.retain(|work| !work.requests.is_empty());
         }
@@ -219,7 +239,7 @@ impl Batches {
     pub(super) fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
         let mut skipped = Vec::new();
         for (request, tried) in work.requests.into_iter().zip(tried) {
-            if let Some(row) = request.needs().filter(|_| !self.apart.is_empty()) {
+            if let Some(row) = request.contended_row().filter(|_| !self.apart.is_empty()) {
                 self.apart.remove(&row);
             }
             match tried {
@@ -241,9 +261,14 @@ impl Batches {
     }
 
     /// Tries work again that is not known to be committed: in halves; a single request at once the first time, and then
-    /// after growing pauses. `is_final`: the request itself was refused. Ends are tried further where the writer is
-    /// `closing`: their callers cannot send them again.
-    pub(super) fn try_again(&mut self, mut work: Work, why: String, is_final: bool, closing: bool) {
+    /// after growing pauses. Ends are tried further where the writer is `closing`: their callers cannot send them again.
+    pub(super) fn try_again(
+        &mut self,
+        mut work: Work,
+        why: String,
+        setback: Setback,
+        closing: bool,
+    ) {
         let half = work.requests.len() / 2;
         if half > 0 {
             let second = work.requests.split_off(half);
@@ -252,16 +277,24 @@ impl Batches {
             return;
         }
         let Some(request) = work.requests.pop() else { return };
+        let pause =
+            Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries()) - 1);
+        match setback {
+            Setback::Refused | Setback::Failed => work.failures += 1,
+            Setback::Lost => work.losses += 1,
+        }
+        let row = request.contended_row();
+        let most = if row.as_ref().is_some_and(|row| self.apart.contains(row)) { 1 } else { 2 };
         // Without its lane a new handler would have no claim.
         let is_publication = matches!(request, Request::Publish(..));
-        let is_kept = request.until().is_some() || is_publication || work.tries == 0;
-        if is_final || !(is_kept || closing && matches!(request, Request::End(..))) {
-            self.apart.extend(request.needs());
-            return request.fail(why);
+        let is_kept =
+            request.deadline().is_some() || is_publication || work.failures.max(work.losses) < most;
+        let is_kept = is_kept || closing && matches!(request, Request::End(..));
+        if setback == Setback::Refused || !is_kept {
+            self.apart.extend(row);
+            return request.fail(why, work.losses > 0);
         }
-        let pause = Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries) - 1);
         let not_before = Instant::now() + pause.min(MOST_PAUSE);
-        let (tries, requests) = (work.tries + 1, vec![request]);
-        self.retries.push_back(Work { tries, not_before, requests, ..work });
+        self.retries.push_back(Work { not_before, requests: vec![request], ..work });
     }
 }

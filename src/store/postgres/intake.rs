@@ -10,7 +10,7 @@ use crate::store::decide::notice::Notice;
 
 use super::answer::{Question, Request};
 use super::operate::housekeeping::Housekeeping;
-use super::writer::Writer;
+use super::writer::{Writer, decided};
 
 /// Between two looks of a caller who waits: a job's end at another node is seen after that time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -72,12 +72,12 @@ impl Intake {
     /// # Errors
     /// No job has this id, or the store could not be read until the end.
     pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
-        let until = Instant::now() + wait;
+        let deadline = Instant::now() + wait;
         // Subscribes before it reads: a commit in between notifies it.
         let mut waiting = self.writer.subscribe(job);
         loop {
             let found = self.question(Question::Job(job)).await;
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             match found {
                 Ok(Some(Asked::Known { state: KeyState::Pending, .. })) if left.is_zero() => {
                     return Ok(KeyState::Pending);
@@ -94,11 +94,11 @@ impl Intake {
     }
 
     async fn question(&self, question: Question) -> Result<Option<Asked>, Refused> {
-        let until = Instant::now() + TRIED_FOR;
-        let (request, answer) = Request::new(question, until);
+        let deadline = Instant::now() + TRIED_FOR;
+        let (request, answer) = Request::new(question, deadline);
         self.writer.ask(request)?;
-        match timeout_at(until, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping))?.open().await,
+        match timeout_at(deadline, answer).await {
+            Ok(answer) => decided(answer)?.open().await,
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
     }

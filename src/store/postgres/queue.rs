@@ -20,6 +20,7 @@ use super::request::Request;
 pub(super) struct Queue {
     state: Mutex<State>,
     filled: Notify,
+    given_up: Notify,
     max_count: usize,
     max_bytes: usize,
     batch_count: usize,
@@ -49,6 +50,7 @@ impl Queue {
         Queue {
             state: Mutex::new(State { door, ..State::default() }),
             filled: Notify::new(),
+            given_up: Notify::new(),
             max_count: size(limits.writer_queue_count),
             max_bytes: size(limits.writer_queue_bytes),
             batch_count: size(limits.batch_count),
@@ -119,6 +121,16 @@ impl Queue {
         lock(&self.state).closed
     }
 
+    /// The writer ends without the answers that it waits for.
+    pub(super) fn give_up(&self) {
+        self.given_up.notify_one();
+    }
+
+    /// Returns after [`Queue::give_up`]. One task may wait.
+    pub(super) async fn given_up(&self) {
+        self.given_up.notified().await;
+    }
+
     /// Refuses the items that wait, and all later ones: the writer ends.
     pub(super) fn end(&self, why: &Refused) {
         let mut state = lock(&self.state);
@@ -129,9 +141,13 @@ impl Queue {
         kept.into_iter().chain(items).for_each(|item| item.refuse(why.clone()));
     }
 
-    /// Waits for items until `until`: none if there are none by then. `None` if the queue is closed and empty. `held`:
+    /// Waits for items until `deadline`: none if there are none by then. `None` if the queue is closed and empty. `held`:
     /// the number and bytes of the requests that were taken and are tried again. One task at a time may wait.
-    pub(super) async fn take(&self, until: Instant, held: (usize, usize)) -> Option<Vec<Request>> {
+    pub(super) async fn take(
+        &self,
+        deadline: Instant,
+        held: (usize, usize),
+    ) -> Option<Vec<Request>> {
         loop {
             {
                 let mut state = lock(&self.state);
@@ -145,15 +161,15 @@ impl Queue {
                 }
             }
             // `Notify` keeps a notification that comes before the wait.
-            if timeout_at(until, self.filled.notified()).await.is_err() {
+            if timeout_at(deadline, self.filled.notified()).await.is_err() {
                 return Some(Vec::new());
             }
         }
     }
 
-    /// Waits until `until`, or until the queue is closed.
-    pub(super) async fn rest(&self, until: Instant) {
-        while !self.is_closed() && timeout_at(until, self.filled.notified()).await.is_ok() {}
+    /// Waits until `deadline`, or until the queue is closed.
+    pub(super) async fn rest(&self, deadline: Instant) {
+        while !self.is_closed() && timeout_at(deadline, self.filled.notified()).await.is_ok() {}
     }
 
     fn batch(&self, state: &mut State) -> Vec<Request> {

@@ -4,11 +4,13 @@
 //! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
 //! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
 //! deadline. It ends only when the queue is closed or another process has registered as the node; a panic
-//! aborts the process (S13).
+//! aborts the process (S13). A stop that cannot wait any longer drops the connection: what was sent is then undecided,
+//! as after a kill, and nobody was told that it is stored.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -19,9 +21,9 @@ use crate::store::mutex::lock;
 use crate::store::node::commits::Commits;
 use crate::store::node::subscriptions::Subscriptions;
 
-use super::batches::{Batches, Work};
+use super::batches::{Batches, Setback, Work};
 use super::complete::AttemptEnd;
-use super::connection::{Connection, Target, describe};
+use super::connection::{Connection, Target};
 use super::flight::{FlightOutcome, Refusal, Session};
 use super::live::LiveAttempts;
 use super::notices::NodeNotices;
@@ -29,7 +31,7 @@ use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{RegisterError, Registered, Registrar};
 use super::request::{Request, Tried};
-use super::server::{Severity, check};
+use super::server::{connect, inspect};
 use super::settle::settle_soon;
 use super::wake::Wakeups;
 
@@ -42,12 +44,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The detail of an attempt whose claim was committed and not answered.
 const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
 
-/// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
-/// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
-/// their rate.
-pub(super) const PLANS: &str = "SET enable_seqscan = off";
-
-pub(super) struct Task {
+pub(super) struct WriterTask {
     pub(super) target: Target,
     pub(super) registrar: Registrar,
     /// The process's first session, where it has one already.
@@ -75,19 +72,34 @@ enum NoSession {
     Replaced(String),
 }
 
-impl Task {
+impl WriterTask {
     pub(super) async fn run(mut self) {
-        let why = loop {
-            let (connection, session) = match self.session().await {
-                Ok(session) => session,
-                Err(why) => break why,
-            };
-            if self.serve(connection, session).await {
-                break Refused::Stopping;
+        let queue = Arc::clone(&self.queue);
+        let why = select! {
+            why = self.work() => why,
+            // The callers of the transaction under way find that their answer is gone.
+            () = queue.given_up() => {
+                tracing::warn!(
+                    "stopped before the database had answered a transaction; the next start finds what is committed"
+                );
+                Refused::Stopping
             }
         };
         self.queue.end(&why);
         self.batches.refuse_all(&why);
+    }
+
+    /// Serves one session after the other. Returns why the writer must end.
+    async fn work(&mut self) -> Refused {
+        loop {
+            let (connection, session) = match self.session().await {
+                Ok(session) => session,
+                Err(why) => return why,
+            };
+            if self.serve(connection, session).await {
+                return Refused::Stopping;
+            }
+        }
     }
 
     /// Connects and registers until it succeeds. Fails if the writer must end.
@@ -106,7 +118,7 @@ impl Task {
                 }
             }
             self.queue.rest(Instant::now() + PAUSE).await;
-            self.batches.drop_late();
+            self.batches.drop_lapsed(self.queue.is_closed());
             if self.queue.is_closed() {
                 return Err(Refused::Stopping);
             }
@@ -118,11 +130,9 @@ impl Task {
             return Ok((connection, self.begin(registered)));
         }
         let not_now = |why: String| NoSession::NotNow(why);
-        let connection = Connection::open(&self.target).await;
-        let connection = connection.map_err(|error| not_now(error.to_string()))?;
-        self.inspect(&connection).await.map_err(NoSession::NotNow)?;
-        let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| not_now(describe(&error)))?;
+        let connected = connect(&self.target, &self.clock).await;
+        let (connection, _) = connected.map_err(|error| not_now(error.to_string()))?;
+        self.look = Instant::now() + LOOK;
         self.live.registering();
         self.sessions.send_replace(None);
         let remembered = &mut self.batches.remembered;
@@ -151,25 +161,19 @@ impl Task {
         session
     }
 
-    /// Fails if the server lacks something that the promises need.
-    async fn inspect(&mut self, connection: &Connection) -> Result<(), String> {
-        self.look = Instant::now() + LOOK;
-        let findings = check(connection, &self.clock).await?;
-        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
-        bad.map_or(Ok(()), |bad| Err(bad.text))
-    }
-
     /// Runs one transaction after the other. Returns whether the queue is closed and empty: otherwise the session cannot
     /// be used further.
     async fn serve(&mut self, mut connection: Connection, session: Session) -> bool {
         loop {
-            if self.look <= Instant::now()
-                && let Err(why) = self.inspect(&connection).await
-            {
-                tracing::warn!(why, "the database cannot be used");
-                return false;
+            if self.look <= Instant::now() {
+                self.look = Instant::now() + LOOK;
+                if let Err(why) = inspect(&connection, &self.clock).await {
+                    tracing::warn!(why, "the database cannot be used");
+                    return false;
+                }
+                self.queue.open();
             }
-            self.batches.drop_late();
+            self.batches.drop_lapsed(self.queue.is_closed());
             if let Some(work) = self.batches.next() {
                 match self.fly(connection, &session, work).await {
                     Some(next) => connection = next,
@@ -177,12 +181,12 @@ impl Task {
                 }
                 continue;
             }
-            let until = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
-            let requests = match self.queue.take(until, self.batches.held()).await {
+            let wake_at = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
+            let requests = match self.queue.take(wake_at, self.batches.held()).await {
                 Some(requests) => requests,
-                None if !self.batches.has_hope() => return true,
+                None if !self.batches.has_retries_left() => return true,
                 None => {
-                    sleep_until(until).await;
+                    sleep_until(wake_at).await;
                     Vec::new()
                 }
             };
@@ -226,15 +230,23 @@ impl Task {
                 None
             }
             FlightOutcome::NotCommitted(why, connection) => {
-                // An error over a connection that still works is the request's own.
-                let is_final = matches!(why, Refusal::Failed { .. }) && connection.is_some();
-                self.batches.try_again(work, why.to_string(), is_final, closing);
+                let setback = match &why {
+                    _ if connection.is_none() => Setback::Lost,
+                    Refusal::Failed { .. } if !why.is_passing() => Setback::Refused,
+                    _ => Setback::Failed,
+                };
+                if why.is_passing() {
+                    tracing::warn!(%why, "the server cannot store anything now");
+                    // Until the next look at the server.
+                    self.queue.shut(Refused::Unreachable(why.to_string()));
+                }
+                self.batches.try_again(work, why.to_string(), setback, closing);
                 connection
             }
             FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
                 work.doubt(tried);
-                self.batches.try_again(work, doubt.to_string(), false, closing);
+                self.batches.try_again(work, doubt.to_string(), Setback::Lost, closing);
                 None
             }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -27,7 +28,7 @@ use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{Registered, Registrar};
 use super::request::Request;
-use super::task::Task;
+use super::task::WriterTask;
 use super::wake::Wakeups;
 
 /// The way into the store. Its clones share one writer.
@@ -57,7 +58,7 @@ impl Writer {
         Writer::go_on(target, registrar, None, limits, clock)
     }
 
-    /// The same with the first session, over a connection with [`PLANS`](super::task::PLANS).
+    /// The same with the first session, over a connection of [`connect`](super::server::connect).
     pub(super) fn go_on(
         target: Target,
         registrar: Registrar,
@@ -71,7 +72,7 @@ impl Writer {
         let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
-        let task = Task {
+        let task = WriterTask {
             target,
             registrar,
             first,
@@ -115,10 +116,10 @@ impl Writer {
     }
 
     /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
-    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `until` it
+    /// queued it belongs to the writer: dropping the future cancels nothing (H1). Without an answer at `deadline` it
     /// fails with [`Refused::Unconfirmed`].
-    pub async fn accept(&self, new: Accept, until: Instant) -> Result<Accepted, Refused> {
-        let accepted = self.accept_all(vec![new], until).await?.pop();
+    pub async fn accept(&self, new: Accept, deadline: Instant) -> Result<Accepted, Refused> {
+        let accepted = self.accept_all(vec![new], deadline).await?.pop();
         accepted.ok_or_else(|| Refused::Failed("no answer".to_owned()))
     }
 
@@ -126,13 +127,13 @@ impl Writer {
     pub async fn accept_all(
         &self,
         new: Vec<Accept>,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<Vec<Accepted>, Refused> {
         self.ready()?;
-        let (request, answer) = accept::Request::new(new, until).await?;
+        let (request, answer) = accept::Request::new(new, deadline).await?;
         self.queue.push(Request::Accept(request))?;
-        match timeout_at(until, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
+        match timeout_at(deadline, answer).await {
+            Ok(answer) => decided(answer),
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
     }
@@ -171,10 +172,10 @@ impl Writer {
         }
         let mut ended = Vec::with_capacity(answers.len());
         for answer in answers {
-            ended.push(answer.await.unwrap_or(Err(Refused::Stopping)));
+            ended.push(decided(answer.await));
         }
         let claims = match claimed {
-            Some(claimed) => claimed.await.unwrap_or(Err(Refused::Stopping)),
+            Some(claimed) => decided(claimed.await),
             None => Ok(NodeClaims::default()),
         };
         Exchanged { ended, claims }
@@ -185,7 +186,7 @@ impl Writer {
     pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Refused> {
         let (done, published) = oneshot::channel();
         self.queue.push_kept(vec![Request::Publish(Some(handlers), done)])?;
-        published.await.unwrap_or(Err(Refused::Stopping))
+        decided(published.await)
     }
 
     /// The session of now with the list that its registration read. None while a session is being registered.
@@ -219,8 +220,25 @@ impl Writer {
     }
 
     /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
-    /// commit that waits for a standby can delay this without limit.
+    /// commit that waits for a standby can delay this without limit, unless [`Writer::give_up`] ends it.
     pub fn close(&self) {
         self.queue.close();
     }
+
+    /// Drops the connection of a writer that is closed, and refuses what waits for an answer.
+    pub(super) fn give_up(&self) {
+        self.queue.give_up();
+    }
+
+    pub(super) async fn ended(&self) {
+        // An error means that the writer has ended, as awaited.
+        let _ = self.sessions().wait_for(|_| false).await;
+    }
+}
+
+/// The answer to a request. One that the writer has dropped was sent, perhaps.
+pub(super) fn decided<T>(answer: Result<Result<T, Refused>, RecvError>) -> Result<T, Refused> {
+    answer.unwrap_or_else(|_| {
+        Err(Refused::Unconfirmed("stopped before the database had answered".to_owned()))
+    })
 }

@@ -93,10 +93,10 @@ impl Admin {
 
     /// The number up to which no event is still to come. `None` where transactions do not end.
     async fn complete_upto(&self) -> Result<Option<i64>, Error> {
-        let until = Instant::now() + SETTLING;
+        let deadline = Instant::now() + SETTLING;
         let (newest, mut open) = self.writers().await?;
         while !open.is_empty() {
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return Ok(None);
             }
             sleep(LOOK).await;

@@ -339,11 +339,11 @@ impl Queue {
 
     /// Waits `pause`, or until the queue is closed.
     pub(crate) fn rest(&self, pause: Duration) {
-        let until = Instant::now() + pause;
+        let deadline = Instant::now() + pause;
         let mut state = lock(&self.state);
         while !state.closed {
             state.answer();
-            let Some(left) = until.checked_duration_since(Instant::now()) else { return };
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
             state.idle = true;
             state = self
                 .filled

@@ -16,12 +16,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Intake {
     pub async fn await_answer(&self, job: JobId, wait: Duration) -> Result<KeyState, Refused> {
-        let until = Instant::now() + wait;
+        let deadline = Instant::now() + wait;
         // Subscribes before it reads: a commit in between notifies it.
         let mut waiting = self.subscriptions.subscribe(job);
         loop {
             let found = self.engine.keys.look(|conn| find_fate(conn, job));
-            let left = until.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             match found {
                 Ok(None) => return Err(Refused::Failed(format!("no such job: {job}"))),
                 Ok(Some(Fate::Other(KeyState::Pending))) if left.is_zero() => {
