@@ -21,6 +21,7 @@ use crate::model::{Broken, INTERNAL_SOURCE, Name, Outcome, Runner};
 use crate::notify;
 use crate::runner::AskedBy;
 use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
+use crate::runner::message::Key;
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
@@ -53,6 +54,8 @@ pub(super) struct Flow {
     /// of ends that the store refused.
     commands: JoinSet<Step>,
     /// The last check of the store, which may still be running.
+    /// The attempts cancelled through other nodes whose runners are asked to end them.
+    cancelled: Vec<Key>,
     check: Option<JoinHandle<()>>,
     stopping: bool,
     stop_attempts: Cancellation,
@@ -94,6 +97,7 @@ impl Dispatcher {
             check: None,
             stopping: false,
             stop_attempts: Cancellation::default(),
+            cancelled: Vec::new(),
             reloads: reloaded,
             recovered: false,
         };
@@ -136,6 +140,7 @@ impl Flow {
             let pause = self.slots.time_to_next_claim(self.clock.now(), self.clock.monotonic());
             select! {
                 () = wake.notified() => self.slots.expect_jobs(),
+            self.cancel_asked();
                 Some(step) = self.work.join_next() => self.handle(step),
                 Some(step) = self.commands.join_next() => self.handle(step),
                 Ok(()) = self.capacities.changed() => self.slots.expect_jobs(),
@@ -231,6 +236,19 @@ impl Flow {
     /// Periodic safety net: finds jobs missed by a lost wake-up, a clock change (rule K1), or a replay for a handler
     /// that is not configured.
     fn check(&mut self) {
+    /// Asks the runners to end what was cancelled through other nodes (N21). If an attempt is just beginning, or its
+    /// runner is not connected, a later call asks for it.
+    fn cancel_asked(&mut self) {
+        let asked = self.store.cancel_asked();
+        let asked: Vec<Key> = asked.iter().map(|&(job, attempt)| Key { job, attempt }).collect();
+        self.cancelled.retain(|key| asked.contains(key));
+        for key in asked {
+            if !self.cancelled.contains(&key) && self.pool.cancel(key).is_ok() {
+                self.cancelled.push(key);
+            }
+        }
+    }
+
         self.slots.expect_jobs();
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {
             return;

@@ -29,10 +29,14 @@ mod operating;
 mod proxy;
 mod reading;
 mod reading_cost;
+mod receivers;
 mod registering;
 mod server;
 mod site;
 mod storm;
+#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+#[path = "../support/mod.rs"]
+mod support;
 mod unanswered;
 mod waits;
 mod working;

@@ -71,6 +71,10 @@ impl Jobs {
         /// Whether a claimed attempt may begin (N16). On SQLite always: no other node can have its job.
         pub fn may_begin(job: JobId, attempt: u32) -> bool;
 
+        /// The attempts of this process that were cancelled through other nodes (N21), until their ends are committed. A
+        /// new one is announced by [`Jobs::wake`]. None on SQLite.
+        pub fn cancel_asked() -> Vec<(JobId, u32)>;
+
         /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
         pub async fn running() -> Result<Vec<RunningAttempt>, Error>;
 

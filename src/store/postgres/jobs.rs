@@ -159,7 +159,8 @@ impl Jobs {
     /// announced by [`Jobs::wake`].
     pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
         let asked = self.writer.wakeups.cancel_asked().into_iter();
-        asked.filter(|key| self.writer.live.claimant(*key).is_some()).collect()
+        let is_own = |(key, claimant): &_| self.writer.live.claimant(*key) == Some(*claimant);
+        asked.filter(is_own).map(|(key, _)| key).collect()
     }
 
     async fn session(&self) -> Result<Arc<Registered>, Error> {
