@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use super::asking::intake;
 use super::cluster::{Cluster, START, ready};
+use super::proxy::Proxy;
 use super::server::PATIENCE;
 use super::site::{node, target};
-use super::working::{add_jobs, admin, claim_of, lose, policy, runner};
+use super::working::{add_jobs, admin, claim_of, holder, lose, policy, runner};
 
 /// A process of the node.
 async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
@@ -231,6 +232,31 @@ async fn a_node_that_is_woken_knows_what_is_paused_and_what_is_to_be_cancelled()
     let end = completion(key.0, 1, Outcome::Cancelled, Next::Succeeded);
     assert_eq!(jobs.complete(end).await, Ok(true));
     assert_eq!(jobs.cancel_asked(), []);
+}
+
+/// The wake-ups' connection is lost and cannot be made again, while everything else can reach the server.
+#[tokio::test]
+async fn a_node_that_hears_no_resume_takes_no_handler_for_paused() {
+    let cluster = Cluster::new(&[]).await;
+    let proxy = Proxy::start(&cluster.server).await;
+    let writer = holder(&cluster, "a").await;
+    let (direct, node) = (target(cluster.server.port, false), uuid::Uuid::nil());
+    let keeping = Housekeeping::new(direct, Clock::system(), NodeNotices::default(), node);
+    let heard = target(proxy.port, false);
+    let jobs = Jobs::start(writer.clone(), heard, Clock::system(), keeping);
+    let wake = jobs.wake();
+    let becomes_paused = async |paused: usize| {
+        while jobs.paused_now().len() != paused {
+            timeout(PATIENCE, wake.notified()).await.expect("nothing was heard");
+        }
+    };
+    cluster.run("UPDATE lane SET paused_at = now_ms(); NOTIFY hooklatch").await;
+    becomes_paused(1).await;
+    drop(proxy);
+    cluster.run("UPDATE lane SET paused_at = NULL").await;
+    becomes_paused(0).await;
+    add_jobs(&writer, 0, 1).await;
+    assert_eq!(jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.len(), 1);
 }
 
 /// Its row is marked, which the next attempt's is not; of an attempt that has ended, nothing is.

@@ -105,6 +105,11 @@ impl Wakeups {
         loop {
             let Err(why) = self.hear(target, node).await;
             tracing::warn!(why, "wake-ups of other nodes are not heard");
+            // Nothing here would learn of a resume; a claim finds a pause by itself.
+            let paused = std::mem::take(&mut lock(&self.found).paused);
+            if !paused.is_empty() {
+                self.ring();
+            }
             sleep(PAUSE).await;
         }
     }
