@@ -173,3 +173,37 @@ async fn a_command_is_cancelled_through_another_node_and_without_a_receiver() {
     assert_eq!(b.json(&["cancel", &job]).await.get("node"), None);
     assert_eq!(cluster.count("audit WHERE verb = 'cancel' AND result = 'asked'").await, 1);
 }
+
+/// Node b accepts for the handler, and only publishes it. At node a it is gone: by a reload, and by another start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_another_node_publishes_is_not_gone_and_its_attempts_end_by_their_policy() {
+    for by_reload in [true, false] {
+        let cluster = Cluster::new(&[]).await;
+        let handler = format!("{ONCE}nodes = [\"a\"]\n");
+        let b = NodeSite::new(&cluster, "b", &handler);
+        let a = NodeSite::new(&cluster, "a", &handler);
+        let (at_b, mut at_a) = (b.start(), a.start());
+        let first = deliver(&cluster, &at_b, "evt_1").await;
+        a.begun(1).await;
+        let second = deliver(&cluster, &at_b, "evt_2").await;
+        a.configure("");
+        if by_reload {
+            let reloaded = a.json(&["reload"]).await;
+            assert_eq!(reloaded["handlers"]["gone"], json!(["h"]));
+            assert_eq!(reloaded["orphaned"], json!([]));
+        } else {
+            at_a.kill();
+            at_a = a.start();
+        }
+        fs::write(a.site.path("go"), "").unwrap();
+        becomes(&cluster, &first, "dead attempts exhausted 1").await;
+        becomes(&cluster, &second, "ready 0").await;
+
+        // Once no node publishes it, it is gone.
+        at_b.kill();
+        cluster.run("UPDATE node SET state = 'lost' WHERE name = 'b'").await;
+        a.run(&["reload"]).await;
+        becomes(&cluster, &second, "held handler gone 0").await;
+        drop(at_a);
+    }
+}

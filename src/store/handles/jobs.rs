@@ -86,6 +86,10 @@ impl Jobs {
         /// or put back such a job since the start. Returns how many were held.
         pub async fn hold_orphans(handlers: Vec<Name>) -> Result<u64, Error>;
 
+        /// The policy of a handler that other nodes publish, and that this one's configuration lacks (N29); none where no
+        /// node that is not lost publishes it, as always on SQLite.
+        pub async fn policy_elsewhere(handler: &Name) -> Result<Option<Policy>, Error>;
+
         /// Stores a notice behind the requests that are queued, and retries until it is committed. Returns at once.
         pub fn notify(notice: Notice);
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::model::{JobId, Name, Timestamp};
+use crate::retry::Policy;
 use crate::store::border::Error;
 use crate::store::decide::notice::Notice;
 use crate::store::node::subscriptions::Subscriptions;
@@ -40,6 +41,10 @@ impl Jobs {
 
     pub fn may_begin(&self, _job: JobId, _attempt: u32) -> bool {
         true
+    }
+
+    pub async fn policy_elsewhere(&self, _handler: &Name) -> Result<Option<Policy>, Error> {
+        Ok(None)
     }
 
     pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
