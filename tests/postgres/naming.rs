@@ -37,7 +37,7 @@ impl Operator {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(words).arg("--config").arg(self.0.path().join("hooklatch.toml"));
-        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80");
+        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80").env("SUDO_USER", "ann");
         command
     }
 
@@ -104,9 +104,14 @@ async fn an_operator_lists_the_nodes_and_declares_one_lost() {
     a.close();
 
     cluster.run("UPDATE handler SET on_unknown = 'hold'").await;
-    let lost = operator.json(&["node", "lost", "b", "--yes"]).await;
+    let lost = operator.json(&["node", "lost", "b", "--yes", "--note", "power is off"]).await;
     assert_eq!(lost["unknown"][0]["job"], of_b.running.job.to_string());
     assert_eq!(lost["unknown"][0]["state"], "held");
+    let audit =
+        "SELECT string_agg(concat_ws(' ', verb, name, uid, reason), ', ' ORDER BY row) FROM audit";
+    let uid = rustix::process::geteuid().as_raw();
+    let rows = format!("node-lost ann {uid}, node-lost ann {uid} power is off");
+    assert_eq!(cluster.get::<String>(audit).await, rows);
 }
 
 /// A terminal of `script(1)`, on which each answer but yes is no.
