@@ -203,6 +203,8 @@ pub struct NodeLost {
     #[arg(long)]
     pub yes: bool,
     #[command(flatten)]
+    pub note: Note,
+    #[command(flatten)]
     pub options: Options,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anstyle::AnsiColor;
+use rustix::process::geteuid;
 use serde_json::json;
 
 use crate::cli::{self, Options};
@@ -57,7 +58,8 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     }
     let config = store::load(options)?;
     let target = target(&config, options)?;
-    let admin = Admin::new(target, config.limits(), Clock::system());
+    let admin = Admin::new(target, config.limits(), Clock::system())
+        .by(geteuid().as_raw(), store::by(&args.note));
     let looked = block_on(async {
         let all = admin.nodes().await.map_err(|error| unread(&error))?;
         let is_active = |node: &NodeRow| node.state == "active";

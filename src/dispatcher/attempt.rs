@@ -22,7 +22,7 @@ use crate::traffic::HandlerTraffic;
 
 use super::slots::PendingClaim;
 
-/// The policy for a handler that is not configured any more: a job whose attempt failed waits until the next check
+/// The policy for a handler that no node configures any more: a job whose attempt failed waits until the next check
 /// of the store holds it.
 pub(super) static REMOVED: Policy = Policy {
     on_unknown: OnUnknown::Hold,
@@ -40,6 +40,8 @@ pub(super) struct Attempt {
     /// The handler as it was configured at the claim, and when this process began the attempt; `None` if an earlier
     /// receiver claimed it.
     pub(super) begun: Option<(Arc<Handler>, Instant)>,
+    /// The handler's policy at the claim, where it is known.
+    pub(super) policy: Option<Policy>,
     /// The client that acknowledges its end, if the runner may have the attempt.
     pub(super) client: Option<RunnerClient>,
     /// Names the attempt in every log line.
@@ -51,7 +53,7 @@ impl Attempt {
         let RunningAttempt { source, event_id: event, job, handler: name, attempt, .. } = &running;
         let span = tracing::info_span!("attempt", %source, %event, %job, handler = %name, attempt);
         let begun = handler.map(|handler| (handler, Instant::now()));
-        Attempt { running, begun, client: None, span }
+        Attempt { running, begun, policy: None, client: None, span }
     }
 
     pub(super) fn key(&self) -> Key {

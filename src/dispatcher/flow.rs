@@ -19,7 +19,7 @@ use crate::handler::{self, Cancellation, Handler, Report, RunnerPool, Stray};
 use crate::limits::Limits;
 use crate::model::{Broken, HeldReason, INTERNAL_SOURCE, Name, Outcome, Runner};
 use crate::notify;
-use crate::retry::Next;
+use crate::retry::{Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
 use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
@@ -55,6 +55,8 @@ pub(super) struct Flow {
     /// Tasks that a stop does not wait for: waits for the ends of commands, which outlive this process, and retries
     /// of such ends, which their runner keeps.
     commands: JoinSet<Step>,
+    /// The attempts cancelled through other nodes whose runners are asked to end them.
+    cancelled: Vec<Key>,
     /// The last check of the store, which may still be running.
     check: Option<JoinHandle<()>>,
     stopping: bool,
@@ -69,6 +71,8 @@ enum Step {
     Ended(Box<(Attempt, Report)>),
     /// A stray is acknowledged.
     Strayed,
+    /// The end of an attempt whose handler was not configured here, with the policy that other nodes publish.
+    Removed(Box<(Attempt, Report)>, Option<Policy>),
 }
 
 impl Dispatcher {
@@ -97,6 +101,7 @@ impl Dispatcher {
             acks: PendingAcks::default(),
             work: JoinSet::new(),
             commands: JoinSet::new(),
+            cancelled: Vec::new(),
             check: None,
             stopping: false,
             stop_attempts: Cancellation::default(),
@@ -140,6 +145,7 @@ impl Flow {
             }
             self.answer_roll_call();
             self.exchange();
+            self.cancel_asked();
             let pause = self.slots.time_to_next_claim(self.clock.now(), self.clock.monotonic());
             select! {
                 () = wake.notified() => self.slots.expect_jobs(),
@@ -268,6 +274,19 @@ impl Flow {
         }
     }
 
+    /// Asks the runners to end what was cancelled through other nodes (N21). If an attempt is just beginning, or its
+    /// runner is not connected, a later call asks for it.
+    fn cancel_asked(&mut self) {
+        let asked = self.store.cancel_asked();
+        let asked: Vec<Key> = asked.iter().map(|&(job, attempt)| Key { job, attempt }).collect();
+        self.cancelled.retain(|key| asked.contains(key));
+        for key in asked {
+            if !self.cancelled.contains(&key) && self.pool.cancel(key).is_ok() {
+                self.cancelled.push(key);
+            }
+        }
+    }
+
     /// Periodic safety net: finds jobs missed by a lost wake-up, a clock change (rule K1), or a replay for a handler
     /// that is not configured.
     fn check(&mut self) {
@@ -328,9 +347,16 @@ impl Flow {
                     self.handle_claims(pending, claims);
                 }
             }
+            Step::Ended(ended) if self.configured_for(&ended.0).is_none() => {
+                self.look_elsewhere(ended);
+            }
             Step::Ended(ended) => {
                 let (attempt, report) = *ended;
-                self.settle(attempt, report);
+                self.settle(attempt, report, None);
+            }
+            Step::Removed(ended, elsewhere) => {
+                let (attempt, report) = *ended;
+                self.settle(attempt, report, elsewhere);
             }
             Step::Strayed => {}
         }
@@ -356,7 +382,8 @@ impl Flow {
     }
 
     /// Begins an attempt of the handler as it was configured when the job was claimed, also after a reload.
-    fn begin(&mut self, PendingClaim { claim, handler }: &PendingClaim, claimed: Claimed) {
+    fn begin(&mut self, pending: &PendingClaim, claimed: Claimed) {
+        let PendingClaim { claim, handler, policy } = pending;
         let Claimed { facts, counted, since } = claimed;
         let running = RunningAttempt {
             job: facts.job,
@@ -369,10 +396,11 @@ impl Flow {
             runner: claim.runner.clone(),
         };
         let mut attempt = Attempt::new(running, Some(Arc::clone(handler)));
+        attempt.policy = Some(policy.clone());
         let (key, span) = (attempt.key(), attempt.span.clone());
         if self.stopping {
             let detail = "not begun: the receiver stopped first";
-            return self.settle(attempt, Report::new(Outcome::NotStarted, detail));
+            return self.settle(attempt, Report::new(Outcome::NotStarted, detail), None);
         }
         let store = self.store.clone();
         // Asked directly before it begins: a registration meanwhile may have shown that another node has the job (N16).
@@ -408,15 +436,36 @@ impl Flow {
         }
     }
 
-    fn settle(&mut self, attempt: Attempt, report: Report) {
+    /// Asks whether other nodes publish the handler of an attempt, which the configuration of now lacks (N29).
+    fn look_elsewhere(&mut self, ended: Box<(Attempt, Report)>) {
+        let store = self.store.clone();
+        let look = async move {
+            let handler = &ended.0.running.handler;
+            let elsewhere = loop {
+                match store.policy_elsewhere(handler).await {
+                    Ok(elsewhere) => break elsewhere,
+                    Err(why) => tracing::warn!(%handler, %why, "an end waits for its policy"),
+                }
+                sleep(STORE_PAUSE).await;
+            };
+            Step::Removed(ended, elsewhere)
+        };
+        self.work.spawn(look);
+    }
+
+    /// `elsewhere`: the policy that other nodes publish, where the handler is not configured here.
+    fn settle(&mut self, attempt: Attempt, report: Report, elsewhere: Option<Policy>) {
         let _inside = attempt.span.clone().entered();
         let answers = self.configured_for(&attempt).is_some_and(|slots| slots.policy.answers);
         let report = if answers { report.at_once() } else { report };
         let (pause, notice) = self.back_off(&attempt, &report).unzip();
         // The policy of its handler as it is configured now, even if the attempt began under another one: a
-        // restart would know no other.
+        // restart would know no other. If only other nodes have the handler, its job goes on there.
         let configured = self.configured_for(&attempt);
-        let policy = configured.map_or(&attempt::REMOVED, |slots| &slots.policy);
+        let elsewhere =
+            elsewhere.as_ref().map(|published| attempt.policy.as_ref().unwrap_or(published));
+        let policy =
+            configured.map(|slots| &slots.policy).or(elsewhere).unwrap_or(&attempt::REMOVED);
         let traffic = configured.map(|slots| slots.traffic.clone());
         let completion = attempt.completion(report, policy, pause, self.clock.now());
         let Completion { outcome, next, record, .. } = &completion;

@@ -40,8 +40,10 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
     let quiet = watch.quiet_until.saturating_sub(clock.monotonic());
     // The first tolerance is as long as the margin that the store adds to a key.
     let (mut pause, mut tolerance) = (quiet.clamp(KEYS_PERIOD, PERIOD), TOLERANCE);
+    let mut took_before = Duration::ZERO;
     loop {
         sleep(pause).await;
+        let asked = clock.monotonic();
         let now = match store.now().await {
             Ok(now) => now,
             Err(error) => {
@@ -49,8 +51,10 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
                 continue;
             }
         };
-        let believed = watch.may_expire(now, clock.monotonic(), tolerance);
-        (pause, tolerance) = (KEYS_PERIOD, KEYS_TOLERANCE);
+        let answered = clock.monotonic();
+        let took = answered.saturating_sub(asked);
+        let believed = watch.may_expire(now, answered, allowed(tolerance, took_before, took));
+        (pause, tolerance, took_before) = (KEYS_PERIOD, KEYS_TOLERANCE, took);
         if !believed {
             continue;
         }
@@ -60,6 +64,12 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
             Err(error) => tracing::warn!(%error, "failed to delete keys that have expired"),
         }
     }
+}
+
+/// How far the two clocks may seem apart where they may be apart by `tolerance`: the store has read its clock at some
+/// time between question and answer, in the last pass and in this one.
+fn allowed(tolerance: Duration, took_before: Duration, took: Duration) -> Duration {
+    tolerance.saturating_add(took_before.max(took))
 }
 
 /// Deletes payloads and events.
@@ -286,6 +296,26 @@ mod tests {
                 (hours + 1) * PERIOD,
                 TOLERANCE
             ));
+        }
+    }
+
+    /// The first answer takes 5 s, in which the database reads its clock early or late; the next one comes at once.
+    #[test]
+    fn a_slow_answer_is_not_a_jump_of_the_clock_and_hides_none() {
+        let (slow, pass) = (Duration::from_secs(5), KEYS_PERIOD);
+        for (read_at, jump, expected) in [
+            (Duration::ZERO, Duration::ZERO, true),
+            (slow, Duration::ZERO, true),
+            (slow, slow + KEYS_TOLERANCE + Duration::from_millis(1), false),
+        ] {
+            let mut watch = watch_of(START, Duration::ZERO);
+            let tolerance = allowed(KEYS_TOLERANCE, Duration::ZERO, slow);
+            let read = START.after(pass + read_at);
+            assert!(watch.may_expire(read, pass + slow, tolerance), "{read_at:?}");
+            let tolerance = allowed(KEYS_TOLERANCE, slow, Duration::ZERO);
+            let next = START.after(2 * pass + slow + jump);
+            let believed = watch.may_expire(next, 2 * pass + slow, tolerance);
+            assert_eq!(believed, expected, "{read_at:?} {jump:?}");
         }
     }
 

@@ -93,11 +93,12 @@ impl HandlerSlots {
     }
 }
 
-/// A claim, and the handler of the attempts that it makes.
+/// A claim, and the handler of the attempts that it makes, as it is configured now.
 #[derive(Debug)]
 pub(super) struct PendingClaim {
     pub(super) claim: Claim,
     pub(super) handler: Arc<Handler>,
+    pub(super) policy: Policy,
 }
 
 /// All handlers, and the limit on their slots together.
@@ -172,7 +173,7 @@ impl Slots {
             let incarnation = capacities.get(name)?.incarnation;
             Some(Runner { name: name.clone(), incarnation })
         });
-        let handler = Arc::clone(&slots.handler);
+        let (handler, policy) = (Arc::clone(&slots.handler), slots.policy.clone());
         let HandlerSlots { rate, cluster_concurrency, .. } = *slots;
         *self.taken.entry(name.clone()).or_default() += limit;
         if let Some(runner) = &runner {
@@ -182,6 +183,7 @@ impl Slots {
         Some(PendingClaim {
             claim: Claim { handler: name, limit, runner, rate, cluster_concurrency },
             handler,
+            policy,
         })
     }
 

@@ -23,7 +23,7 @@ use crate::handler::runner_pool::NotLoaded;
 use crate::http;
 use crate::limits::ADMIN_WAIT;
 use crate::memory;
-use crate::model::RunnerName;
+use crate::model::{Name, RunnerName};
 use crate::runner::message::CommandDigest;
 use crate::verify::Key;
 
@@ -78,9 +78,7 @@ impl Serving {
         let handlers = config.changed_handlers(&self.config);
         // Before its own jobs know them: a new handler has no lane before.
         self.store.publish(published).await;
-        // A failed count must not fail the reload; the dispatcher holds the jobs either way.
-        let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
-        orphaned.retain(|(handler, _)| handlers.gone.contains(handler));
+        let orphaned = self.orphaned(&handlers.gone).await;
         self.dispatcher.reload(workers, limits.clone()).await?;
         let told = |(name, load): &(RunnerName, Option<RunnerLoad>)| RunnerTold {
             name: name.clone(),
@@ -106,6 +104,19 @@ impl Serving {
             secrets,
             runners,
         })
+    }
+
+    /// How many unfinished jobs each of these handlers has, unless other nodes publish it (N29). A failed count must not
+    /// fail the reload; the dispatcher holds the jobs either way.
+    async fn orphaned(&self, gone: &[Name]) -> Vec<(Name, u64)> {
+        let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
+        orphaned.retain(|(handler, _)| gone.contains(handler));
+        for handler in gone {
+            if let Ok(Some(_)) = self.store.jobs.policy_elsewhere(handler).await {
+                orphaned.retain(|(orphan, _)| orphan != handler);
+            }
+        }
+        orphaned
     }
 
     /// Every secret of the new configuration, and whether it is new to the receiver, which does not read

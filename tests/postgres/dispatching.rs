@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use super::asking::intake;
 use super::cluster::{Cluster, START, ready};
+use super::proxy::Proxy;
 use super::server::PATIENCE;
 use super::site::{node, target};
-use super::working::{add_jobs, claim_of, lose, policy, runner};
+use super::working::{add_jobs, admin, claim_of, holder, lose, policy, runner};
 
 /// A process of the node.
 pub(crate) async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
@@ -231,6 +232,72 @@ async fn a_node_that_is_woken_knows_what_is_paused_and_what_is_to_be_cancelled()
     let end = completion(key.0, 1, Outcome::Cancelled, Next::Succeeded);
     assert_eq!(jobs.complete(end).await, Ok(true));
     assert_eq!(jobs.cancel_asked(), []);
+}
+
+/// The wake-ups' connection is lost and cannot be made again, while everything else can reach the server.
+#[tokio::test]
+async fn a_node_that_hears_no_resume_takes_no_handler_for_paused() {
+    let cluster = Cluster::new(&[]).await;
+    let proxy = Proxy::start(&cluster.server).await;
+    let writer = holder(&cluster, "a").await;
+    let (direct, node) = (target(cluster.server.port, false), uuid::Uuid::nil());
+    let keeping = Housekeeping::new(direct, Clock::system(), NodeNotices::default(), node);
+    let heard = target(proxy.port, false);
+    let jobs = Jobs::start(writer.clone(), heard, Clock::system(), keeping);
+    let wake = jobs.wake();
+    let becomes_paused = async |paused: usize| {
+        while jobs.paused_now().len() != paused {
+            timeout(PATIENCE, wake.notified()).await.expect("nothing was heard");
+        }
+    };
+    cluster.run("UPDATE lane SET paused_at = now_ms(); NOTIFY hooklatch").await;
+    becomes_paused(1).await;
+    drop(proxy);
+    cluster.run("UPDATE lane SET paused_at = NULL").await;
+    becomes_paused(0).await;
+    add_jobs(&writer, 0, 1).await;
+    assert_eq!(jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap().jobs.len(), 1);
+}
+
+/// Its row is marked, which the next attempt's is not; of an attempt that has ended, nothing is.
+#[tokio::test]
+async fn a_cancellation_is_of_one_live_attempt_and_on_record_once() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&a, 0, 1).await;
+    let (handler, wake) = ("h".parse().unwrap(), jobs.wake());
+    let job = jobs.claim(&handler, 1, Some(runner())).await.unwrap().jobs.remove(0).facts.job;
+    let admin = admin(&cluster);
+    assert_eq!(admin.cancel_elsewhere(job, 1).await, Ok(Some("a".to_owned())));
+    let seen = async {
+        while jobs.cancel_asked().is_empty() {
+            wake.notified().await;
+        }
+    };
+    timeout(PATIENCE, seen).await.unwrap();
+    assert_eq!(jobs.cancel_asked(), [(job, 1)]);
+    // The database went back, and another claim has the number.
+    cluster.run("UPDATE attempt SET claimant = gen_random_uuid(); NOTIFY hooklatch").await;
+    let seen = async {
+        while !jobs.cancel_asked().is_empty() {
+            wake.notified().await;
+        }
+    };
+    timeout(PATIENCE, seen).await.unwrap();
+    cluster.run("UPDATE attempt SET claimant = session FROM node").await;
+
+    let end = completion(job, 1, Outcome::Failed, Next::Ready);
+    assert_eq!(jobs.complete(end).await, Ok(true));
+    let ended = admin.cancel_elsewhere(job, 1).await.unwrap_err();
+    assert!(matches!(ended, Error::WrongState { state: State::Ready, .. }), "{ended}");
+    let next = jobs.claim(&handler, 1, Some(runner())).await.unwrap().jobs.remove(0).facts;
+    assert_eq!((next.job, next.attempt), (job, 2));
+    let ended = admin.cancel_elsewhere(job, 1).await.unwrap_err();
+    assert!(matches!(ended, Error::NewerAttempt { attempt: 2, .. }), "{ended}");
+    assert_eq!(cluster.count("attempt WHERE cancel_asked AND outcome IS NULL").await, 0);
+    let audit = "SELECT string_agg(concat_ws(' ', verb, subject, count, result), ', ') FROM audit";
+    let row = format!(r#"cancel {{"job":"{job}","attempt":1,"node":"a"}} 1 done"#);
+    assert_eq!(cluster.get::<String>(audit).await, row);
 }
 
 /// A receiver dies with a forward and a command under way, and another process of the node takes over.

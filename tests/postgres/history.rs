@@ -156,8 +156,8 @@ async fn an_asynchronous_failover_names_what_is_lost_holds_the_rest_and_runs_not
     assert_eq!(complete(&b, succeeded(&fresh[0])).await, SUCCEEDED);
     let admin = admin(&cluster);
     let job_id = of_a.running.job;
-    let named = format!("node 'a' runs attempt 1 of job {job_id}");
-    awaited(replay(&admin, job_id).await, &[&named, "node 'b' runs", "hooklatch node lost c"]);
+    let named = format!("node a runs attempt 1 of job {job_id}");
+    awaited(replay(&admin, job_id).await, &[&named, "node b runs", "hooklatch node lost c"]);
     assert_eq!(complete(&a, succeeded(&of_a)).await, EndResult::Late);
     assert_eq!(complete(&b, succeeded(&of_b)).await, EndResult::Late);
     assert_eq!(claim(&b, 9).await, []);
@@ -274,7 +274,7 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     assert!(!jobs.is_called());
     becomes(&cluster, "SELECT EXISTS (SELECT FROM roll_call WHERE attempt = 7)").await;
     assert_eq!(cluster.count("roll_call").await, 1);
-    awaited(replay(&admin, dead).await, &["node 'a' runs attempt 7 of job"]);
+    awaited(replay(&admin, dead).await, &["node a runs attempt 7 of job"]);
     let end = completion(dead, 7, Outcome::Succeeded, Next::Succeeded);
     assert_eq!(jobs.complete(end).await, Ok(false));
     a.close();

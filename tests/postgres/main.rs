@@ -29,6 +29,7 @@ mod operating;
 mod proxy;
 mod reading;
 mod reading_cost;
+mod receivers;
 mod registering;
 #[path = "../support/runner.rs"]
 #[allow(dead_code, reason = "other programs kill it")]
@@ -38,6 +39,9 @@ mod serving;
 mod site;
 mod starting;
 mod storm;
+#[allow(dead_code, reason = "shared with other test binaries, which use other parts")]
+#[path = "../support/mod.rs"]
+mod support;
 mod unanswered;
 mod waits;
 mod working;

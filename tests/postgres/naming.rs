@@ -37,7 +37,7 @@ impl Operator {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(words).arg("--config").arg(self.0.path().join("hooklatch.toml"));
-        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80");
+        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80").env("SUDO_USER", "ann");
         command
     }
 
@@ -104,9 +104,62 @@ async fn an_operator_lists_the_nodes_and_declares_one_lost() {
     a.close();
 
     cluster.run("UPDATE handler SET on_unknown = 'hold'").await;
-    let lost = operator.json(&["node", "lost", "b", "--yes"]).await;
+    let lost = operator.json(&["node", "lost", "b", "--yes", "--note", "power is off"]).await;
     assert_eq!(lost["unknown"][0]["job"], of_b.running.job.to_string());
     assert_eq!(lost["unknown"][0]["state"], "held");
+    let audit =
+        "SELECT string_agg(concat_ws(' ', verb, name, uid, reason), ', ' ORDER BY row) FROM audit";
+    let uid = rustix::process::geteuid().as_raw();
+    let rows = format!("node-lost ann {uid}, node-lost ann {uid} power is off");
+    assert_eq!(cluster.get::<String>(audit).await, rows);
+}
+
+#[tokio::test]
+async fn an_operator_sees_the_history_and_whom_a_roll_call_awaits() {
+    let cluster = Cluster::new(&[]).await;
+    let operator = Operator::new(&cluster);
+    let _a = holder(&cluster, "a").await;
+    let history = async || {
+        let (_, out, _) = operator.run(&["doctor", "--json"]).await;
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        let own = findings.filter(|found| found["check"] == "history").cloned();
+        own.collect::<Vec<Value>>()
+    };
+    let status = async || {
+        let (_, out, _) = operator.run(&["status", "--json"]).await;
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let known =
+        "SELECT format('system %s, timeline %s, store %s', system, timeline, store_id) FROM meta";
+    let known: String = cluster.get(known).await;
+    let well = history().await;
+    assert_eq!(well.len(), 1, "{well:?}");
+    assert_eq!((&well[0]["verdict"], &well[0]["seen"]), (&"ok".into(), &known.into()));
+    assert_eq!(status().await.get("awaited"), None);
+
+    let job = "00000000-0000-0000-0000-00000000000a";
+    let calls = format!(
+        "INSERT INTO roll_call (node) SELECT id FROM node;
+         INSERT INTO roll_call (node, job, attempt) SELECT id, '{job}', 2 FROM node"
+    );
+    cluster.run(&calls).await;
+    let awaited = history().await;
+    let of =
+        |at: usize| (awaited[at]["seen"].as_str().unwrap(), awaited[at]["fix"].as_str().unwrap());
+    assert_eq!(awaited.len(), 3, "{awaited:?}");
+    let silent = "node a has not said since the failover what it runs";
+    assert_eq!(of(1), (silent, "start it with its runners, or: hooklatch node lost a"));
+    let running = format!("node a runs attempt 2 of job {job}, which the database has lost");
+    assert_eq!(of(2), (running.as_str(), "wait for its end, or end it there"));
+
+    let seen = status().await;
+    let silence = serde_json::json!({ "node": "a", "job": null, "attempt": null });
+    let lost = serde_json::json!({ "node": "a", "job": job, "attempt": 2 });
+    assert_eq!(seen["awaited"], Value::Array(vec![silence, lost]));
+    let (_, text, _) = operator.run(&["status"]).await;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("nothing is replayed yet, because {silent}")), "{text}");
 }
 
 /// A terminal of `script(1)`, on which each answer but yes is no.

@@ -145,7 +145,7 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     .await;
     assert_eq!(cluster.count("roll_call WHERE attempt = 1").await, 1);
     let (code, said) = site.run(&["replay", "--job", &job]);
-    assert!(code != 0 && said.contains("node 'a' runs attempt 1 of job"), "{code} {said}");
+    assert!(code != 0 && said.contains("node a runs attempt 1 of job"), "{code} {said}");
     assert_eq!(cluster.get::<String>("SELECT state FROM job").await, "held");
 
     fs::write(site.path("go"), "").unwrap();

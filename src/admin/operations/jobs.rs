@@ -105,7 +105,7 @@ pub struct DroppedJob {
 }
 
 operation! {
-    /// Ask the running command of a job to end. The answer does not wait for its end.
+    /// Ask the running command of a job to end, also at another node of a database. The answer does not wait for its end.
     Post "/v1/jobs/{job}/cancel" Changes;
     CancelJob {
         job: JobId,
@@ -120,12 +120,15 @@ operation! {
             return Err(Failure::new(FailureKind::WrongState, message));
         }
         let attempt = running.attempt;
+        if let Some(node) = context.store.cancel_elsewhere(job, attempt).await? {
+            return Ok(CancelledAttempt { attempt, node: Some(node) });
+        }
         let links = context.receiver(NO_RUNNER)?.links.clone();
         let subject =
             AuditSubject { job: Some(job), attempt: Some(attempt), ..AuditSubject::default() };
         let cancel = async move {
             links.cancel(Key { job, attempt }).map_err(Failure::unavailable)?;
-            Ok::<_, Failure>((CancelledAttempt { attempt }, 1))
+            Ok::<_, Failure>((CancelledAttempt { attempt, node: None }, 1))
         };
         context.store.surround(AuditVerb::Cancel, subject, 1, cancel).await
     }
@@ -135,6 +138,9 @@ operation! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CancelledAttempt {
     pub attempt: u32,
+    /// The other node that runs it: it is asked as soon as that node's receiver reaches the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 operation! {

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::config::Environment;
-use crate::store::postgres::{self, Connection, Severity};
+use crate::store::postgres::{self, Admin, Connection, HistoryStatus, Severity};
 
 use super::super::of_unit::of_unit;
 use super::super::runtime::block_on;
@@ -38,6 +38,19 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
         finding(verdict, &found.text)
     };
     found.iter().map(of).collect()
+}
+
+/// Of which history the rows are, and each node that a roll call waits for. What keeps the database from being read is a
+/// finding of [`check`].
+pub(super) fn history(machine: &Machine<'_>) -> Vec<Finding> {
+    let environment = of_unit(&Environment::capture(), machine.path, "secrets");
+    let Ok(Some(target)) = machine.config.database(&environment) else { return Vec::new() };
+    let admin = Admin::new(target, machine.config.limits(), Clock::system());
+    let Ok(Ok(Some(history))) = block_on(admin.history()) else { return Vec::new() };
+    let HistoryStatus { system, timeline, store, awaited } = history;
+    let known = format!("system {system}, timeline {timeline}, store {store}");
+    let awaited = awaited.iter().map(|node| Finding::unwise(node.to_string(), node.help()));
+    [Finding::ok(known)].into_iter().chain(awaited).collect()
 }
 
 /// The store's texts end with what to do, behind a semicolon.

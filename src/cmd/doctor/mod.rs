@@ -32,12 +32,13 @@ use machine::Machine;
 type Check = fn(&Machine<'_>) -> Vec<Finding>;
 
 /// Every check, in the order of the output.
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 16] = [
     ("configuration", configuration),
     ("permissions", permissions::check),
     ("handlers", handlers),
     ("clock", clock::check),
     ("database", database::check),
+    ("history", database::history),
     ("file system", disk::file_system),
     ("space", disk::space),
     ("flush", disk::flush),

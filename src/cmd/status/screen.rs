@@ -14,7 +14,8 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{
-    Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity, StoppedJobs,
+    AwaitedNode, Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity,
+    StoppedJobs,
 };
 use crate::traffic::{HandlerSeen, UnknownPath};
 
@@ -62,6 +63,9 @@ pub(crate) struct Screen {
     pub(crate) broken: Vec<Broken>,
     /// The attempts of each handler since the receiver's start.
     pub(crate) handlers: BTreeMap<Name, HandlerSeen>,
+    /// What a roll call waits for; nothing is replayed meanwhile.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) awaited: Vec<AwaitedNode>,
     /// Restored backups; events that arrived in their gaps are not known here.
     pub(crate) restores: Vec<RestoredRow>,
     pub(crate) sources: Vec<SourceLine>,
@@ -188,6 +192,9 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         findings.of_receiver(receiver);
     }
     findings.of_nodes(&store.nodes);
+    if let Some(first) = store.awaited.first() {
+        findings.problem(format!("nothing is replayed yet, because {first}"), "doctor");
+    }
     findings.of_stuck_jobs(&store.stuck);
     let sources = sources(receiver, &store.sources, site);
     findings.of_sources(&sources, receiver.is_some());
@@ -230,6 +237,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         paused: store.paused,
         broken: traffic.broken,
         handlers: traffic.handlers,
+        awaited: store.awaited,
         restores: store.restores,
         sources,
         unknown_paths: traffic.unknown_paths,
@@ -307,13 +315,6 @@ impl Findings<'_> {
     }
 
     fn of_nodes(&mut self, nodes: &[NodeRow]) {
-        for node in nodes.iter().filter(|node| node.awaited) {
-            let name = &node.name;
-            let sentence = format!(
-                "node {name} may run what the database has lost in a failover: no job is replayed"
-            );
-            self.problem(sentence, "node list");
-        }
         for node in nodes.iter().filter(|node| node.is_silent()) {
             let silence = short_span(node.silence());
             let sentence = format!("node {} is silent for {silence}", node.name);

@@ -127,7 +127,7 @@ pub struct AuditSubject {
     pub source: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handler: Option<Name>,
-    /// The node that was declared lost.
+    /// The node that was declared lost, or that runs the cancelled attempt where another one was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The state in which jobs were chosen, or to which one was resolved.

@@ -1,9 +1,11 @@
 //! How the store stands: for `status` and the metrics.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Distribution;
-use crate::model::{EventId, Name, Timestamp};
+use crate::model::{EventId, JobId, Name, Timestamp, shell_word};
 
 use super::counts::{Backlog, BlockedGroups, JobCounts, StoppedJobs};
 use super::node::NodeRow;
@@ -34,11 +36,55 @@ pub struct StoreStatus {
     pub last_commit_at: Option<Timestamp>,
     /// Space and sizes.
     pub disk: Disk,
+    /// What a roll call waits for since the database's history has changed (N40): until then nothing is replayed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<AwaitedNode>,
     /// The restores whose gap still matters: an event that arrived in it would still be remembered by its id.
     pub restores: Vec<RestoredRow>,
     /// By name, also those that were declared lost. None on SQLite.
     #[serde(default)]
     pub nodes: Vec<NodeRow>,
+}
+
+/// A node that a roll call waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedNode {
+    pub node: String,
+    /// It was declared lost before the change, and may have come back since.
+    #[serde(default)]
+    pub lost: bool,
+    /// Its runners list this attempt, which the database has lost; none while it has not said what they list.
+    pub job: Option<JobId>,
+    pub attempt: Option<u32>,
+}
+
+impl AwaitedNode {
+    /// What is to be done, for a person.
+    pub fn help(&self) -> String {
+        let lost = format!("hooklatch node lost {}", shell_word(&self.node));
+        match (self.job, self.lost) {
+            (Some(_), _) => "wait for its end, or end it there".to_owned(),
+            (None, true) => format!("if nothing of it runs any more: {lost}"),
+            (None, false) => {
+                format!("start it with all its runners, or, if its machine is gone: {lost}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for AwaitedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AwaitedNode { node, job, attempt, .. } = self;
+        match (job, attempt) {
+            (Some(job), Some(attempt)) => {
+                write!(
+                    f,
+                    "node {node} runs attempt {attempt} of job {job}, which the database has lost"
+                )
+            }
+            _ => write!(f, "node {node} has not said since the failover what it runs"),
+        }
+    }
 }
 
 /// The last event, secret match and failure of one source.

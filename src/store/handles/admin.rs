@@ -123,6 +123,10 @@ impl Admin {
             verb: &'static str,
         ) -> Result<RunningAttempt, Error>;
 
+        /// CANCEL of an attempt that this process does not have: marks it for the node that runs it, whose name it returns.
+        /// None where this process has it, as always on SQLite. Ended meanwhile, it is in the wrong state.
+        pub async fn cancel_elsewhere(job: JobId, attempt: u32) -> Result<Option<String>, Error>;
+
         /// The event or job that is meant. The whole id of one always means it.
         pub async fn find(typed: IdQuery) -> Result<IdMatch, Error>;
 

@@ -79,6 +79,9 @@ impl Jobs {
 
         /// Answers it: each runner has listed its attempts, and those that this process did not know are noted as strays.
         pub fn answer_roll_call();
+        /// The attempts of this process that were cancelled through other nodes (N21), until their ends are committed. A
+        /// new one is announced by [`Jobs::wake`]. None on SQLite.
+        pub fn cancel_asked() -> Vec<(JobId, u32)>;
 
         /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
         pub async fn running() -> Result<Vec<RunningAttempt>, Error>;
@@ -90,6 +93,10 @@ impl Jobs {
         /// Holds the ready and waiting jobs of every handler but these: no claim would take them. A replay may have made
         /// or put back such a job since the start. Returns how many were held.
         pub async fn hold_orphans(handlers: Vec<Name>) -> Result<u64, Error>;
+
+        /// The policy of a handler that other nodes publish, and that this one's configuration lacks (N29); none where no
+        /// node that is not lost publishes it, as always on SQLite.
+        pub async fn policy_elsewhere(handler: &Name) -> Result<Option<Policy>, Error>;
 
         /// Stores a notice behind the requests that are queued, and retries until it is committed. Returns at once.
         pub fn notify(notice: Notice);

@@ -22,6 +22,13 @@ const PUBLISH: &str = "
         backoff_max, pauses, runs)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
+/// The policy of the handler $1 as a node other than $2 has published it.
+pub(super) const ELSEWHERE: &str = "
+    SELECT h.on_unknown, h.give_up_attempts, h.give_up_after, h.backoff_base, h.backoff_max, h.pauses
+    FROM handler h JOIN node n ON n.id = h.node
+    WHERE h.handler = $1 AND h.node <> $2 AND n.state = 'active'
+    ORDER BY h.runs DESC, n.name LIMIT 1";
+
 /// A handler of a node's configuration.
 #[derive(Debug, Clone)]
 pub struct PublishedHandler {

@@ -63,14 +63,24 @@ impl Jobs {
     }
 
     /// RECOVER: before the first claim. The forwards of an earlier receiver of this node become `unknown` and follow
-    /// their handlers' policies: hold where the handler is gone (N17). Waits for a session.
-    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error> {
+    /// their handlers' policies, where this node lacks a handler those that other nodes publish: hold where it is gone
+    /// (N17, N29). Waits for a session.
+    pub async fn recover(
+        &self,
+        mut policies: Vec<(Name, Policy)>,
+    ) -> Result<RecoveryResult, Error> {
         self.session().await?;
         let now = self.clock.now();
         let mut ends = Vec::new();
         for own in self.writer.live.all() {
             let (claimant, running) = (own.claimant, self.by_own_clock(own));
             if running.runner.is_none() {
+                let handler = &running.handler;
+                if policies.iter().all(|(name, _)| name != handler)
+                    && let Some(policy) = self.keeping.policy_elsewhere(handler).await?
+                {
+                    policies.push((handler.clone(), policy));
+                }
                 let before = History { counted: running.counted, since: running.since };
                 let key = (running.job, running.attempt);
                 let done = recovery::cut_off(key, &running.handler, before, &policies, now);
@@ -178,7 +188,8 @@ impl Jobs {
     /// announced by [`Jobs::wake`].
     pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
         let asked = self.writer.wakeups.cancel_asked().into_iter();
-        asked.filter(|key| self.writer.live.claimant(*key).is_some()).collect()
+        let is_own = |(key, claimant): &_| self.writer.live.claimant(*key) == Some(*claimant);
+        asked.filter(is_own).map(|(key, _)| key).collect()
     }
 
     async fn session(&self) -> Result<Arc<Registered>, Error> {

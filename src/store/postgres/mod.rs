@@ -45,6 +45,7 @@ mod wake;
 mod writer;
 
 pub use admin::handle::Admin;
+pub use admin::history::HistoryStatus;
 pub use admin::nodes::NodeWork;
 pub use claim::{NodeAttempt, NodeClaims};
 pub use complete::{AttemptEnd, EndResult};

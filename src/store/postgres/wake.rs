@@ -36,8 +36,8 @@ const LISTEN: &str =
 pub(super) const NOTIFY: &str = "NOTIFY hooklatch";
 const OWN: &str = "SELECT pg_backend_pid()";
 
-/// The paused handlers, the attempts of node $1 that an operator wants to end, and whether other nodes live. Notes that
-/// the node was seen, unless a transaction of it is under way.
+/// The paused handlers, the attempts of node $1 that an operator wants to end, with their claimants, and whether other
+/// nodes live. Notes that the node was seen, unless a transaction of it is under way.
 const LOOK: &str = "
     WITH seen AS (
         UPDATE node SET seen_at = now_ms() WHERE id = (SELECT id FROM node
@@ -47,6 +47,8 @@ const LOOK: &str = "
         ARRAY(SELECT j.id FROM attempt a JOIN job j ON j.row = a.job
             WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),
         ARRAY(SELECT a.number FROM attempt a
+            WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),
+        ARRAY(SELECT a.claimant FROM attempt a
             WHERE a.node = $1 AND a.outcome IS NULL AND a.cancel_asked ORDER BY a.job, a.number),
         EXISTS (SELECT FROM node WHERE id <> $1 AND state = 'active')";
 
@@ -64,7 +66,7 @@ pub(super) struct Wakeups {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Found {
     paused: Arc<BTreeSet<Name>>,
-    cancel_asked: Vec<AttemptKey>,
+    cancel_asked: Vec<(AttemptKey, Uuid)>,
     has_others: bool,
 }
 
@@ -93,7 +95,8 @@ impl Wakeups {
         Arc::clone(&lock(&self.found).paused)
     }
 
-    pub(super) fn cancel_asked(&self) -> Vec<AttemptKey> {
+    /// The attempts to end, each with its claimant: after the database has gone back, another one may have its number.
+    pub(super) fn cancel_asked(&self) -> Vec<(AttemptKey, Uuid)> {
         lock(&self.found).cancel_asked.clone()
     }
 
@@ -102,6 +105,11 @@ impl Wakeups {
         loop {
             let Err(why) = self.hear(target, node).await;
             tracing::warn!(why, "wake-ups of other nodes are not heard");
+            // Nothing here would learn of a resume; a claim finds a pause by itself.
+            let paused = std::mem::take(&mut lock(&self.found).paused);
+            if !paused.is_empty() {
+                self.ring();
+            }
             sleep(PAUSE).await;
         }
     }
@@ -141,14 +149,16 @@ impl Wakeups {
 }
 
 fn read(row: &Row) -> Result<Found, Error> {
-    let (paused, jobs, numbers): (Vec<&str>, Vec<Uuid>, Vec<i64>) =
-        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let attempts = jobs.iter().zip(numbers).filter_map(|(job, number)| {
-        Some((JobId::from_bytes(*job.as_bytes()), u32::try_from(number).ok()?))
-    });
+    let paused: Vec<&str> = row.try_get(0)?;
+    let (jobs, numbers, claimants): (Vec<Uuid>, Vec<i64>, Vec<Uuid>) =
+        (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+    let attempts =
+        jobs.iter().zip(numbers).zip(claimants).filter_map(|((job, number), claimant)| {
+            Some(((JobId::from_bytes(*job.as_bytes()), u32::try_from(number).ok()?), claimant))
+        });
     Ok(Found {
         paused: Arc::new(paused.into_iter().filter_map(|name| name.parse().ok()).collect()),
         cancel_asked: attempts.collect(),
-        has_others: row.try_get(3)?,
+        has_others: row.try_get(4)?,
     })
 }

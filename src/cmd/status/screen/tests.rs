@@ -61,6 +61,7 @@ fn well(traffic: &Traffic) -> Status {
         newest_event_at: Some(at(5)),
         last_commit_at: Some(at(5)),
         disk,
+        awaited: Vec::new(),
         restores: Vec::new(),
     };
     Status { receiver: Some(receiver), refused: None, store: Some(store) }

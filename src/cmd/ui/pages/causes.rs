@@ -109,12 +109,9 @@ pub(super) fn worse(view: &View<'_>) -> Markup {
             @let why = runner.why.as_deref().unwrap_or("not connected yet");
             (item("bad", "plug", what, "", html! { q { (shown(why)) } }))
         }
-        @for node in screen.nodes.iter().filter(|node| node.awaited) {
-            @let what = html! { "Node " b { (shown(&node.name)) } " has not said since a failover what it runs" };
-            (item("bad", "plug", what, "", html! {
-                "No job is replayed meanwhile. Start it with its runners, or declare it lost if its machine is gone: "
-                code { (view.app.command(&format!("node lost {}", node.name))) }
-            }))
+        @for node in &screen.awaited {
+            @let what = html! { (shown(&sentence_case(&node.to_string()))) };
+            (item("bad", "plug", what, "", html! { "Nothing is replayed meanwhile: " (shown(&node.help())) "." }))
         }
         @for node in screen.nodes.iter().filter(|node| node.is_silent() && node.running > 0) {
             @let what = html! { "Node " b { (shown(&node.name)) } " is silent" };

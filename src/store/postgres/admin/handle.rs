@@ -36,7 +36,7 @@ pub struct Admin {
     pub(in super::super) caller: Arc<Caller>,
     store: Uuid,
     /// Not where only nodes are asked for.
-    pub(super) own: Option<Writer>,
+    pub(in super::super) own: Option<Writer>,
     /// Of the state folder of its node.
     pub(in crate::store) space: Option<Arc<Space>>,
     pub(in crate::store) quarantine: Arc<QuarantineHandle>,

@@ -18,6 +18,7 @@ use crate::store::mutex::lock;
 use super::super::columns::from_row;
 use super::super::reader::Reading;
 use super::handle::Admin;
+use super::history::{AWAITED, MOST_AWAITED};
 use super::list::SECRETS;
 use super::nodes::nodes;
 use super::show::RESTORES;
@@ -128,6 +129,7 @@ impl Admin {
                 database_bytes,
                 log_bytes: 0,
             },
+            awaited: reading.all(AWAITED, &[&MOST_AWAITED]).await?,
             restores: reading.all(RESTORES, &[&i64::MIN, &Some(keep_ids)]).await?,
             nodes: nodes(&mut reading).await?,
         })

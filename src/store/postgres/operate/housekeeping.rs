@@ -8,12 +8,14 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::model::{INTERNAL_SOURCE, Name, NoticeType, Timestamp};
+use crate::retry::Policy;
 use crate::store::border::{ClockWatch, Cutoffs, Error, NODE_SILENCE, RetentionResult};
 use crate::store::codec;
 use crate::store::decide::notice::Notice;
 
 use super::super::columns::column;
-use super::super::connection::Target;
+use super::super::connection::{Target, describe};
+use super::super::handlers::{self, ELSEWHERE};
 use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::change::{Changer, Statement};
@@ -68,6 +70,13 @@ impl Housekeeping {
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
         let (known, notices) = (handlers, self.notices.clone());
         self.changer.make(Orphans { known, notices }).await
+    }
+
+    /// The policy of a handler that another node publishes which is not lost, first of all one that runs its jobs.
+    pub async fn policy_elsewhere(&self, handler: &Name) -> Result<Option<Policy>, Error> {
+        let rows = self.changer.look(ELSEWHERE, &[&handler.as_str(), &self.node]).await?;
+        let policy = rows.first().map_or(Ok(None), |row| handlers::policy(row, 0));
+        policy.map_err(|error| Error::Unavailable(describe(&error)))
     }
 
     /// K1: no due time of `handler` later than now + `most`. Returns how many were moved.

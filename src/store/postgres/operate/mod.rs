@@ -4,6 +4,7 @@
 mod accept_kept;
 mod audit;
 mod backfill;
+mod cancel;
 pub(super) mod change;
 mod conditions;
 mod expire;

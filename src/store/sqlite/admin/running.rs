@@ -41,4 +41,8 @@ impl Admin {
             })
             .await
     }
+
+    pub async fn cancel_elsewhere(&self, _: JobId, _: u32) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
 }

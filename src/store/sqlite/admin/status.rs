@@ -49,6 +49,7 @@ impl Admin {
                         .optional()?,
                     last_commit_at,
                     disk,
+                    awaited: Vec::new(),
                     restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
                     nodes: Vec::new(),
                 })

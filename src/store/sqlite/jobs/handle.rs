@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::model::{JobId, Name, Timestamp};
+use crate::retry::Policy;
 use crate::store::border::Error;
 use crate::store::decide::notice::Notice;
 use crate::store::node::subscriptions::Subscriptions;
@@ -50,4 +51,11 @@ impl Jobs {
     }
 
     pub fn answer_roll_call(&self) {}
+    pub async fn policy_elsewhere(&self, _handler: &Name) -> Result<Option<Policy>, Error> {
+        Ok(None)
+    }
+
+    pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
+        Vec::new()
+    }
 }
