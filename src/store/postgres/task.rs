@@ -93,6 +93,7 @@ impl Task {
     /// Connects and registers until it succeeds. Fails if the writer must end.
     async fn session(&mut self) -> Result<(Connection, Session), Refused> {
         self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
+        self.wakeups.ring();
         loop {
             match self.register().await {
                 Ok(session) => return Ok(session),
@@ -142,9 +143,10 @@ impl Task {
             let end = AttemptEnd::unstarted(&attempt, Next::Ready, LOST_CLAIM, self.clock.now());
             settle_soon(&self.queue, end);
         }
+        // Who hears of the session finds that requests are taken.
+        self.queue.open();
         self.sessions.send_replace(Some(Arc::new(registered)));
         self.wakeups.committed();
-        self.queue.open();
         session
     }
 
