@@ -73,6 +73,10 @@ CREATE FUNCTION now_ms() RETURNS bigint LANGUAGE sql STABLE
 CREATE FUNCTION arrived(at bigint) RETURNS bigint LANGUAGE sql STABLE
     RETURN least(greatest(at, now_ms() - 3600000), now_ms() + 3600000);
 
+-- The time of the database's clock at the call: behind the locks that the transaction has waited for.
+CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
+    RETURN (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
 -- The first statement of every transaction of an operator, and of retention. Its lock is written to the log as that of
 -- the fence is, and no other transaction waits for it. Returns the time.
 CREATE FUNCTION guest() RETURNS bigint LANGUAGE plpgsql AS $$

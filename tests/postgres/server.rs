@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,15 +23,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const ROLE: &str = "app";
 pub(crate) const PASSWORD: &str = "not-to-be-shown";
 
-/// Debian's place of the server's programs, newest version last.
-fn program(name: &str) -> PathBuf {
+/// A program of the server, of the newest version, in Debian's place.
+pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let mut found: Vec<PathBuf> = versions
-        .map(|version| version.unwrap().path().join("bin").join(name))
-        .filter(|path| path.exists())
-        .collect();
-    found.sort();
-    found.pop().unwrap_or_else(|| skip_all(name))
+    let programs = versions.map(|version| version.unwrap().path().join("bin").join(name));
+    programs.filter(|path| path.exists()).max()
+}
+
+fn program(name: &str) -> PathBuf {
+    installed(name).unwrap_or_else(|| skip_all(name))
 }
 
 /// Ends this test program, of which each test needs a server.
@@ -66,7 +66,11 @@ fn template() -> &'static Path {
     static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
         let version = program("postgres");
         let version = version.iter().nth_back(2).unwrap().to_str().unwrap();
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("postgres-{version}"));
+        // Cargo names its folder to test programs of their own only, and not to that of the library.
+        let program = std::env::current_exe().unwrap();
+        let folder = program.ancestors().nth(3).unwrap().join("tmp");
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(format!("postgres-{version}"));
         if !path.exists() {
             Server::make_template(&path);
         }
@@ -87,7 +91,6 @@ pub(crate) struct Server {
     /// `-c` options of every start.
     options: Vec<String>,
     process: Option<Child>,
-    log: Option<Receiver<String>>,
 }
 
 impl Server {
@@ -140,7 +143,7 @@ impl Server {
         }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        Server { folder, port, options, process: None, log: None }
+        Server { folder, port, options, process: None }
     }
 
     /// The folder of the Unix socket and of files for the server.
@@ -164,15 +167,16 @@ impl Server {
     }
 
     /// Starts the postmaster and waits until it takes connections. A shell stands between: it ends the server when
-    /// its input ends, so no server outlives the test program, however that ends.
+    /// its input ends, so no server outlives the test program, however that ends. Where no line came, nothing else
+    /// deletes the folder.
     pub(crate) fn launch(&mut self) {
         let mut shell = Command::new("/bin/sh");
         if let Some((uid, gid)) = user() {
             shell.uid(uid).gid(gid);
         }
-        let script =
-            "server=$1; shift; \"$server\" \"$@\" </dev/null & read -r _; kill -QUIT $!; wait $!";
-        shell.args(["-c", script, "sh"]).arg(program("postgres"));
+        let script = r#"folder=$1 server=$2; shift 2; "$server" "$@" </dev/null &
+            read -r _ && is_kept=yes; kill -QUIT $!; wait $!; [ "$is_kept" ] || rm -rf "$folder""#;
+        shell.args(["-c", script, "sh"]).arg(self.folder()).arg(program("postgres"));
         shell.arg("-D").arg(self.data()).arg("-k").arg(self.folder());
         shell.args(["-p", &self.port.to_string(), "-h", "127.0.0.1"]);
         // Small: several servers run at once.
@@ -202,7 +206,6 @@ impl Server {
                 break;
             }
         }
-        self.log = Some(log);
     }
 
     /// The postmaster's process id.
@@ -227,7 +230,8 @@ impl Server {
 
     fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            drop(process.stdin.take());
+            // The shell may have ended by itself.
+            let _ = process.stdin.take().unwrap().write_all(b"\n");
             process.wait().unwrap();
         }
     }

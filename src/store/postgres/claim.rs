@@ -29,7 +29,7 @@ const LANE_PAUSE: Duration = Duration::from_millis(100);
 /// To when the rate of these handlers ($1) is used up, in microseconds, and the time in milliseconds. A statement begins
 /// behind the lock of the lane, and its clock is not that of the transaction's begin (N41).
 const PACE: &str = "
-    SELECT handler, busy_to, (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM lane WHERE handler = ANY ($1)";
+    SELECT handler, busy_to, clock_ms() FROM lane WHERE handler = ANY ($1)";
 
 /// Takes the shares of the attempts that this transaction starts.
 const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";

@@ -22,7 +22,7 @@ const TRIED_FOR: Duration = Duration::from_secs(60);
 /// For `http`: accepts deliveries and asks for stored answers.
 #[derive(Clone)]
 pub struct Intake {
-    writer: Writer,
+    pub(in crate::store) writer: Writer,
     keeping: Housekeeping,
 }
 

@@ -64,7 +64,7 @@ impl Jobs {
 
     /// RECOVER: before the first claim. The forwards of an earlier receiver of this node become `unknown` and follow
     /// their handlers' policies, where this node lacks a handler those that other nodes publish: hold where it is gone
-    /// (N17, N29). Waits for a session.
+    /// (N17, N29). Due times are clamped (K1), and jobs of handlers that are gone are held. Waits for a session.
     pub async fn recover(
         &self,
         mut policies: Vec<(Name, Policy)>,
@@ -94,6 +94,11 @@ impl Jobs {
                 recovered.unknown.push((end.done.job, end.done.attempt, state));
             }
         }
+        let known = policies.iter().map(|(handler, _)| handler.clone()).collect();
+        recovered.orphaned = self.keeping.hold_orphans(known).await?;
+        for (handler, policy) in &policies {
+            self.keeping.clamp_due(handler, policy.longest()).await?;
+        }
         Ok(recovered)
     }
 
@@ -115,7 +120,8 @@ impl Jobs {
     /// late end (N24). Tried again after any error, until it is committed.
     pub async fn complete(&self, done: impl Into<Arc<Completion>>) -> Result<bool, Error> {
         let end = self.end(&done.into());
-        Ok(is_settled(settle(&self.writer.queue, end).await?))
+        let claimant = end.claimant;
+        Ok(is_settled(claimant, settle(&self.writer.queue, end).await?))
     }
 
     /// COMPLETE each of `ends`, then CLAIM. Each has its answer, as [`Jobs::complete`] and [`Jobs::claim`] give it, and
@@ -128,10 +134,12 @@ impl Jobs {
         ends: &[Arc<Completion>],
         claim: Option<Claim>,
     ) -> (Vec<Result<bool, Error>>, ClaimsFuture) {
-        let ends = ends.iter().map(|done| self.end(done)).collect();
+        let ends: Vec<AttemptEnd> = ends.iter().map(|done| self.end(done)).collect();
+        let claimants: Vec<Uuid> = ends.iter().map(|end| end.claimant).collect();
         let claim = claim.filter(|claim| claim.limit > 0);
         let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
-        let ended = ended.into_iter().map(|ended| Ok(is_settled(ended?))).collect();
+        let ended = claimants.into_iter().zip(ended);
+        let ended = ended.map(|(claimant, ended)| Ok(is_settled(claimant, ended?))).collect();
         let jobs = self.clone();
         (ended, async move { jobs.claimed(claims?).await }.boxed())
     }
@@ -259,9 +267,14 @@ impl Deref for Jobs {
     }
 }
 
-/// A repeat is of this process: it sends an end again where it does not know whether it is committed.
-fn is_settled(ended: EndResult) -> bool {
-    ended != EndResult::Late
+/// A process sends an end again where it does not know whether it is committed. Where it does not know the claimant, its
+/// runner has sent the report again.
+fn is_settled(claimant: Uuid, ended: EndResult) -> bool {
+    match ended {
+        EndResult::Settled(_) => true,
+        EndResult::Repeated => !claimant.is_nil(),
+        EndResult::Late => false,
+    }
 }
 
 async fn first_session(

@@ -32,7 +32,7 @@ use super::stop::Stop;
 /// - The jobs' time is read behind the locks of their groups (N41).
 const STORE: &str = "
     WITH clock AS MATERIALIZED (
-        SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now
+        SELECT clock_ms() AS now
     ), new AS MATERIALIZED (
         SELECT coalesce(number, nextval('event_row_seq')) AS row, given.*
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::boolean[],

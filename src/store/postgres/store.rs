@@ -92,6 +92,8 @@ impl PostgresStore {
         let limits = &settings.limits;
         let (writer, _) =
             Writer::go_on(target.clone(), registrar, Some(first), limits, clock.clone());
+        // Until then each request is refused.
+        let _ = writer.sessions().wait_for(Option::is_some).await;
         PostgresStore::start(settings, target, (store, id), writer, held, clock)
     }
 

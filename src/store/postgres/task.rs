@@ -105,6 +105,7 @@ impl WriterTask {
     /// Connects and registers until it succeeds. Fails if the writer must end.
     async fn session(&mut self) -> Result<(Connection, Session), Refused> {
         self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
+        self.wakeups.ring();
         loop {
             match self.register().await {
                 Ok(session) => return Ok(session),
@@ -155,9 +156,10 @@ impl WriterTask {
             let end = AttemptEnd::unstarted(&attempt, Next::Ready, LOST_CLAIM, self.clock.now());
             settle_soon(&self.queue, end);
         }
+        // Who hears of the session finds that requests are taken.
+        self.queue.open();
         self.sessions.send_replace(Some(Arc::new(registered)));
         self.wakeups.committed();
-        self.queue.open();
         session
     }
 

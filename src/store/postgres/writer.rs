@@ -41,7 +41,7 @@ pub struct Writer {
     /// What the node's verbs count: the same for all of them.
     pub notices: NodeNotices,
     payloads: Arc<Payloads>,
-    subscriptions: Arc<Subscriptions>,
+    pub(in crate::store) subscriptions: Arc<Subscriptions>,
     /// None from the first try to register until one succeeds.
     sessions: watch::Receiver<Option<Arc<Registered>>>,
 }

@@ -7,14 +7,16 @@ use super::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EngineKind {
     Sqlite,
+    Postgres,
 }
 
 /// A store of its own in a directory of its own.
 pub(crate) struct Bench {
-    engine: EngineKind,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
+    /// None on SQLite.
+    database: Option<TestDatabase>,
     _dir: TempDir,
 }
 
@@ -30,31 +32,37 @@ pub(crate) fn bench() -> Bench {
 
 /// On SQLite.
 pub(crate) fn bench_with(limits: Limits) -> Bench {
-    bench_on(EngineKind::Sqlite, limits)
-}
-
-pub(crate) fn bench_on(engine: EngineKind, limits: Limits) -> Bench {
     let dir = tempfile::tempdir().unwrap();
-    let settings = match engine {
-        EngineKind::Sqlite => Settings { path: dir.path().join("hooklatch.db"), limits },
-    };
-    open(engine, settings, dir)
+    let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
+    open(settings, dir)
 }
 
 /// On SQLite, in this place.
 pub(crate) fn bench_at(settings: Settings) -> Bench {
-    open(EngineKind::Sqlite, settings, tempfile::tempdir().unwrap())
+    open(settings, tempfile::tempdir().unwrap())
 }
 
-fn open(engine: EngineKind, settings: Settings, dir: TempDir) -> Bench {
+fn open(settings: Settings, dir: TempDir) -> Bench {
     let clock = Clock::manual(START);
     let store = Store::open(&settings, clock.clone()).unwrap();
-    Bench { engine, store, clock, settings, _dir: dir }
+    Bench { store, clock, settings, database: None, _dir: dir }
+}
+
+pub(crate) async fn bench_on(engine: EngineKind, limits: Limits) -> Bench {
+    if engine == EngineKind::Sqlite {
+        return bench_with(limits);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
+    let (clock, database) = (Clock::manual(START), TestDatabase::make().await);
+    let store = database.open(&settings, &clock).await;
+    Bench { store, clock, settings, database: Some(database), _dir: dir }
 }
 
 /// What an engine keeps of a store for a restore.
 pub(crate) enum Backup {
     Sqlite(std::fs::File),
+    Postgres(TestDatabase),
 }
 
 impl Store {
@@ -67,79 +75,123 @@ impl Store {
 
 /// What is done behind the store's back, as each engine does it.
 impl Bench {
+    /// Lets time pass.
+    pub(crate) async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.set_database_clock().await;
+    }
+
+    /// Sets the wall clock.
+    pub(crate) async fn set_wall(&self, to: Timestamp) {
+        self.clock.set_wall(to);
+        self.set_database_clock().await;
+    }
+
+    async fn set_database_clock(&self) {
+        if let Some(database) = &self.database {
+            database.set_clock(self.clock.now()).await;
+        }
+    }
+
     /// Closes the store, changes its rows, and opens it again. The SQL is plain; of functions it has `randomblob` and
     /// `zeroblob` only.
     pub(crate) async fn change_rows(&mut self, sql: &str) {
-        match self.engine {
-            EngineKind::Sqlite => self.with_file(|conn| conn.execute_batch(sql).unwrap()).await,
+        match &self.database {
+            None => self.with_file(|conn| conn.execute_batch(sql).unwrap()).await,
+            Some(database) => {
+                self.store.close().await;
+                database.run(sql).await;
+                self.store = self.open_again().await;
+            }
         }
     }
 
     /// The number that this plain query finds.
     pub(crate) async fn number(&self, query: &'static str) -> i64 {
-        match self.engine {
-            EngineKind::Sqlite => {
+        match &self.database {
+            None => {
                 let query = move |conn: &Connection| conn.query_row(query, [], |row| row.get(0));
                 self.store.sqlite().engine.read(query).await.unwrap()
             }
+            Some(database) => database.number(query).await,
         }
     }
 
     /// From now on the engine refuses a change, such as `INSERT ON job`, of rows for which `when` is true.
     pub(crate) async fn refuse(&mut self, change: &str, when: &str) {
-        let refuse = match self.engine {
-            EngineKind::Sqlite => format!(
-                "CREATE TRIGGER refuse BEFORE {change} WHEN {when} BEGIN SELECT RAISE(ABORT, 'no'); END"
-            ),
-        };
-        self.change_rows(&refuse).await;
+        match &self.database {
+            None => {
+                let refuse = format!(
+                    "CREATE TRIGGER refuse BEFORE {change} WHEN {when} BEGIN SELECT RAISE(ABORT, 'no'); END"
+                );
+                self.change_rows(&refuse).await;
+            }
+            Some(database) => database.refuse(change, when).await,
+        }
     }
 
     /// Ends a refusal.
     pub(crate) async fn allow(&mut self) {
-        match self.engine {
-            EngineKind::Sqlite => self.change_rows("DROP TRIGGER refuse").await,
+        match &self.database {
+            None => self.change_rows("DROP TRIGGER refuse").await,
+            Some(database) => database.allow().await,
         }
     }
 
-    /// The store is closed for repair, as after an I/O error.
-    pub(crate) fn break_down(&self) {
-        match self.engine {
-            EngineKind::Sqlite => {
+    /// The store is closed for repair, as after an I/O error, or its connections have ended.
+    pub(crate) async fn break_down(&self) {
+        match &self.database {
+            None => {
                 self.store.sqlite().engine.queue.report_broken("an I/O error of a test".to_owned());
             }
+            Some(database) => database.cut().await,
+        }
+    }
+
+    /// The same, and it stays so until [`Bench::repair`].
+    pub(crate) async fn take_away(&self) {
+        match &self.database {
+            None => std::fs::rename(&self.settings.path, self.beside(".away")).unwrap(),
+            Some(database) => database.admit(false).await,
+        }
+        self.break_down().await;
+    }
+
+    pub(crate) async fn repair(&self) {
+        match &self.database {
+            None => std::fs::rename(self.beside(".away"), &self.settings.path).unwrap(),
+            Some(database) => database.admit(true).await,
         }
     }
 
     /// No caller waits for an answer.
     pub(crate) fn nobody_waits(&self) -> bool {
-        let Intake::Sqlite(intake) = &self.store.intake else { panic!("a store on PostgreSQL") };
-        intake.subscriptions.is_empty()
-    }
-
-    /// The same, and it stays so until [`Bench::repair`].
-    pub(crate) fn take_away(&self) {
-        match self.engine {
-            EngineKind::Sqlite => {
-                std::fs::rename(&self.settings.path, self.beside(".away")).unwrap();
-            }
-        }
-        self.break_down();
-    }
-
-    pub(crate) fn repair(&self) {
-        match self.engine {
-            EngineKind::Sqlite => {
-                std::fs::rename(self.beside(".away"), &self.settings.path).unwrap();
-            }
+        match &self.store.intake {
+            Intake::Sqlite(intake) => intake.subscriptions.is_empty(),
+            Intake::Postgres(intake, _) => intake.writer.subscriptions.is_empty(),
         }
     }
 
-    pub(crate) async fn back_up(&self) -> Backup {
-        match self.engine {
-            EngineKind::Sqlite => {
+    /// Keeps the writer waiting until what it returns is dropped.
+    pub(crate) async fn hold_writer(&self) -> Box<dyn std::any::Any> {
+        match &self.database {
+            None => Box::new(hold_writer(&self.store).await),
+            Some(database) => Box::new(database.hold_writer().await),
+        }
+    }
+
+    /// On PostgreSQL the store is closed for it: the server copies no database that is in use.
+    pub(crate) async fn back_up(&mut self) -> Backup {
+        match &mut self.database {
+            None => {
                 let copy = self.store.admin.copy().unwrap().finished().await.unwrap();
                 Backup::Sqlite(copy.file)
+            }
+            Some(database) => {
+                self.store.close().await;
+                let copy = database.copy().await;
+                self.store = self.open_again().await;
+                Backup::Postgres(copy)
             }
         }
     }
@@ -147,13 +199,27 @@ impl Bench {
     /// The store as a restore in its place makes it, on a machine with this clock.
     pub(crate) async fn restored(self, backup: Backup, clock: Clock) -> Bench {
         self.store.close().await;
-        match backup {
+        let bench = match backup {
             Backup::Sqlite(mut file) => {
                 restore(&self.settings, "backup.db".as_ref(), &mut file, true, &clock).unwrap();
+                Bench { clock, ..self }
             }
+            Backup::Postgres(copy) => Bench { clock, database: Some(copy), ..self },
+        };
+        bench.set_database_clock().await;
+        let store = bench.open_again().await;
+        if let Some(database) = &bench.database {
+            // Its node runs nothing any more.
+            database.run("DELETE FROM roll_call").await;
         }
-        let store = Store::open(&self.settings, clock.clone()).unwrap();
-        Bench { store, clock, ..self }
+        Bench { store, ..bench }
+    }
+
+    async fn open_again(&self) -> Store {
+        match &self.database {
+            None => Store::open(&self.settings, self.clock.clone()).unwrap(),
+            Some(database) => database.open(&self.settings, &self.clock).await,
+        }
     }
 }
 
@@ -219,6 +285,16 @@ impl Bench {
         shown[0].jobs[0].attempts.iter().map(|a| (a.number, a.outcome)).collect()
     }
 
+    /// Waits for what the store settles by itself behind a claim, as it does where a payload is gone.
+    pub(crate) async fn until_nothing_runs(&self) {
+        let come = async {
+            while !self.store.jobs.running().await.unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), come).await.unwrap();
+    }
+
     /// Resolves a job after its last attempt.
     pub(crate) async fn resolve(&self, job: JobId, how: Resolution) -> Result<State, Error> {
         let attempt = self.store.admin.job(job).await?.attempt;
@@ -228,7 +304,7 @@ impl Bench {
     /// Closes the store and opens it again, as a restart does.
     pub(crate) async fn restart(&mut self) {
         self.store.close().await;
-        self.store = Store::open(&self.settings, self.clock.clone()).unwrap();
+        self.store = self.open_again().await;
     }
 
     /// Closes the store and changes its file by hand.
@@ -302,7 +378,7 @@ impl Bench {
 
     /// Lets retention delete what it may.
     pub(crate) async fn expire_all(&self) {
-        self.clock.advance(DAY);
+        self.advance(DAY).await;
         let now = self.clock.now();
         let before = Cutoffs { payloads: now, ids: now, dead: now };
         self.store.jobs.expire(before).await.unwrap();
@@ -311,8 +387,8 @@ impl Bench {
 
     /// Every group has a job that holds it, or none behind.
     pub(crate) async fn whole(&self) {
-        let stuck = "SELECT count(*) FROM job b WHERE b.behind = 1 AND NOT EXISTS (SELECT 1 FROM job h
-             WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds = 1 AND h.behind = 0)";
+        let stuck = "SELECT count(*) FROM job b WHERE b.behind AND NOT EXISTS (SELECT 1 FROM job h
+             WHERE h.handler = b.handler AND h.group_key = b.group_key AND h.holds AND NOT h.behind)";
         let stuck = self.number(stuck).await;
         assert_eq!(stuck, 0, "jobs are behind, and none holds their group");
     }

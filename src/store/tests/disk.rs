@@ -1,5 +1,6 @@
 //! What the file holds, and what it gives back.
 use super::*;
+use crate::pattern::Pattern;
 
 /// Events of 3 KiB each in a file of its own, put there by hand; what a year of them leaves behind.
 fn fill(conn: &Connection, events: usize) {
@@ -103,4 +104,15 @@ async fn nothing_of_a_payload_outlives_it() {
     assert_eq!(expired(&bench, bench.clock.now(), START).await, (10, 0));
     bench.store.close().await;
     assert!(!has_it(&bench));
+}
+
+#[tokio::test]
+async fn no_job_is_made_later_while_accepts_are_refused_for_space() {
+    let bench = bench_with(Limits { disk_floor_bytes: 1 << 60, ..limits() });
+    let types = vec![Pattern::new("*", true)];
+    let wanted = vec![EventMatcher { sources: vec![name("github")], types, only: None }];
+    let ask = Backfill { handler: name("late"), since: START, wanted, dry_run: false, from: None };
+    let refused = bench.store.admin.make_missing(ask.clone()).await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+    assert!(bench.store.admin.make_missing(Backfill { dry_run: true, ..ask }).await.is_ok());
 }

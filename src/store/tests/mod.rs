@@ -1,8 +1,10 @@
 //! The store through its front: real files, the real writer, a clock that the test owns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
+#![allow(clippy::duplicate_mod, reason = "each engine has the suite")]
 
 mod bench;
 mod copy;
+mod database;
 mod disk;
 mod folders;
 mod ids;
@@ -14,6 +16,9 @@ mod plans;
 mod replay_index;
 mod restore;
 mod schema;
+#[allow(dead_code, reason = "tests of PostgreSQL alone use more of it")]
+#[path = "../../../tests/postgres/server.rs"]
+mod server;
 mod uncertain;
 mod writing;
 
@@ -23,6 +28,16 @@ mod sqlite {
     use super::*;
 
     const ENGINE: EngineKind = EngineKind::Sqlite;
+
+    mod conformance;
+}
+
+/// The suite on PostgreSQL.
+#[path = "."]
+mod postgres {
+    use super::*;
+
+    const ENGINE: EngineKind = EngineKind::Postgres;
 
     mod conformance;
 }
@@ -51,6 +66,7 @@ use super::sqlite::engine::migration_backup;
 use super::sqlite::engine::queue::Priority;
 use super::sqlite::tables::codec;
 use super::*;
+use database::TestDatabase;
 
 pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
@@ -134,6 +150,11 @@ pub(super) fn completion(
         record: Record::default(),
         answer: None,
     }
+}
+
+/// Of a job that is not there. On PostgreSQL its row may be of a history that is gone, and its end comes late.
+pub(super) fn assert_settles_nothing(completed: Result<bool, Error>) {
+    assert!(matches!(completed, Ok(false) | Err(Error::NoJob(_))), "{completed:?}");
 }
 
 /// A job of handler `h` in this state after its second attempt, in no group, as a transaction finds it.

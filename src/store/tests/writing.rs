@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use super::opening::Mount;
 use super::*;
+use crate::pattern::Pattern;
 use crate::store::sqlite::engine::queue::Queue;
 
 /// Holds the writer inside a transaction until the sender is dropped.
@@ -465,6 +466,32 @@ async fn a_completion_that_fails_alone_is_tried_again_while_others_go_on() {
     let completed = queued(async move { store.jobs.complete(done).await }).await;
     bench.store.close().await;
     assert!(matches!(completed.await.unwrap(), Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_store_that_was_degraded_says_so_once_it_can() {
+    let bench = bench();
+    let patterns = vec![Pattern::new("store.degraded", true)];
+    bench.store.admin.set_interest(NoticeSubscribers::new(vec![(name("alert"), patterns)]));
+    bench.break_down().await;
+    let come = async {
+        loop {
+            // Nothing can be read while it is closed.
+            match bench.store.admin.events(EventFilter::default()).await {
+                Ok(page) if !page.rows.is_empty() => break page.rows,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let events = tokio::time::timeout(Duration::from_secs(60), come).await.unwrap();
+    let event = events[0].event_id.clone();
+    let shown = bench.store.admin.show(None, event, None).await.unwrap().remove(0);
+    let body: serde_json::Value = serde_json::from_slice(shown.body.as_deref().unwrap()).unwrap();
+    assert_eq!(body["type"], "store.degraded");
+    assert_eq!(
+        (&body["reason"], &body["handler"]),
+        (&"I/O error".into(), &serde_json::Value::Null)
+    );
 }
 
 #[tokio::test]

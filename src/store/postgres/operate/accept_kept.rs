@@ -1,6 +1,7 @@
 //! ACCEPT of a kept delivery: its events, and its row of the audit list, in one transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -72,7 +73,7 @@ impl Change for KeptDelivery {
             Some(place) => change_one(flight, COUNT_ONE, params![place.0]).await.map(|()| place)?,
             None => {
                 let change = (AuditVerb::QuarantineAccept, &self.subject, 1);
-                write(flight, &self.caller, change, DONE).await?
+                write(flight, &self.caller, change, DONE, Duration::ZERO).await?
             }
         };
         let tries = tries.into_iter().flatten().flatten();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::limits::AUDIT_ROWS;
 use crate::model::{AuditVerb, Timestamp};
 use crate::store::border::{AuditPlace, AuditSubject, By, Caller, DONE, Error};
@@ -16,11 +17,12 @@ use super::super::params::params;
 use super::super::stop::{Stop, ask_one};
 use super::change::Change;
 
-/// Writes a row, and deletes the oldest if there are more than $9. Another transaction may be deleting them.
+/// Writes a row of $10 milliseconds ago, and deletes the oldest if there are more than $9. Another transaction may be
+/// deleting them.
 const WRITE: &str = "
     WITH written AS (
         INSERT INTO audit (at, verb, subject, count, result, reason, uid, name, via)
-        VALUES (now_ms(), $1, $2, $3, $4, $5, $6, $7, $8) RETURNING row
+        VALUES (now_ms() - $10, $1, $2, $3, $4, $5, $6, $7, $8) RETURNING row
     ), deleted AS (
         DELETE FROM audit WHERE row IN (SELECT audit.row FROM audit
             WHERE audit.row <= (SELECT row - $9 FROM written) ORDER BY audit.row FOR UPDATE SKIP LOCKED)
@@ -56,7 +58,8 @@ impl<O: Operation> Change for Audited<O> {
     async fn run(&self, flight: &mut Flight, now: Timestamp) -> Result<O::Done, Stop> {
         let (done, subject, count) = self.operation.operate(flight, now).await?;
         if count > 0 {
-            write(flight, &self.caller, (self.verb, &subject, count), DONE).await?;
+            let change = (self.verb, &subject, count);
+            write(flight, &self.caller, change, DONE, Duration::ZERO).await?;
         }
         Ok(done)
     }
@@ -66,6 +69,9 @@ impl<O: Operation> Change for Audited<O> {
 struct Row {
     caller: Arc<Caller>,
     change: (AuditVerb, AuditSubject, u64, String),
+    clock: Clock,
+    /// When it happened, by the monotonic clock.
+    at: Duration,
 }
 
 impl Change for Row {
@@ -73,7 +79,8 @@ impl Change for Row {
 
     async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<AuditPlace, Stop> {
         let (verb, subject, count, result) = &self.change;
-        write(flight, &self.caller, (*verb, subject, *count), result).await
+        let age = self.clock.monotonic().saturating_sub(self.at);
+        write(flight, &self.caller, (*verb, subject, *count), result, age).await
     }
 }
 
@@ -82,6 +89,7 @@ pub(super) async fn write(
     Caller { uid, by: By { name, via, reason } }: &Caller,
     (verb, subject, count): (AuditVerb, &AuditSubject, u64),
     result: &str,
+    age: Duration,
 ) -> Result<AuditPlace, Stop> {
     let unreadable = |error: serde_json::Error| Error::Unavailable(error.to_string());
     let subject = serde_json::to_string(subject).map_err(unreadable)?;
@@ -89,7 +97,7 @@ pub(super) async fn write(
     let text = |text: &str| text.replace('\0', " ");
     let [name, reason] = [name, reason].map(|by| by.as_deref().map(text));
     let (verb, via, result) = (verb.as_str(), via.as_str(), text(result));
-    let row = params![verb, subject, count, result, reason, *uid, name, via, AUDIT_ROWS];
+    let row = params![verb, subject, count, result, reason, *uid, name, via, AUDIT_ROWS, age];
     Ok(AuditPlace(ask_one(flight, WRITE, row).await?.try_get(0)?))
 }
 
@@ -114,7 +122,9 @@ impl Admin {
         change: (AuditVerb, AuditSubject, u64, String),
         patience: Duration,
     ) -> Result<bool, Error> {
-        let row = Row { caller: Arc::clone(&self.caller), change };
+        let clock = self.changer.clock.clone();
+        let at = clock.monotonic();
+        let row = Row { caller: Arc::clone(&self.caller), change, clock, at };
         // The task goes on after the wait.
         match timeout(patience, self.changer.keep("a row of the audit list", row)).await {
             Ok(written) => {

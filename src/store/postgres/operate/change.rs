@@ -71,7 +71,7 @@ impl Change for Statement {
 /// Makes changes one after the other.
 pub(in super::super) struct Changer {
     target: Target,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// None before the first change, and after one that ended the connection.
     connection: Mutex<Option<Connection>>,
 }

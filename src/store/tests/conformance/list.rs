@@ -2,7 +2,7 @@ use super::*;
 
 #[tokio::test]
 async fn events_and_jobs_are_listed_newest_first_and_filtered() {
-    let bench = bench_with(Limits { list_count: 3, ..limits() });
+    let bench = bench_with(Limits { list_count: 3, ..limits() }).await;
     for (source, event, event_type) in
         [("a", "e1", "push"), ("a", "e2", "ping"), ("b", "e3", "push"), ("b", "e4", "push")]
     {
@@ -36,7 +36,7 @@ async fn events_and_jobs_are_listed_newest_first_and_filtered() {
 
 #[tokio::test]
 async fn an_event_names_its_handlers_and_is_found_by_them() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     for (event, handlers) in [("e1", ["h", "i"].as_slice()), ("e2", &["i"]), ("e3", &[])] {
         bench.accept("github", github(event, "push", event), handlers).await;
     }
@@ -77,7 +77,7 @@ async fn an_event_names_its_handlers_and_is_found_by_them() {
 
 #[tokio::test]
 async fn a_page_of_no_rows_is_refused() {
-    let bench = bench_with(Limits { list_count: 3, ..limits() });
+    let bench = bench_with(Limits { list_count: 3, ..limits() }).await;
     let refused = Error::NoRows { most: 3 };
     assert_eq!(refused.to_string(), "the limit is 0 rows; it must be 1 to 3");
     let limit = Some(0);
@@ -89,7 +89,7 @@ async fn a_page_of_no_rows_is_refused() {
 
 #[tokio::test]
 async fn an_event_is_shown_whole() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("github", github("e", "push", "body"), &["h", "i"]).await;
     let shown =
         bench.store.admin.show(Some(name("github")), id("e"), None).await.unwrap().remove(0);

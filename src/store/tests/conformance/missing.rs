@@ -38,10 +38,10 @@ async fn events_of(bench: &Bench, handler: &str) -> Vec<(String, State)> {
 
 #[tokio::test]
 async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let from = |event: &'static str, kind: &'static str| github(event, kind, event);
     bench.accept("github", from("old", "push"), &["h"]).await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     let since = bench.clock.now();
     bench.accept("github", from("gone", "push"), &[]).await;
     bench.accept("github", from("first", "push"), &["h"]).await;
@@ -53,7 +53,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
     let shown = bench.store.admin.show(None, id("dropped"), None).await.unwrap();
     bench.store.admin.drop_job(shown[0].jobs[0].job.job, None).await.unwrap();
     bench.change_rows("DELETE FROM payload WHERE event = 2").await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
 
     let ask = missing(since, vec![wanted("github", &["push", "issues"], None)]);
     let dry = walk(&bench, Backfill { dry_run: true, ..ask.clone() }).await;
@@ -86,7 +86,7 @@ async fn what_is_wanted_new_enough_and_without_a_job_gets_one() {
 
 #[tokio::test]
 async fn a_narrower_type_narrows() {
-    let bench = bench();
+    let bench = bench().await;
     for (event, kind) in [("a", "issues.opened"), ("b", "issues.closed"), ("c", "push")] {
         bench.accept("github", github(event, kind, event), &[]).await;
     }
@@ -103,9 +103,9 @@ async fn a_narrower_type_narrows() {
 
 #[tokio::test]
 async fn a_clock_that_was_set_back_hides_and_adds_nothing() {
-    let bench = bench();
+    let bench = bench().await;
     for (event, hours) in [("in", 2), ("before", 0), ("in-too", 3)] {
-        bench.clock.set_wall(START.after(hours * HOUR));
+        bench.set_wall(START.after(hours * HOUR)).await;
         bench.accept("github", github(event, "push", event), &[]).await;
     }
     let ask = missing(START.after(HOUR), vec![wanted("github", &["push"], None)]);
@@ -116,7 +116,7 @@ async fn a_clock_that_was_set_back_hides_and_adds_nothing() {
 
 #[tokio::test]
 async fn what_accepting_would_have_held_is_made_held() {
-    let bench = bench();
+    let bench = bench().await;
     // The same signed body under another id, and another body under a used id: both may be forged.
     bench.accept("github", github("honest", "push", "1"), &[]).await;
     bench.accept("github", github("twin", "push", "1"), &[]).await;
@@ -167,10 +167,10 @@ async fn accept_at_once(bench: &Bench, numbers: std::ops::Range<u64>) {
 
 #[tokio::test]
 async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
-    let bench = bench();
+    let bench = bench().await;
     const EVENTS: u64 = 1_250;
     accept_at_once(&bench, 0..250).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     accept_at_once(&bench, 250..EVENTS).await;
     let all = vec![wanted("github", &["push"], None)];
     let dry = Backfill { dry_run: true, ..missing(START, all.clone()) };
@@ -188,13 +188,4 @@ async fn a_long_walk_goes_in_bounded_steps_and_ends_while_events_arrive() {
     let (rest, answers) = walk(&bench, ask).await;
     assert_eq!((first.made + rest.made, answers), (EVENTS - 250, 5));
     assert!(bench.store.admin.show(None, id("new"), None).await.unwrap()[0].jobs.is_empty());
-}
-
-#[tokio::test]
-async fn nothing_is_made_while_accepts_are_refused_for_space() {
-    let bench = bench_with(Limits { disk_floor_bytes: 1 << 60, ..limits() });
-    let ask = missing(START, vec![wanted("github", &["*"], None)]);
-    let refused = bench.store.admin.make_missing(ask.clone()).await.unwrap_err();
-    assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
-    assert!(bench.store.admin.make_missing(Backfill { dry_run: true, ..ask }).await.is_ok());
 }

@@ -19,10 +19,10 @@ mod select;
 mod standing;
 mod verbs;
 
-fn bench() -> Bench {
-    bench_with(limits())
+async fn bench() -> Bench {
+    bench_with(limits()).await
 }
 
-fn bench_with(limits: Limits) -> Bench {
-    bench_on(ENGINE, limits)
+async fn bench_with(limits: Limits) -> Bench {
+    bench_on(ENGINE, limits).await
 }

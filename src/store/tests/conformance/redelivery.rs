@@ -19,7 +19,7 @@ async fn dead(bench: &Bench, event: &str, reason: DeadReason) -> JobId {
 
 #[tokio::test]
 async fn a_dead_job_is_put_back_with_its_key_and_its_numbers_go_on() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let job = dead(&bench, "e", DeadReason::Exhausted).await;
     let again = || stripe("e", "a.b", "{}");
     // A source that says nothing of it only counts.
@@ -46,7 +46,7 @@ async fn a_dead_job_is_put_back_with_its_key_and_its_numbers_go_on() {
 
 #[tokio::test]
 async fn held_jobs_and_those_a_person_gave_up_stay() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("e").await;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
     let again = || stripe("e", "a.b", "{}");
@@ -57,7 +57,7 @@ async fn held_jobs_and_those_a_person_gave_up_stay() {
 
 #[tokio::test]
 async fn only_the_very_body_puts_its_own_jobs_back() {
-    let bench = bench();
+    let bench = bench().await;
     let job = dead(&bench, "e", DeadReason::Rejected).await;
     // Another body under a signed id is evidence, whoever sends it.
     let other = stripe("e", "a.b", "1");
@@ -76,7 +76,7 @@ async fn only_the_very_body_puts_its_own_jobs_back() {
 
 #[tokio::test]
 async fn without_its_payload_a_job_stays_dead() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let job = dead(&bench, "e", DeadReason::Exhausted).await;
     bench.change_rows("DELETE FROM payload").await;
     let again = stripe("e", "a.b", "{}");
@@ -86,7 +86,7 @@ async fn without_its_payload_a_job_stays_dead() {
 
 #[tokio::test]
 async fn what_a_backup_brought_back_waits_for_a_person() {
-    let bench = bench();
+    let mut bench = bench().await;
     dead(&bench, "e", DeadReason::Exhausted).await;
     let backup = bench.back_up().await;
     // Put back after the backup: its handler has done it.
@@ -98,7 +98,7 @@ async fn what_a_backup_brought_back_waits_for_a_person() {
     let again = || stripe("e", "a.b", "{}");
     assert_eq!(redeliver(&bench, again()).await, (Some(State::Dead), 0, false));
     // What a person lets go on is put back like any other once it is dead again.
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     bench.store.admin.replay(Replay::Job(claimed.facts.job, None), false).await.unwrap();
     let claimed = bench.claim_one().await;
     bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;

@@ -12,7 +12,7 @@ async fn held(bench: &Bench, event: &str) -> JobId {
 
 #[tokio::test]
 async fn a_replayed_job_keeps_its_key_and_its_numbers_and_counts_anew() {
-    let bench = bench();
+    let bench = bench().await;
     for (outcome, next) in [
         (Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
         (Outcome::Rejected, Next::Dead(DeadReason::Rejected)),
@@ -20,7 +20,7 @@ async fn a_replayed_job_keeps_its_key_and_its_numbers_and_counts_anew() {
     ] {
         let claimed = bench.running(&format!("e-{outcome}")).await;
         bench.complete(&claimed, outcome, next).await;
-        bench.clock.advance(HOUR);
+        bench.advance(HOUR).await;
         let put_back = bench
             .store
             .admin
@@ -50,7 +50,7 @@ async fn a_replayed_job_keeps_its_key_and_its_numbers_and_counts_anew() {
 
 #[tokio::test]
 async fn ten_replays_at_once_put_a_job_back_once() {
-    let bench = bench();
+    let bench = bench().await;
     let job = held(&bench, "e").await;
     let replays: Vec<_> = (0..10)
         .map(|_| {
@@ -67,7 +67,7 @@ async fn ten_replays_at_once_put_a_job_back_once() {
 
 #[tokio::test]
 async fn an_events_replay_takes_what_waits_for_a_person() {
-    let bench = bench();
+    let bench = bench().await;
     let delivery = || stripe("e", "a", "{}");
     bench.accept("stripe", delivery(), &["h", "good", "ready"]).await;
     let claimed = bench.claim_one().await;
@@ -91,7 +91,7 @@ async fn an_events_replay_takes_what_waits_for_a_person() {
 
 #[tokio::test]
 async fn a_replay_of_nothing_or_of_too_much_says_so() {
-    let bench = bench();
+    let bench = bench().await;
     let error = bench.store.admin.replay(event(None, "e", None), false).await.unwrap_err();
     assert_eq!(error.to_string(), "no such event: e");
     let job = crate::random::job_id(START);
@@ -111,7 +111,7 @@ async fn a_replay_of_nothing_or_of_too_much_says_so() {
 
 #[tokio::test]
 async fn a_held_variant_runs_only_where_its_job_is_named() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("github", github("d", "push", "1"), &["h"]).await;
     bench.accept("github", github("d", "push", "2"), &["h"]).await;
     let error = bench.store.admin.replay(event(None, "d", None), false).await.unwrap_err();
@@ -137,7 +137,7 @@ async fn a_held_variant_runs_only_where_its_job_is_named() {
 
 #[tokio::test]
 async fn nothing_runs_again_without_its_payload() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let job = held(&bench, "e").await;
     bench.change_rows("DELETE FROM payload").await;
     for what in [Replay::Job(job, None), event(None, "e", None), event(None, "e", Some("new"))] {

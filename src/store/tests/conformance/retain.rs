@@ -2,7 +2,7 @@ use super::*;
 
 #[tokio::test]
 async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
-    let bench = bench();
+    let bench = bench().await;
     // Handled, unfinished, dead, unwanted.
     for event in ["done", "held", "dead"] {
         let claimed = bench.running(event).await;
@@ -14,7 +14,7 @@ async fn payloads_go_first_ids_much_later_and_neither_while_needed() {
         bench.complete(&claimed, outcome, next).await;
     }
     bench.accept("stripe", stripe("none", "a", "{}"), &[]).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     bench.accept("stripe", stripe("young", "a", "{}"), &[]).await;
     let now = bench.clock.now();
     let before = now.before(HOUR);
@@ -54,7 +54,7 @@ async fn told(bench: &Bench, event: &str) -> (Vec<(State, u64)>, usize, bool) {
 
 #[tokio::test]
 async fn the_guard_forgets_a_body_with_the_last_event_that_has_it() {
-    let bench = bench();
+    let bench = bench().await;
     let accept = |event: &'static str, body: &'static str| {
         bench.accept("github", github(event, "push", body), &[])
     };
@@ -62,7 +62,7 @@ async fn the_guard_forgets_a_body_with_the_last_event_that_has_it() {
     let held = created(Some(HeldReason::SuspectedReplay));
     assert_eq!(accept("a1", "A").await, created(None));
     assert_eq!(accept("b1", "B").await, created(None));
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let day = bench.clock.now();
     assert_eq!(accept("b2", "B").await, held);
     assert_eq!(expired(&bench, day, day).await, (2, 2));
@@ -73,7 +73,7 @@ async fn the_guard_forgets_a_body_with_the_last_event_that_has_it() {
 
 #[tokio::test]
 async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
-    let bench = bench();
+    let bench = bench().await;
     // One event for each way in which the jobs of `h` and `i` may stand; nothing is done where none is named.
     let standing: [(&str, &[(&str, &str)]); 9] = [
         ("none", &[]),
@@ -123,7 +123,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
     for (event, _) in standing {
         before.push((state(event).await, told(&bench, event).await.0));
     }
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let day = bench.clock.now();
     assert_eq!(expired(&bench, day, START).await, (4, 0));
     assert_eq!(expired(&bench, day, START).await, (0, 0), "again");
@@ -158,7 +158,7 @@ async fn jobs_go_with_the_payload_where_all_of_them_are_done_for_good() {
 
 #[tokio::test]
 async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_new_one() {
-    let bench = bench();
+    let bench = bench().await;
     for (event, outcome, next) in [
         ("resolved", Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)),
         ("replayed", Outcome::Succeeded, Next::Succeeded),
@@ -167,7 +167,7 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
         bench.complete(&claimed, outcome, next).await;
     }
     // Long after they arrived, but not beyond the time for which their ids are kept.
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let job = async |event| {
         bench.store.admin.show(None, id(event), None).await.unwrap()[0].jobs[0].job.job
     };
@@ -189,7 +189,7 @@ async fn what_has_just_ended_of_an_old_event_is_on_record_as_long_as_that_of_a_n
 
 #[tokio::test]
 async fn a_removed_job_is_never_made_again() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("done").await;
     bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
     let job = bench
@@ -201,7 +201,7 @@ async fn a_removed_job_is_never_made_again() {
         .jobs[0];
     let again = bench.claim_one().await;
     bench.complete(&again, Outcome::Succeeded, Next::Succeeded).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     assert_eq!(expired(&bench, bench.clock.now(), START).await, (1, 0));
     let left = "SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM attempt)
              + (SELECT count(*) FROM former_key)";
@@ -236,15 +236,14 @@ async fn a_removed_job_is_never_made_again() {
         assert!(matches!(error, Error::NoJob(_)), "{error}");
         let mut late = completion(&claimed, Outcome::Failed, Next::Ready, START);
         late.job = key;
-        let error = bench.store.jobs.complete(late).await.unwrap_err();
-        assert!(matches!(error, Error::NoJob(_)), "{error}");
+        assert_settles_nothing(bench.store.jobs.complete(late).await);
     }
     assert_eq!(told(&bench, "done").await, (vec![(State::Succeeded, 1)], 0, false));
 }
 
 #[tokio::test]
 async fn retention_walks_over_more_than_one_step() {
-    let bench = bench();
+    let bench = bench().await;
     let accepts: Vec<_> = (0..450)
         .map(|n| {
             let (store, received_at) = (bench.store.clone(), bench.clock.now());
@@ -275,10 +274,10 @@ async fn retention_walks_over_more_than_one_step() {
 
 #[tokio::test]
 async fn an_id_is_remembered_while_one_of_its_bodies_is() {
-    let bench = bench();
+    let bench = bench().await;
     // Nobody wants the first body under this unsigned id; another comes a day later.
     bench.accept("github", github("guid", "label", r#"{"n":1}"#), &[]).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let second = || github("guid", "label", r#"{"n":2}"#);
     let held = bench.accept("github", second(), &["h"]).await;
     assert!(matches!(held, Accepted::Created { held: Some(HeldReason::IdReused), .. }));
@@ -292,13 +291,13 @@ async fn an_id_is_remembered_while_one_of_its_bodies_is() {
 
 #[tokio::test]
 async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_rest() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("e").await;
     let mut done = completion(&claimed, Outcome::Rejected, Next::Dead(DeadReason::Rejected), START);
     done.record.stdout =
         OutputExcerpt { head: Blob(b"said".to_vec()), tail: Blob(Vec::new()), total: 4 };
     assert!(bench.store.jobs.complete(done).await.unwrap());
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let now = bench.clock.now();
     let said = async || {
         bench.store.admin.show(None, id("e"), None).await.unwrap()[0].jobs[0].attempts[0].clone()
@@ -322,9 +321,11 @@ async fn a_dead_letter_keeps_what_it_has_for_keep_dead_and_then_goes_like_the_re
 
 #[tokio::test]
 async fn the_use_of_a_secret_is_forgotten_with_its_sources_last_event() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("gone", stripe("e", "a", "{}"), &[]).await;
-    bench.clock.advance(DAY);
+    // On PostgreSQL its use is written behind the answer, and before the next transaction.
+    bench.claim_all().await;
+    bench.advance(DAY).await;
     bench.accept("here", stripe("e", "a", "{}"), &[]).await;
     let sources = async || {
         let used = bench.store.admin.secrets().await.unwrap();
@@ -339,9 +340,9 @@ async fn the_use_of_a_secret_is_forgotten_with_its_sources_last_event() {
 
 #[tokio::test]
 async fn another_body_that_came_when_the_first_was_deleted_ages_too() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("stripe", stripe("e", "a", "{}"), &[]).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let day = bench.clock.now();
     assert_eq!(expired(&bench, day, START).await, (1, 0));
     bench.accept("stripe", stripe("e", "a", r#"{"n":2}"#), &[]).await;

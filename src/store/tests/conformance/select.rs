@@ -24,7 +24,7 @@ fn dead() -> JobFilter {
 
 #[tokio::test]
 async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let kept = stopped(&bench, "kept", DEAD).await;
     let replayed = stopped(&bench, "replayed", DEAD).await;
     let again = stopped(&bench, "again", DEAD).await;
@@ -78,7 +78,7 @@ async fn a_batch_takes_what_was_chosen_and_nothing_that_has_changed() {
 
 #[tokio::test]
 async fn what_may_be_forged_is_replayed_only_where_its_reason_is_named() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("github", github("d-1", "push", "x"), &["h"]).await;
     bench.accept("github", github("d-2", "push", "x"), &["h"]).await;
     let held = JobFilter { state: Some(State::Held), ..JobFilter::default() };
@@ -92,7 +92,7 @@ async fn what_may_be_forged_is_replayed_only_where_its_reason_is_named() {
 
 #[tokio::test]
 async fn the_walk_over_many_ends_and_meets_each_once() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001)
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
@@ -107,14 +107,14 @@ async fn the_walk_over_many_ends_and_meets_each_once() {
 
 #[tokio::test]
 async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;
     // The handler changes at the last job.
     let jobs = PAGE_LOOK_ROWS + 3;
     let many = format!(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
-        INSERT INTO event (source, event_id, type, digest, received_at, body_bytes, guarded)
-        SELECT 's', 'n' || i, 'a', zeroblob(32), 1, 0, 0 FROM n;
+        INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded, repeated, flagged)
+        SELECT 's', 'n' || i, 0, 'a', zeroblob(32), 1, 0, false, false, false FROM n;
         INSERT INTO job (id, event, handler, state, reason, since, created_at, settled_at)
         SELECT randomblob(16), row, CASE WHEN event_id = 'n{jobs}' THEN 'last' ELSE 'h' END, 'dead', 'rejected', 1, 1, 1
         FROM event WHERE source = 's' ORDER BY row"
@@ -131,7 +131,7 @@ async fn a_selection_looks_at_a_bounded_number_of_jobs_and_says_where_to_go_on()
 
 #[tokio::test]
 async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
-    let bench = bench();
+    let bench = bench().await;
     let (old, _) = stopped(&bench, "e", DEAD).await;
     let new =
         bench.store.admin.replay(Replay::NewKey(old, None), false).await.unwrap().jobs.remove(0);
@@ -154,7 +154,7 @@ async fn a_new_key_replaces_the_old_one_which_is_never_a_stranger() {
 
 #[tokio::test]
 async fn events_that_arrive_are_seen_once_and_in_their_order() {
-    let bench = bench_with(Limits { list_count: 2, ..limits() });
+    let bench = bench_with(Limits { list_count: 2, ..limits() }).await;
     let accept = async |event: &'static str, source: &str| {
         bench.accept(source, github(event, "push", event), &[]).await;
     };
@@ -192,9 +192,9 @@ async fn died(bench: &Bench, event: &str, detail: &str) -> JobId {
 
 #[tokio::test]
 async fn what_stands_still_is_grouped_by_cause_and_listed_by_it() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let first = died(&bench, "e1", "HTTP 503").await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     let other = died(&bench, "e2", "HTTP 404").await;
     let last = died(&bench, "e3", "HTTP 503").await;
     bench.accept("github", github("d-1", "push", "x"), &["h"]).await;

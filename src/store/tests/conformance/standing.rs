@@ -2,7 +2,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_store_says_what_waits_and_for_whom() {
-    let mut bench = bench();
+    let mut bench = bench().await;
     let fresh = bench.store.admin.status(vec![name("stripe")]).await.unwrap();
     assert!(fresh.ready.is_empty() && fresh.stuck.is_empty() && fresh.newest_event_at.is_none());
     assert_eq!(fresh.last_commit_at, None, "nothing has changed yet");
@@ -22,9 +22,9 @@ async fn a_store_says_what_waits_and_for_whom() {
     let due_at = START.after(HOUR);
     bench.complete(&waits, Outcome::Failed, Next::Wait { due_at }).await;
     bench.running("runs").await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     bench.accept("stripe", stripe("ready_1", "a.b", "{}"), &["h", "i"]).await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     bench.accept("stripe", stripe("ready_2", "a.b", "{}"), &["h"]).await;
     bench.store.admin.pause(&name("i")).await.unwrap();
 
@@ -54,21 +54,26 @@ async fn a_store_says_what_waits_and_for_whom() {
 
 #[tokio::test]
 async fn status_has_the_oldest_ready_job_and_metrics_the_one_that_is_claimed_next() {
-    let bench = bench();
+    let bench = bench().await;
     let dead = bench.running("replayed").await;
     bench.complete(&dead, Outcome::Rejected, Next::Dead(DeadReason::Rejected)).await;
     bench.accept("stripe", stripe("waits", "a.b", "{}"), &["h"]).await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     bench.store.admin.replay(Replay::Job(dead.facts.job, None), false).await.unwrap();
     let ready = |since| [Backlog { handler: name("h"), jobs: 2, since }];
     assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().ready, ready(START));
+    // Of the claimed one an index tells it, which is all that a query of SQLite may take.
+    let measured = match ENGINE {
+        EngineKind::Sqlite => bench.clock.now(),
+        EngineKind::Postgres => START,
+    };
     let gauges = bench.store.admin.gauges().await.unwrap();
-    assert_eq!(gauges.jobs.ready, ready(bench.clock.now()));
+    assert_eq!(gauges.jobs.ready, ready(measured));
 }
 
 #[tokio::test]
 async fn a_source_with_failed_deliveries_is_told_of_unasked() {
-    let bench = bench();
+    let bench = bench().await;
     for (reason, body) in [("bad_signature", "1"), ("stale_timestamp", "2")] {
         bench.store.intake.quarantine(FailedDelivery {
             reason,
@@ -87,9 +92,9 @@ async fn a_source_with_failed_deliveries_is_told_of_unasked() {
 
 #[tokio::test]
 async fn an_event_names_the_others_with_its_signed_body() {
-    let bench = bench();
+    let bench = bench().await;
     bench.accept("github", github("d-1", "push", "body"), &["h"]).await;
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     bench.accept("github", github("d-2", "push", "body"), &["h"]).await;
     bench.accept("other", github("d-3", "push", "body"), &["h"]).await;
     bench.accept("stripe", stripe("e", "a.b", "{}"), &[]).await;

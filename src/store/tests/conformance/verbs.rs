@@ -35,9 +35,9 @@ async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
 #[tokio::test]
 async fn only_a_held_job_is_resolved() {
     for how in [Resolution::Succeeded, Resolution::Failed] {
-        let bench = bench();
+        let bench = bench().await;
         for (state, job) in in_every_state(&bench).await {
-            bench.clock.advance(HOUR);
+            bench.advance(HOUR).await;
             let before = bench.job(job).await;
             let resolved = bench.resolve(job, how.clone()).await;
             let after = bench.job(job).await;
@@ -64,9 +64,9 @@ async fn only_a_held_job_is_resolved() {
 
 #[tokio::test]
 async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
-    let bench = bench();
+    let bench = bench().await;
     for (state, job) in in_every_state(&bench).await {
-        bench.clock.advance(HOUR);
+        bench.advance(HOUR).await;
         let dropped = bench.store.admin.drop_job(job, None).await;
         let after = bench.job(job).await;
         if matches!(state, State::Running | State::Succeeded | State::Dropped) {
@@ -81,14 +81,14 @@ async fn anything_but_what_runs_or_is_settled_well_is_dropped() {
         );
     }
     // Nothing of it is ever claimed, and the running one still completes.
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
     assert_eq!(bench.store.jobs.running().await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn of_contradicting_verbs_at_once_one_wins() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("e").await;
     let job = claimed.facts.job;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
@@ -106,7 +106,7 @@ async fn of_contradicting_verbs_at_once_one_wins() {
 
 #[tokio::test]
 async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
-    let bench = bench();
+    let bench = bench().await;
     let first = bench.running("e").await;
     let job = first.facts.job;
     let held = Next::Held(HeldReason::UnknownOutcome);
@@ -128,7 +128,7 @@ async fn what_is_resolved_is_the_attempt_that_was_looked_at() {
 
 #[tokio::test]
 async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("e").await;
     let job = claimed.facts.job;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
@@ -145,23 +145,23 @@ async fn a_late_end_of_the_attempt_changes_nothing_that_was_decided() {
 
 #[tokio::test]
 async fn a_payload_is_kept_until_its_dead_job_is_dropped() {
-    let bench = bench();
+    let bench = bench().await;
     let claimed = bench.running("e").await;
     bench.complete(&claimed, Outcome::Unknown, Next::Held(HeldReason::UnknownOutcome)).await;
-    bench.clock.advance(DAY);
+    bench.advance(DAY).await;
     let expire = async || expired(&bench, bench.clock.now(), START).await.0;
     assert_eq!(expire().await, 0, "held");
     bench.resolve(claimed.facts.job, Resolution::Failed).await.unwrap();
     assert_eq!(expire().await, 0, "dead");
     bench.store.admin.drop_job(claimed.facts.job, None).await.unwrap();
     assert_eq!(expire().await, 0, "just dropped");
-    bench.clock.advance(HOUR);
+    bench.advance(HOUR).await;
     assert_eq!(expire().await, 1);
 }
 
 #[tokio::test]
 async fn a_job_that_is_not_there_says_so() {
-    let bench = bench();
+    let bench = bench().await;
     let job = crate::random::job_id(START);
     let error = Error::NoJob(job);
     assert_eq!(bench.resolve(job, Resolution::Failed).await, Err(error));
