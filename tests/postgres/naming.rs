@@ -149,13 +149,14 @@ async fn an_operator_sees_the_history_and_whom_a_roll_call_awaits() {
         |at: usize| (awaited[at]["seen"].as_str().unwrap(), awaited[at]["fix"].as_str().unwrap());
     assert_eq!(awaited.len(), 3, "{awaited:?}");
     let silent = "node a has not said since the failover what it runs";
-    assert_eq!(of(1), (silent, "start it with its runners, or: hooklatch node lost a"));
+    let help = "start it with all its runners, or, if its machine is gone: hooklatch node lost a";
+    assert_eq!(of(1), (silent, help));
     let running = format!("node a runs attempt 2 of job {job}, which the database has lost");
     assert_eq!(of(2), (running.as_str(), "wait for its end, or end it there"));
 
     let seen = status().await;
-    let silence = serde_json::json!({ "node": "a", "job": null, "attempt": null });
-    let lost = serde_json::json!({ "node": "a", "job": job, "attempt": 2 });
+    let silence = serde_json::json!({ "node": "a", "lost": false, "job": null, "attempt": null });
+    let lost = serde_json::json!({ "node": "a", "lost": false, "job": job, "attempt": 2 });
     assert_eq!(seen["awaited"], Value::Array(vec![silence, lost]));
     let (_, text, _) = operator.run(&["status"]).await;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -135,7 +135,8 @@ impl Server {
         }
     }
 
-    fn empty(options: &[&str]) -> Self {
+    /// Without data, at a port of its own.
+    pub(crate) fn empty(options: &[&str]) -> Self {
         // In memory where that is possible: a busy disk makes each flush a second long.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         if let Some((uid, gid)) = user() {
@@ -292,7 +293,11 @@ impl Server {
 
     /// A standby that streams from this server under `name`.
     pub(crate) fn standby(&self, name: &str) -> Server {
-        let mut standby = Self::empty(&[]);
+        self.standby_in(Self::empty(&[]), name)
+    }
+
+    /// The same in the place of a server without data.
+    pub(crate) fn standby_in(&self, mut standby: Server, name: &str) -> Server {
         run(command("pg_basebackup")
             .args(["--username=postgres", "--write-recovery-conf", "--no-sync"])
             .args(["--checkpoint=fast", "--port", &self.port.to_string(), "--host"])

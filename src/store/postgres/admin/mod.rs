@@ -8,7 +8,7 @@ mod filter;
 mod find;
 mod follow;
 pub(super) mod handle;
-pub(super) mod history;
+pub(in super::super) mod history;
 mod list;
 pub(super) mod nodes;
 mod rows;
