@@ -52,7 +52,7 @@ pub struct AwaitedNode {
 }
 
 impl AwaitedNode {
-    /// What is to be done, for a person.
+    /// What an operator can do about it.
     pub fn help(&self) -> String {
         match self.job {
             Some(_) => "wait for its end, or end it there".to_owned(),
