@@ -274,8 +274,8 @@ impl Flow {
         }
     }
 
-    /// Asks the runners to end what was cancelled through other nodes (N21). If an attempt is just beginning, or its
-    /// runner is not connected, a later call asks for it.
+    /// Asks the runners to end the attempts that were cancelled through other nodes (N21). If an attempt is just beginning,
+    /// or its runner is not connected, a later call asks for it.
     fn cancel_asked(&mut self) {
         let asked = self.store.cancel_asked();
         let asked: Vec<Key> = asked.iter().map(|&(job, attempt)| Key { job, attempt }).collect();

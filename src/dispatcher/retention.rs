@@ -53,6 +53,10 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
         };
         let answered = clock.monotonic();
         let took = answered.saturating_sub(asked);
+        if took > TOLERANCE / 2 {
+            // It would hide a jump that the margin of a key does not cover.
+            continue;
+        }
         let believed = watch.may_expire(now, answered, allowed(tolerance, took_before, took));
         (pause, tolerance, took_before) = (KEYS_PERIOD, KEYS_TOLERANCE, took);
         if !believed {
@@ -67,9 +71,9 @@ async fn keys(store: &Jobs, clock: &Clock, mut watch: ClockWatch) {
 }
 
 /// How far the two clocks may seem apart where they may be apart by `tolerance`: the store has read its clock at some
-/// time between question and answer, in the last pass and in this one.
+/// time between question and answer, in the last pass and in this one. No more than the margin of a key.
 fn allowed(tolerance: Duration, took_before: Duration, took: Duration) -> Duration {
-    tolerance.saturating_add(took_before.max(took))
+    tolerance.saturating_add(took_before.max(took)).min(TOLERANCE)
 }
 
 /// Deletes payloads and events.

@@ -246,9 +246,12 @@ async fn a_node_that_hears_no_resume_takes_no_handler_for_paused() {
     let jobs = Jobs::start(writer.clone(), heard, Clock::system(), keeping);
     let wake = jobs.wake();
     let becomes_paused = async |paused: usize| {
-        while jobs.paused_now().len() != paused {
-            timeout(PATIENCE, wake.notified()).await.expect("nothing was heard");
-        }
+        let seen = async {
+            while jobs.paused_now().len() != paused {
+                wake.notified().await;
+            }
+        };
+        timeout(PATIENCE, seen).await.unwrap();
     };
     cluster.run("UPDATE lane SET paused_at = now_ms(); NOTIFY hooklatch").await;
     becomes_paused(1).await;

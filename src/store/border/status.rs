@@ -59,7 +59,7 @@ pub struct AwaitedNode {
 }
 
 impl AwaitedNode {
-    /// What is to be done, for a person.
+    /// What an operator can do about it.
     pub fn help(&self) -> String {
         let lost = format!("hooklatch node lost {}", shell_word(&self.node));
         match (self.job, self.lost) {

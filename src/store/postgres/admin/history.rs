@@ -16,7 +16,7 @@ pub(in super::super) const AWAITED: &str = "
 
 pub(super) const MOST_AWAITED: i64 = 20;
 
-/// What is known of the database's past.
+/// The history of the database, as its last registration found it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryStatus {
     /// The server's identifier, and its timeline in hexadecimal.
@@ -32,7 +32,6 @@ from_row! {
 }
 
 impl Admin {
-    /// As the last registration has found it. None without tables' first row.
     pub async fn history(&self) -> Result<Option<HistoryStatus>, Error> {
         let mut reading = self.look().snapshot(None).await?;
         let Some(history) = reading.one::<HistoryStatus>(HISTORY, &[]).await? else {
