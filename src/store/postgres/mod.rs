@@ -61,6 +61,7 @@ pub use operate::housekeeping::Housekeeping;
 pub use operate::lost::LostNode;
 pub use register::{Node, RegisterError, Registered, Registrar};
 pub use schema::migrate;
+pub(super) use server::connect;
 pub use server::{Finding, Severity, check};
 pub use store::ClusterNode;
 pub use target::{AddressError, ConnectError, Target, check_address};

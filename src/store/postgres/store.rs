@@ -27,8 +27,7 @@ use super::node_file::NodeFile;
 use super::operate::housekeeping::Housekeeping;
 use super::register::Registrar;
 use super::schema::migrate;
-use super::server::{Severity, check};
-use super::task::PLANS;
+use super::server;
 use super::writer::Writer;
 
 /// The random identity of the store.
@@ -88,9 +87,7 @@ impl PostgresStore {
                 FlightOutcome::Unknown(doubt) => return Err(doubt.to_string()),
             };
             // What keeps the node from registering is said at the start, and not with each delivery.
-            let first = registrar.register(connection).await.map_err(|error| error.to_string())?;
-            let planned = first.0.client.batch_execute(PLANS).await;
-            planned.map_err(|error| describe(&error)).map(|()| first)
+            registrar.register(connection).await.map_err(|error| error.to_string())
         });
         let first = first.await?;
         let store = registrar.seen.as_ref().map_or(Uuid::nil(), |history| history.store);
@@ -168,14 +165,12 @@ async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<
     opened.map_err(|why| OpenError::Database { why })
 }
 
-/// Connects, and fails if the server lacks something that the promises need.
+/// Connects, and logs the warnings: once for each process.
 async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
-    let connection = Connection::open(target).await.map_err(|error| error.to_string())?;
-    for finding in check(&connection, clock).await? {
-        match finding.severity {
-            Severity::Refused | Severity::Unready => return Err(finding.text),
-            Severity::Warned => tracing::warn!("{}", finding.text),
-        }
+    let connected = server::connect(target, clock).await;
+    let (connection, warnings) = connected.map_err(|error| error.to_string())?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
     Ok(connection)
 }

@@ -58,6 +58,9 @@ pub enum ConnectError {
     Failed(String),
     #[error("failed to connect to the database within {} s; {UNREACHED}", .0.as_secs())]
     Slow(Duration),
+    /// The server does not keep the store's promises.
+    #[error("the server cannot hold a store: {0}")]
+    Unfit(String),
 }
 
 pub(super) const UNREACHED: &str = "see whether the server runs, and listens where this machine reaches it (listen_addresses, port, firewall)";

@@ -21,7 +21,7 @@ use crate::store::node::subscriptions::Subscriptions;
 
 use super::batches::{Batches, Work};
 use super::complete::AttemptEnd;
-use super::connection::{Connection, Target, describe};
+use super::connection::{Connection, Target};
 use super::flight::{FlightOutcome, Refusal, Session};
 use super::live::LiveAttempts;
 use super::notices::NodeNotices;
@@ -29,7 +29,7 @@ use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{RegisterError, Registered, Registrar};
 use super::request::{Request, Tried};
-use super::server::{Severity, check};
+use super::server::{connect, inspect};
 use super::settle::settle_soon;
 use super::wake::Wakeups;
 
@@ -41,11 +41,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The detail of an attempt whose claim was committed and not answered.
 const LOST_CLAIM: &str = "never started: the answer to its claim was lost";
-
-/// Each statement of the store finds its rows by an index. A plan that is made while a table is known to be empty
-/// would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter of
-/// their rate.
-pub(super) const PLANS: &str = "SET enable_seqscan = off";
 
 pub(super) struct WriterTask {
     pub(super) target: Target,
@@ -118,11 +113,9 @@ impl WriterTask {
             return Ok((connection, self.begin(registered)));
         }
         let not_now = |why: String| NoSession::NotNow(why);
-        let connection = Connection::open(&self.target).await;
-        let connection = connection.map_err(|error| not_now(error.to_string()))?;
-        self.inspect(&connection).await.map_err(NoSession::NotNow)?;
-        let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| not_now(describe(&error)))?;
+        let connected = connect(&self.target, &self.clock).await;
+        let (connection, _) = connected.map_err(|error| not_now(error.to_string()))?;
+        self.look = Instant::now() + LOOK;
         self.live.registering();
         self.sessions.send_replace(None);
         let (live, remembered) = (self.live.all(), &mut self.batches.remembered);
@@ -148,23 +141,16 @@ impl WriterTask {
         session
     }
 
-    /// Fails if the server lacks something that the promises need.
-    async fn inspect(&mut self, connection: &Connection) -> Result<(), String> {
-        self.look = Instant::now() + LOOK;
-        let findings = check(connection, &self.clock).await?;
-        let bad = findings.into_iter().find(|finding| finding.severity != Severity::Warned);
-        bad.map_or(Ok(()), |bad| Err(bad.text))
-    }
-
     /// Runs one transaction after the other. Returns whether the queue is closed and empty: otherwise the session cannot
     /// be used further.
     async fn serve(&mut self, mut connection: Connection, session: Session) -> bool {
         loop {
-            if self.look <= Instant::now()
-                && let Err(why) = self.inspect(&connection).await
-            {
-                tracing::warn!(why, "the database cannot be used");
-                return false;
+            if self.look <= Instant::now() {
+                self.look = Instant::now() + LOOK;
+                if let Err(why) = inspect(&connection, &self.clock).await {
+                    tracing::warn!(why, "the database cannot be used");
+                    return false;
+                }
             }
             self.batches.drop_late();
             if let Some(work) = self.batches.next() {

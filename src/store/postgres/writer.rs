@@ -57,7 +57,7 @@ impl Writer {
         Writer::go_on(target, registrar, None, limits, clock)
     }
 
-    /// The same with the first session, over a connection with [`PLANS`](super::task::PLANS).
+    /// The same with the first session, over a connection of [`connect`](super::server::connect).
     pub(super) fn go_on(
         target: Target,
         registrar: Registrar,

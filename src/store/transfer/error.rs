@@ -14,9 +14,6 @@ pub enum MoveError {
     Store(#[from] OpenError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server does not keep the store's promises.
-    #[error("the server cannot hold a store: {0}")]
-    Server(String),
     #[error("the database is not empty: table {0} has rows; name one in which no receiver has run")]
     NotEmpty(String),
     /// The file is a copy from before its move.

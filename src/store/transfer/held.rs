@@ -14,7 +14,7 @@ use crate::store::node::lock::StoreLock;
 use crate::store::node::open_error::OpenError;
 use crate::store::node::path;
 use crate::store::postgres::{
-    Connection, Flight, FlightOutcome, Node, Severity, Target, check, migrate,
+    ConnectError, Connection, Flight, FlightOutcome, Node, Target, connect, migrate,
 };
 use crate::store::sqlite::engine::connection::close;
 use crate::store::sqlite::engine::moved::{self, Mark};
@@ -66,11 +66,7 @@ impl HeldStore {
         if let Some(mark) = mark.clone().filter(|mark| mark.done) {
             return Err(mark.refusal(path).into());
         }
-        let connection = Connection::open(target).await?;
-        let findings = check(&connection, clock).await.map_err(MoveError::Server)?;
-        if let Some(first) = findings.iter().find(|found| found.severity != Severity::Warned) {
-            return Err(MoveError::Server(first.text.clone()));
-        }
+        let (connection, _) = connect(target, clock).await?;
         let (connection, _) = committed(migrate(connection).await)?;
         let mut flight = Flight::unfenced(connection);
         flight.send(copy::IDENTITY, Vec::new()).await;
@@ -147,7 +143,7 @@ fn committed(
     match outcome {
         FlightOutcome::Committed(connection, rows) => Ok((connection, rows)),
         FlightOutcome::NotCommitted(refusal, _) => Err(MoveError::NotCommitted(refusal)),
-        FlightOutcome::Unknown(doubt) => Err(MoveError::Server(doubt.to_string())),
+        FlightOutcome::Unknown(doubt) => Err(ConnectError::Unfit(doubt.to_string()).into()),
     }
 }
 

@@ -22,9 +22,8 @@ use crate::store::border::Error;
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::super::params::params;
-use super::super::server::{Finding, Severity, check};
+use super::super::server::connect;
 use super::super::stop::{Stop, ask, ask_one};
-use super::super::task::PLANS;
 use super::super::wake::NOTIFY;
 
 /// Fails if the connection has lost its settings. Writes to the log by a lock that keeps nobody out. Returns the
@@ -188,16 +187,8 @@ impl Changer {
         if let Some(connection) = kept.take().filter(|kept| kept.end().is_none()) {
             return Ok(connection);
         }
-        let opened = Connection::open(&self.target).await;
-        let connection = opened.map_err(|error| error.to_string())?;
-        let findings = check(&connection, &self.clock).await?;
-        let bad = |found: &Finding| found.severity != Severity::Warned;
-        if let Some(bad) = findings.into_iter().find(bad) {
-            return Err(bad.text);
-        }
-        let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| describe(&error))?;
-        Ok(connection)
+        let connected = connect(&self.target, &self.clock).await;
+        Ok(connected.map_err(|error| error.to_string())?.0)
     }
 }
 
