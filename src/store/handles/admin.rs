@@ -57,7 +57,8 @@ impl Admin {
         pub fn ready() -> Result<(), Refused>;
 
         /// Waits for a sign of life from the writer: between two batches, on a full disk or in the pauses of a repair.
-        /// Never returns while the writer hangs. False once the store is closed.
+        /// Never returns while the writer hangs. False once the store is closed. Always true of a database on another
+        /// machine, whose faults no restart fixes.
         pub async fn writer_answers() -> bool;
 
         /// Counts the times when [`Jobs::wake`](super::Jobs::wake) is notified, when the store starts or stops refusing
