@@ -141,18 +141,18 @@ pub async fn start(
 
 impl Serving {
     /// Stops gracefully: answers requests in flight, waits for forwards in flight and records them, and
-    /// closes the store. Commands go on. Once `hurry` is true, the waits for requests and forwards are short.
+    /// closes the store. Commands go on. Once `hurry` is true, the waits for requests, forwards and the database are short.
     pub async fn stop(mut self, hurry: watch::Receiver<bool>) {
         let _stopping = self.manager.stopping().await;
         if !self.http.stop(second_signal(hurry.clone())).await {
             tracing::warn!("stopped before every request was answered");
         }
-        self.dispatcher.stop(self.wait, second_signal(hurry)).await;
+        self.dispatcher.stop(self.wait, second_signal(hurry.clone())).await;
         self.admin.stop().await;
         if let Some(metrics) = self.metrics {
             metrics.stop().await;
         }
-        self.store.close().await;
+        self.store.stop(second_signal(hurry)).await;
         self.tending.abort_all();
         tracing::info!("stopped");
     }

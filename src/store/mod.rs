@@ -111,9 +111,15 @@ impl Store {
     /// Refuses new requests, commits and answers the queued ones, closes, and releases the lock. Afterwards
     /// everything is refused.
     pub async fn close(&self) {
+        self.stop(std::future::pending()).await;
+    }
+
+    /// The same. Once `hurry` resolves, a database on another machine is not waited for: what it has not answered is
+    /// refused as unconfirmed.
+    pub async fn stop(&self, hurry: impl Future<Output = ()>) {
         match &self.engine {
             Engine::Sqlite(store) => store.close().await,
-            Engine::Postgres(store) => store.close().await,
+            Engine::Postgres(store) => store.close(hurry).await,
         }
     }
 }

@@ -32,6 +32,7 @@ mod reading_cost;
 mod registering;
 mod server;
 mod site;
+mod starting;
 mod storm;
 mod unanswered;
 mod waits;

@@ -10,7 +10,7 @@ use crate::store::decide::notice::Notice;
 
 use super::answer::{Question, Request};
 use super::operate::housekeeping::Housekeeping;
-use super::writer::Writer;
+use super::writer::{Writer, decided};
 
 /// Between two looks of a caller who waits: a job's end at another node is seen after that time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ impl Intake {
         let (request, answer) = Request::new(question, deadline);
         self.writer.ask(request)?;
         match timeout_at(deadline, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping))?.open().await,
+            Ok(answer) => decided(answer)?.open().await,
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
     }

@@ -20,6 +20,7 @@ use super::request::Request;
 pub(super) struct Queue {
     state: Mutex<State>,
     filled: Notify,
+    given_up: Notify,
     max_count: usize,
     max_bytes: usize,
     batch_count: usize,
@@ -49,6 +50,7 @@ impl Queue {
         Queue {
             state: Mutex::new(State { door, ..State::default() }),
             filled: Notify::new(),
+            given_up: Notify::new(),
             max_count: size(limits.writer_queue_count),
             max_bytes: size(limits.writer_queue_bytes),
             batch_count: size(limits.batch_count),
@@ -117,6 +119,16 @@ impl Queue {
 
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.state).closed
+    }
+
+    /// The writer ends without the answers that it waits for.
+    pub(super) fn give_up(&self) {
+        self.given_up.notify_one();
+    }
+
+    /// Returns after [`Queue::give_up`]. One task may wait.
+    pub(super) async fn given_up(&self) {
+        self.given_up.notified().await;
     }
 
     /// Refuses the items that wait, and all later ones: the writer ends.

@@ -1,8 +1,11 @@
 //! Opens a store on PostgreSQL, for a receiver or for a command where none runs, and closes it.
 
+use std::fmt::Display;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::select;
 use tokio::time::timeout;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -19,13 +22,13 @@ use crate::store::quarantine::handle::QuarantineHandle;
 
 use super::admin::handle::Admin;
 use super::connection::{Connection, Target, describe};
-use super::flight::FlightOutcome;
+use super::flight::{FlightOutcome, Refusal};
 use super::handlers::PublishedHandler;
 use super::intake::Intake;
 use super::jobs::Jobs;
 use super::node_file::NodeFile;
 use super::operate::housekeeping::Housekeeping;
-use super::register::Registrar;
+use super::register::{RegisterError, Registered, Registrar};
 use super::schema::migrate;
 use super::server;
 use super::writer::Writer;
@@ -33,16 +36,22 @@ use super::writer::Writer;
 /// The random identity of the store.
 const ID: &str = "SELECT store_id FROM meta";
 
-/// How long a start waits for the database, with the migration and the registration, whose commits may wait for a
-/// standby.
+/// How long a start waits for a connection.
 const START_WAIT: Duration = Duration::from_secs(30);
+
+/// Between two lines that say what a start waits for.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a stop waits for the database.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a reload waits until its handlers are published.
 const PUBLISH_WAIT: Duration = Duration::from_secs(2);
 
 const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.url right?";
 
-const SLOW: &str = "the database does not answer; see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
+const SLOW: &str =
+    "see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
 
 /// One of several receivers on a database: how it reaches that, and which node it is.
 pub struct ClusterNode {
@@ -73,23 +82,12 @@ impl PostgresStore {
         held: StoreLock,
         clock: Clock,
     ) -> Result<PostgresStore, OpenError> {
-        let failed = |why: String| OpenError::Database { why };
         let ClusterNode { target, name, machine } = node;
-        let file = NodeFile::open(&settings.path).map_err(|error| failed(error.to_string()))?;
+        let file = NodeFile::open(&settings.path).map_err(failed)?;
         let mut registrar = Registrar::of_folder(file, name.to_string(), machine);
         registrar.handlers = handlers;
         let id = registrar.node.id;
-        let first = in_time(async {
-            let connection = connect(&target, &clock).await?;
-            let connection = match migrate(connection).await {
-                FlightOutcome::Committed(connection, _) => connection,
-                FlightOutcome::NotCommitted(why, _) => return Err(why.to_string()),
-                FlightOutcome::Unknown(doubt) => return Err(doubt.to_string()),
-            };
-            // What keeps the node from registering is said at the start, and not with each delivery.
-            registrar.register(connection).await.map_err(|error| error.to_string())
-        });
-        let first = first.await?;
+        let first = enter(&target, &clock, &mut registrar).await?;
         let store = registrar.seen.as_ref().map_or(Uuid::nil(), |history| history.store);
         let limits = &settings.limits;
         let (writer, _) =
@@ -149,23 +147,73 @@ impl PostgresStore {
         }
     }
 
-    /// Refuses new requests, stores the queued ones, or refuses them where the database is away, and releases the lock. A
-    /// commit that waits for a standby can delay this without limit.
-    pub(in super::super) async fn close(&self) {
+    /// Refuses new requests, stores the queued ones, or refuses them where the database is away, and releases the lock.
+    /// After [`STOP_WAIT`], or once `hurry` resolves, it waits for no answer of the database any more.
+    pub(in super::super) async fn close(&self, hurry: impl Future<Output = ()>) {
         self.writer.close();
         self.quarantine.close().await;
-        // An error means that the writer has ended, as awaited.
-        let _ = self.writer.sessions().wait_for(|_| false).await;
+        select! {
+            () = self.writer.ended() => {}
+            _ = timeout(STOP_WAIT, hurry) => self.writer.give_up(),
+        }
+        self.writer.ended().await;
         lock(&self.lock).take();
     }
 }
 
-async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<T, OpenError> {
-    let opened = timeout(START_WAIT, opening).await.unwrap_or_else(|_| Err(SLOW.to_owned()));
-    opened.map_err(|why| OpenError::Database { why })
+/// Makes the schema where it is missing, and registers. Both go on as long as they take: a migration, the jobs that
+/// are held after a restore, and a commit that waits for a standby. What another node keeps locked meanwhile is waited
+/// for, too. Any other error ends the start: what keeps the node from registering is said there, and not with each
+/// delivery.
+async fn enter(
+    target: &Target,
+    clock: &Clock,
+    registrar: &mut Registrar,
+) -> Result<(Connection, Registered), OpenError> {
+    loop {
+        let connection = in_time(connect(target, clock)).await?;
+        let connection = match reported("its tables", migrate(connection)).await {
+            FlightOutcome::Committed(connection, _) => connection,
+            FlightOutcome::NotCommitted(Refusal::LockTimeout(why), _) => {
+                tracing::warn!(why, "the start waits for another node's migration");
+                continue;
+            }
+            FlightOutcome::NotCommitted(why, _) => return Err(failed(why)),
+            FlightOutcome::Unknown(doubt) => return Err(failed(doubt)),
+        };
+        match reported("its registration", registrar.register(connection)).await {
+            Err(RegisterError::NotCommitted(Refusal::LockTimeout(why))) => {
+                tracing::warn!(
+                    why,
+                    "the start waits for a transaction of this node's last process"
+                );
+            }
+            registered => return registered.map_err(failed),
+        }
+    }
 }
 
-/// Connects, and logs the warnings: once for each process.
+/// Says every [`REPORT_EVERY`] that the start waits for this step.
+async fn reported<T>(what: &str, step: impl Future<Output = T>) -> T {
+    let mut step = pin!(step);
+    loop {
+        match timeout(REPORT_EVERY, &mut step).await {
+            Ok(done) => return done,
+            Err(_) => tracing::warn!("the start waits until the database has {what}; {SLOW}"),
+        }
+    }
+}
+
+fn failed(why: impl Display) -> OpenError {
+    OpenError::Database { why: why.to_string() }
+}
+
+async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<T, OpenError> {
+    let opened = timeout(START_WAIT, opening).await;
+    opened.unwrap_or_else(|_| Err("the database does not answer".to_owned())).map_err(failed)
+}
+
+/// Connects, and logs what is worth a warning.
 async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
     let connected = server::connect(target, clock).await;
     let (connection, warnings) = connected.map_err(|error| error.to_string())?;

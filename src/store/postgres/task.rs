@@ -4,11 +4,13 @@
 //! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
 //! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
 //! deadline. It ends only when the queue is closed or another process has registered as the node; a panic
-//! aborts the process (S13).
+//! aborts the process (S13). A stop that cannot wait any longer drops the connection: what was sent is then undecided,
+//! as after a kill, and nobody was told that it is stored.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::select;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -72,17 +74,32 @@ enum NoSession {
 
 impl WriterTask {
     pub(super) async fn run(mut self) {
-        let why = loop {
-            let (connection, session) = match self.session().await {
-                Ok(session) => session,
-                Err(why) => break why,
-            };
-            if self.serve(connection, session).await {
-                break Refused::Stopping;
+        let queue = Arc::clone(&self.queue);
+        let why = select! {
+            why = self.work() => why,
+            // The callers of the transaction under way find that their answer is gone.
+            () = queue.given_up() => {
+                tracing::warn!(
+                    "stopped before the database had answered a transaction; the next start finds what is committed"
+                );
+                Refused::Stopping
             }
         };
         self.queue.end(&why);
         self.batches.refuse_all(&why);
+    }
+
+    /// Serves one session after the other. Returns why the writer must end.
+    async fn work(&mut self) -> Refused {
+        loop {
+            let (connection, session) = match self.session().await {
+                Ok(session) => session,
+                Err(why) => return why,
+            };
+            if self.serve(connection, session).await {
+                return Refused::Stopping;
+            }
+        }
     }
 
     /// Connects and registers until it succeeds. Fails if the writer must end.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -132,7 +133,7 @@ impl Writer {
         let (request, answer) = accept::Request::new(new, deadline).await?;
         self.queue.push(Request::Accept(request))?;
         match timeout_at(deadline, answer).await {
-            Ok(answer) => answer.unwrap_or(Err(Refused::Stopping)),
+            Ok(answer) => decided(answer),
             Err(_) => Err(Refused::Unconfirmed("no answer in time".to_owned())),
         }
     }
@@ -171,10 +172,10 @@ impl Writer {
         }
         let mut ended = Vec::with_capacity(answers.len());
         for answer in answers {
-            ended.push(answer.await.unwrap_or(Err(Refused::Stopping)));
+            ended.push(decided(answer.await));
         }
         let claims = match claimed {
-            Some(claimed) => claimed.await.unwrap_or(Err(Refused::Stopping)),
+            Some(claimed) => decided(claimed.await),
             None => Ok(NodeClaims::default()),
         };
         Exchanged { ended, claims }
@@ -185,7 +186,7 @@ impl Writer {
     pub async fn publish(&self, handlers: Vec<PublishedHandler>) -> Result<(), Refused> {
         let (done, published) = oneshot::channel();
         self.queue.push_kept(vec![Request::Publish(handlers, done)])?;
-        published.await.unwrap_or(Err(Refused::Stopping))
+        decided(published.await)
     }
 
     /// The session of now with the list that its registration read. None while a session is being registered.
@@ -219,8 +220,25 @@ impl Writer {
     }
 
     /// Refuses new requests. The writer stores those that wait, or refuses them if it has no connection, and ends. A
-    /// commit that waits for a standby can delay this without limit.
+    /// commit that waits for a standby can delay this without limit, unless [`Writer::give_up`] ends it.
     pub fn close(&self) {
         self.queue.close();
     }
+
+    /// Drops the connection of a writer that is closed, and refuses what waits for an answer.
+    pub(super) fn give_up(&self) {
+        self.queue.give_up();
+    }
+
+    pub(super) async fn ended(&self) {
+        // An error means that the writer has ended, as awaited.
+        let _ = self.sessions().wait_for(|_| false).await;
+    }
+}
+
+/// The answer to a request. One that the writer has dropped was sent, perhaps.
+pub(super) fn decided<T>(answer: Result<Result<T, Refused>, RecvError>) -> Result<T, Refused> {
+    answer.unwrap_or_else(|_| {
+        Err(Refused::Unconfirmed("stopped before the database had answered".to_owned()))
+    })
 }
