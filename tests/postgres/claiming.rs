@@ -168,14 +168,14 @@ async fn two_nodes_together_do_not_exceed_the_clusters_concurrency() {
     of_a.cluster_concurrency = Some(3);
     let mut of_b = claim_of(9);
     of_b.cluster_concurrency = Some(3);
-    // Both have sent their claims before either is committed.
+    // The other one's claim is not committed, and accepts do not wait for it.
     let gate = hold_attempts(&cluster).await;
-    let claims = [claiming(&a, of_a.clone()), claiming(&b, of_b.clone())];
-    cluster.blocked(2).await;
+    let first = claiming(&a, of_a.clone());
+    cluster.blocked(1).await;
+    let second = exchange(&b, Vec::new(), Some(of_b.clone())).await.claims.unwrap();
+    assert_eq!((second.attempts.len(), second.pause.is_some()), (0, true));
     drop(gate);
-    let [first, second] = claims;
     let mut running = first.await.unwrap().attempts;
-    running.extend(second.await.unwrap().attempts);
     assert_eq!(running.len(), 3);
     // What ends makes room, in the same transaction.
     for (writer, claim) in [(&a, of_a), (&b, of_b)] {
@@ -188,7 +188,7 @@ async fn two_nodes_together_do_not_exceed_the_clusters_concurrency() {
     }
 }
 
-/// The share that a claim takes is seen by the other node's claim, which has waited for it.
+/// The share that a claim takes is seen by the other node's next claim. One that comes meanwhile takes none.
 #[tokio::test]
 async fn two_nodes_together_keep_to_a_rate() {
     let cluster = Cluster::new(&[]).await;
@@ -198,16 +198,13 @@ async fn two_nodes_together_keep_to_a_rate() {
     let rate = Rate { starts, per: Duration::from_secs(3600), burst };
     let asked = Claim { rate: Some(rate), ..claim_of(2) };
     let gate = hold_attempts(&cluster).await;
-    let claims = [claiming(&a, asked.clone()), claiming(&b, asked.clone())];
-    cluster.blocked(2).await;
+    let first = claiming(&a, asked.clone());
+    cluster.blocked(1).await;
+    let meanwhile = exchange(&b, Vec::new(), Some(asked.clone())).await.claims.unwrap();
     drop(gate);
-    let mut counts = Vec::new();
-    for claims in claims {
-        let claims = claims.await.unwrap();
-        counts.push((claims.attempts.len(), claims.pause.is_some()));
-    }
-    counts.sort_unstable();
-    assert_eq!(counts, [(1, true), (2, false)]);
+    let (first, next) = (first.await.unwrap(), claim_with(&b, asked.clone()).await);
+    let counts = [&first, &meanwhile, &next].map(|of| (of.attempts.len(), of.pause.is_some()));
+    assert_eq!(counts, [(2, false), (0, true), (1, true)]);
     let pause = claim_with(&b, asked.clone()).await.pause.unwrap();
     assert!(pause > Duration::from_secs(3500) && pause <= Duration::from_secs(3600), "{pause:?}");
     // Two claims of the handler in one batch.

@@ -19,8 +19,12 @@ use super::flight::{Flight, Param, Session};
 /// Keeps the handler from being paused until the end of the transaction.
 const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
 
-/// The same, and keeps every other claim of the handler waiting, so that it counts this one's attempts.
-const LANE_ALONE: &str = "SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE";
+/// The same for a claim that counts or takes shares: no other one of the handler does so meanwhile. No row where another
+/// transaction has the lock, which its commit may keep for long: all accepts of this node would wait for it, too.
+const LANE_ALONE: &str = "SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE SKIP LOCKED";
+
+/// When a claim is asked again that found its lane locked.
+const LANE_PAUSE: Duration = Duration::from_millis(100);
 
 /// To when the rate of these handlers ($1) is used up, in microseconds, and the time in milliseconds. A statement begins
 /// behind the lock of the lane, and its clock is not that of the transaction's begin (N41).
@@ -116,18 +120,25 @@ pub struct NodeClaims {
     /// In how long the next waiting job of the handler is due. `None` if no job waits, if the handler is paused,
     /// and if as many were claimed as were asked for: more may be ready.
     pub due: Option<Duration>,
-    /// For how long the rate lets no other attempt start; `None` if it lets one start now.
+    /// For how long the rate lets no other attempt start, or until the claim is to be asked again because its lane was
+    /// locked; `None` if an attempt may start now.
     pub pause: Option<Duration>,
 }
 
-/// Locks the handler's lane; `alone` where the claim counts or takes shares. Lanes come before jobs, sorted.
-pub(super) async fn lock_lane(flight: &mut Flight, handler: &Name, alone: bool) {
-    let sql = if alone { LANE_ALONE } else { LANE };
-    flight.send(sql, vec![Box::new(handler.as_str().to_owned())]).await;
+impl NodeClaims {
+    /// Of a claim that found its lane locked. Its number is that of no claim: it knows nothing of due jobs.
+    pub(super) fn locked_out() -> Self {
+        NodeClaims { pause: Some(LANE_PAUSE), ..NodeClaims::default() }
+    }
 }
 
-pub(super) fn needs_lane_alone(claim: &Claim) -> bool {
-    claim.cluster_concurrency.is_some() || claim.rate.is_some()
+/// Locks the lane of the claim's handler. Lanes come before jobs, sorted. Returns the statement that has no row where
+/// another transaction has locked it.
+pub(super) async fn lock_lane(flight: &mut Flight, claim: &Claim) -> Option<usize> {
+    let is_alone = claim.cluster_concurrency.is_some() || claim.rate.is_some();
+    let sql = if is_alone { LANE_ALONE } else { LANE };
+    let number = flight.send(sql, vec![Box::new(claim.handler.as_str().to_owned())]).await;
+    is_alone.then_some(number)
 }
 
 /// Asks for the rates of these claims, whose lanes are locked.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use tokio_postgres::Row;
+
 use crate::store::border::Refused;
 
-use super::claim::{
-    ClaimFlight, NodeClaims, lock_lane, needs_lane_alone, read_paces, send_paces, uuid,
-};
+use super::claim::{ClaimFlight, NodeClaims, lock_lane, read_paces, send_paces, uuid};
 use super::complete::{EndFacts, EndResult, note};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
@@ -44,8 +44,9 @@ pub(super) async fn exchange(
     }
     let mut lanes = claims.clone();
     lanes.sort_by_key(|claim| &claim.handler);
+    let mut locks = BTreeMap::new();
     for claim in lanes {
-        lock_lane(&mut flight, &claim.handler, needs_lane_alone(claim)).await;
+        locks.insert(&claim.handler, lock_lane(&mut flight, claim).await);
     }
     let paces = send_paces(&mut flight, &claims).await;
     let mut sent_ends = Vec::new();
@@ -66,9 +67,17 @@ pub(super) async fn exchange(
     for claim in claims {
         let taken = live.taken(&claim.handler, &ending);
         let pace = paces.get(&claim.handler).copied();
-        sent_claims.push(ClaimFlight::send(claim, pace, taken, &mut flight, session).await);
+        let lock = locks.get(&claim.handler).copied().flatten();
+        if let Some(lock) = lock
+            && flight.rows(lock).await.is_some_and(<[Row]>::is_empty)
+        {
+            sent_claims.push(None);
+            continue;
+        }
+        let sent = ClaimFlight::send(claim, pace, taken, &mut flight, session).await;
+        sent_claims.push(Some(sent));
     }
-    for claim in &mut sent_claims {
+    for claim in sent_claims.iter_mut().flatten() {
         claim.take_shares(&mut flight).await;
     }
     note(&mut flight, &sent_ends, notices).await;
@@ -82,6 +91,7 @@ pub(super) async fn exchange(
             Tried::Ended(result, sent.concerns_others || makes_room)
         }),
         _ => claimed.next().map(|sent| {
+            let Some(sent) = sent else { return Tried::Claimed(NodeClaims::locked_out()) };
             let claims = sent.read(rows);
             let is_limited = sent.claim.cluster_concurrency.is_some();
             let number = live.claimed(&claims.attempts, is_limited);
