@@ -47,10 +47,10 @@ pub(super) struct Flow {
     /// Ends that the next exchange sends to the store.
     ends: Vec<Ending>,
     acks: PendingAcks,
-    /// Tasks that a stop waits for: exchanges and forwards.
+    /// Tasks that a stop waits for: exchanges, forwards, and retries of the ends of forwards that the store refused.
     work: JoinSet<Step>,
     /// Tasks that a stop does not wait for: waits for the ends of commands, which outlive this process, and retries
-    /// of ends that the store refused.
+    /// of such ends, which their runner keeps.
     commands: JoinSet<Step>,
     /// The last check of the store, which may still be running.
     check: Option<JoinHandle<()>>,
@@ -271,8 +271,9 @@ impl Flow {
                 for end in unrecorded {
                     let (store, runner) = (self.store.clone(), runner.clone());
                     let exchange = Exchange { ends: vec![end], claim: None };
-                    // A stop does not wait for a store that fails: the next start settles the attempt.
-                    self.commands.spawn(async move {
+                    // Only this process knows how a forward has ended.
+                    let tasks = if runner.is_none() { &mut self.work } else { &mut self.commands };
+                    tasks.spawn(async move {
                         sleep(STORE_PAUSE).await;
                         Step::Exchanged(Box::new(exchange.run(runner, store).await))
                     });
