@@ -22,6 +22,29 @@ const REUSED: Accepted =
     Accepted::Created { jobs: 1, held: Some(HeldReason::IdReused), flagged: false };
 const FLAGGED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: true };
 
+/// Its disk is full, say: no event is at fault.
+#[tokio::test]
+async fn what_a_server_in_trouble_does_not_store_is_stored_once_it_can_be() {
+    let cluster = Cluster::new(&[]).await;
+    let a = cluster.node("a").await;
+    cluster
+        .run(
+            "CREATE FUNCTION no_space() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE disk_full; END $$;
+             CREATE TRIGGER no_space BEFORE INSERT ON event EXECUTE FUNCTION no_space()",
+        )
+        .await;
+    let accepting = begin(&a, stripe("e", "{}")).await;
+    while a.ready().is_ok() {
+        assert!(!accepting.is_finished(), "{:?}", accepting.await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    cluster.run("DROP TRIGGER no_space ON event").await;
+    assert_eq!(accepting.await.unwrap(), Ok(CREATED));
+    ready(&a).await;
+    assert_eq!(accept(&a, stripe("f", "{}")).await, Ok(CREATED));
+}
+
 #[tokio::test]
 async fn a_hundred_equal_deliveries_to_three_nodes_are_one_event_and_one_job() {
     let cluster = Cluster::new(&[]).await;

@@ -12,7 +12,7 @@ use hooklatch::store::postgres::{AttemptEnd, EndResult, Exchanged, NodeAttempt, 
 use hooklatch::store::{Completion, NoticeSubscribers, Refused};
 use tokio::time::timeout;
 
-use super::cluster::{Cluster, START, new, stripe};
+use super::cluster::{CREATED, Cluster, START, accept, begin, new, stripe};
 use super::server::PATIENCE;
 use super::working::{
     SUCCEEDED, add_jobs, admin, claim, claim_of, complete, end, exchange, holder, job,
@@ -314,7 +314,7 @@ async fn an_end_that_ends_the_connection_takes_others_with_it_once() {
     for (number, other) in claimed[1..].iter().enumerate() {
         let ends = vec![succeeded(&claimed[0]), succeeded(other)];
         let Exchanged { ended, claims } = exchange(&a, ends, Some(claim_of(9))).await;
-        assert!(ended[0].is_err());
+        assert!(matches!(ended[0], Err(Refused::Unconfirmed(_))), "{:?}", ended[0]);
         assert_eq!(ended[1], Ok(SUCCEEDED));
         // It is known by then, and has a transaction of its own.
         let sessions: i64 = cluster.get("SELECT count FROM node").await;
@@ -324,6 +324,63 @@ async fn an_end_that_ends_the_connection_takes_others_with_it_once() {
     }
     cluster.run("DROP TRIGGER poison ON job").await;
     assert_eq!(complete(&a, succeeded(&claimed[0])).await, SUCCEEDED);
+}
+
+/// Its first try meets a lock.
+#[tokio::test]
+async fn a_lost_connection_is_no_failed_try_of_an_end() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 1).await;
+    let own = claim(&a, 1).await.remove(0);
+    cluster
+        .run(
+            "CREATE SEQUENCE tries;
+             GRANT USAGE ON SEQUENCE tries TO app;
+             CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                CASE nextval('tries')
+                    WHEN 1 THEN RAISE lock_not_available;
+                    WHEN 2 THEN PERFORM pg_terminate_backend(pg_backend_pid());
+                    ELSE NULL;
+                END CASE;
+                RETURN NEW; END $$;
+             CREATE TRIGGER fail BEFORE UPDATE ON job FOR EACH ROW EXECUTE FUNCTION fail()",
+        )
+        .await;
+    assert_eq!(exchange(&a, vec![succeeded(&own)], None).await.ended, [Ok(SUCCEEDED)]);
+    assert_eq!(cluster.get::<i64>("SELECT last_value FROM tries").await, 3);
+}
+
+/// Nobody would begin what it takes.
+#[tokio::test]
+async fn a_claim_whose_caller_is_gone_or_whose_writer_closes_takes_nothing() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 2).await;
+    for closes in [false, true] {
+        let gate = cluster.hold().await;
+        let accepting = begin(&a, stripe(&format!("held-{closes}"), "{}")).await;
+        cluster.blocked(1).await;
+        let claiming = {
+            let a = a.clone();
+            tokio::spawn(async move { exchange(&a, Vec::new(), Some(claim_of(1))).await.claims })
+        };
+        // It is queued then.
+        tokio::task::yield_now().await;
+        if closes {
+            a.close();
+        } else {
+            claiming.abort();
+        }
+        drop(gate);
+        assert_eq!(accepting.await.unwrap(), Ok(CREATED));
+        match claiming.await {
+            Ok(claims) => assert_eq!(claims, Err(Refused::Stopping)),
+            // Behind the claim.
+            Err(_) => assert_eq!(accept(&a, stripe("behind", "{}")).await, Ok(CREATED)),
+        }
+        assert_eq!(cluster.count("attempt").await, 0, "closes: {closes}");
+    }
 }
 
 /// The process stops while another program keeps the rows of jobs locked.

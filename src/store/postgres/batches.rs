@@ -5,7 +5,8 @@
 //! of the queue.
 //!
 //! A request with a deadline is tried until then, unless the server refuses it. An end or a claim is tried twice alone
-//! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4).
+//! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4). A lost connection
+//! says nothing about an end, so it is no failed try; but an end that alone loses two may be what ends them.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -63,14 +64,29 @@ impl Way {
 pub(super) struct Work {
     way: Way,
     pub(super) requests: Vec<Request>,
-    /// How often the only request was tried.
-    tries: u32,
+    /// How many tries of the only request have failed, and how many have lost their connection.
+    failures: u32,
+    losses: u32,
     not_before: Instant,
+}
+
+/// How a transaction ended that is not known to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Setback {
+    /// The server refuses a request itself.
+    Refused,
+    Failed,
+    /// With its connection.
+    Lost,
 }
 
 impl Work {
     fn new(way: Way, requests: Vec<Request>) -> Self {
-        Work { way, requests, tries: 0, not_before: Instant::now() }
+        Work { way, requests, failures: 0, losses: 0, not_before: Instant::now() }
+    }
+
+    fn tries(&self) -> u32 {
+        self.failures + self.losses
     }
 
     /// Notes that it is not known whether it is committed. Claims are refused: what they have taken is in the list of
@@ -153,7 +169,7 @@ impl Batches {
             request.note_secret(&mut self.secrets, now);
             let (way, claims) = (Way::of(&request), request.claimed_handler());
             if request.contended_row().is_some_and(|row| self.apart.contains(&row)) {
-                self.retries.push_back(Work { tries: 1, ..Work::new(way, vec![request]) });
+                self.retries.push_back(Work::new(way, vec![request]));
                 continue;
             }
             let is_same = |other: &Request| claims.is_some() && other.claimed_handler() == claims;
@@ -183,7 +199,7 @@ impl Batches {
     pub(super) fn has_retries_left(&self) -> bool {
         self.retries.iter().any(|work| match work.way {
             Way::Publish => false,
-            Way::Exchange => work.tries < LAST_TRIES,
+            Way::Exchange => work.tries() < LAST_TRIES,
             Way::Fast | Way::Slow | Way::Ask => true,
         })
     }
@@ -194,14 +210,17 @@ impl Batches {
         requests.fold((0, 0), |(count, bytes), request| (count + 1, bytes + request.bytes()))
     }
 
-    /// Refuses the requests whose deadline has passed.
-    pub(super) fn drop_late(&mut self) {
+    /// Refuses the requests that are not to be tried any more.
+    pub(super) fn drop_lapsed(&mut self, is_closing: bool) {
         let now = Instant::now();
-        let is_late =
-            |request: &mut Request| request.deadline().is_some_and(|deadline| deadline <= now);
         for works in [&mut self.todo, &mut self.retries] {
-            for late in works.iter_mut().flat_map(|work| work.requests.extract_if(.., is_late)) {
-                late.refuse(Refused::Unconfirmed("not stored in time".to_owned()));
+            for work in works.iter_mut() {
+                let is_lapsed = |request: &mut Request| request.lapsed(now, is_closing).is_some();
+                for request in work.requests.extract_if(.., is_lapsed) {
+                    if let Some(why) = request.lapsed(now, is_closing) {
+                        request.refuse(why);
+                    }
+                }
             }
             works.retain(|work| !work.requests.is_empty());
         }
@@ -240,9 +259,14 @@ impl Batches {
     }
 
     /// Tries work again that is not known to be committed: in halves; a single request at once the first time, and then
-    /// after growing pauses. `is_final`: the request itself was refused. Ends are tried further where the writer is
-    /// `closing`: their callers cannot send them again.
-    pub(super) fn try_again(&mut self, mut work: Work, why: String, is_final: bool, closing: bool) {
+    /// after growing pauses. Ends are tried further where the writer is `closing`: their callers cannot send them again.
+    pub(super) fn try_again(
+        &mut self,
+        mut work: Work,
+        why: String,
+        setback: Setback,
+        closing: bool,
+    ) {
         let half = work.requests.len() / 2;
         if half > 0 {
             let second = work.requests.split_off(half);
@@ -251,16 +275,24 @@ impl Batches {
             return;
         }
         let Some(request) = work.requests.pop() else { return };
+        let pause =
+            Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries()) - 1);
+        match setback {
+            Setback::Refused | Setback::Failed => work.failures += 1,
+            Setback::Lost => work.losses += 1,
+        }
+        let row = request.contended_row();
+        let most = if row.as_ref().is_some_and(|row| self.apart.contains(row)) { 1 } else { 2 };
         // Without its lane a new handler would have no claim.
         let is_publication = matches!(request, Request::Publish(..));
-        let is_kept = request.deadline().is_some() || is_publication || work.tries == 0;
-        if is_final || !(is_kept || closing && matches!(request, Request::End(..))) {
-            self.apart.extend(request.contended_row());
-            return request.fail(why);
+        let is_kept =
+            request.deadline().is_some() || is_publication || work.failures.max(work.losses) < most;
+        let is_kept = is_kept || closing && matches!(request, Request::End(..));
+        if setback == Setback::Refused || !is_kept {
+            self.apart.extend(row);
+            return request.fail(why, work.losses > 0);
         }
-        let pause = Duration::from_millis(10).saturating_mul(2_u32.saturating_pow(work.tries) - 1);
         let not_before = Instant::now() + pause.min(MOST_PAUSE);
-        let (tries, requests) = (work.tries + 1, vec![request]);
-        self.retries.push_back(Work { tries, not_before, requests, ..work });
+        self.retries.push_back(Work { not_before, requests: vec![request], ..work });
     }
 }

@@ -36,6 +36,9 @@ const FENCE: &str = "SELECT fence($1, $2)";
 const FENCED: &str = "HL001";
 const UNSET: &str = "HL002";
 
+/// The classes of errors that pass: the server has too few resources, is stopped, has I/O errors, or only reads.
+const PASSING: [&str; 4] = ["53", "57", "58", "25"];
+
 /// Whether the server names standbys, and when this connection last loaded the configuration. When the names are
 /// emptied, the server ends all waits; two equal answers around `COMMIT` prove that this did not happen.
 ///
@@ -96,6 +99,11 @@ impl Refusal {
             "55P03" => Refusal::LockTimeout(text),
             code => Refusal::Failed { code: code.to_owned(), text },
         }
+    }
+
+    /// Whether the server as a whole is the cause, and the same flight may succeed later.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Refusal::Failed { code, .. } if PASSING.iter().any(|class| code.starts_with(class)))
     }
 
     /// Whether no later flight of this session, or on this connection, can succeed.

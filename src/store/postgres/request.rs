@@ -61,6 +61,17 @@ impl Request {
         }
     }
 
+    /// Why it is not to be tried any more: its deadline has passed, or nobody would begin what it claims.
+    pub(super) fn lapsed(&self, now: Instant, is_closing: bool) -> Option<Refused> {
+        match self {
+            Request::Claim(_, reply) if is_closing || reply.is_closed() => Some(Refused::Stopping),
+            _ if self.deadline().is_some_and(|deadline| deadline <= now) => {
+                Some(Refused::Unconfirmed("not stored in time".to_owned()))
+            }
+            _ => None,
+        }
+    }
+
     /// The handler of a claim.
     pub(super) fn claimed_handler(&self) -> Option<&Name> {
         match self {
@@ -89,11 +100,13 @@ impl Request {
         }
     }
 
-    /// Refuses it where its last try is not committed, and says whether an earlier one may be.
-    pub(super) fn fail(self, why: String) {
+    /// Refuses it where its last try is not committed, and says whether an earlier one may be: of an end, where a
+    /// connection `was_lost`.
+    pub(super) fn fail(self, why: String, was_lost: bool) {
         let in_doubt = match &self {
             Request::Accept(request) => request.is_in_doubt(),
             Request::Ask(request) => request.in_doubt,
+            Request::End(..) => was_lost,
             _ => false,
         };
         self.refuse(if in_doubt { Refused::Unconfirmed(why) } else { Refused::Failed(why) });

@@ -59,10 +59,7 @@ pub(in crate::store) async fn connect(
 }
 
 /// Fails with the worst finding that keeps the store from being written. Otherwise returns the warnings.
-pub(super) async fn inspect(
-    connection: &Connection,
-    clock: &Clock,
-) -> Result<Vec<String>, String> {
+pub(super) async fn inspect(connection: &Connection, clock: &Clock) -> Result<Vec<String>, String> {
     let findings = check(connection, clock).await?;
     if let Some(bad) = findings.iter().find(|finding| finding.severity != Severity::Warned) {
         return Err(bad.text.clone());

@@ -21,7 +21,7 @@ use crate::store::mutex::lock;
 use crate::store::node::commits::Commits;
 use crate::store::node::subscriptions::Subscriptions;
 
-use super::batches::{Batches, Work};
+use super::batches::{Batches, Setback, Work};
 use super::complete::AttemptEnd;
 use super::connection::{Connection, Target};
 use super::flight::{FlightOutcome, Refusal, Session};
@@ -118,7 +118,7 @@ impl WriterTask {
                 }
             }
             self.queue.rest(Instant::now() + PAUSE).await;
-            self.batches.drop_late();
+            self.batches.drop_lapsed(self.queue.is_closed());
             if self.queue.is_closed() {
                 return Err(Refused::Stopping);
             }
@@ -168,8 +168,9 @@ impl WriterTask {
                     tracing::warn!(why, "the database cannot be used");
                     return false;
                 }
+                self.queue.open();
             }
-            self.batches.drop_late();
+            self.batches.drop_lapsed(self.queue.is_closed());
             if let Some(work) = self.batches.next() {
                 match self.fly(connection, &session, work).await {
                     Some(next) => connection = next,
@@ -224,15 +225,23 @@ impl WriterTask {
                 None
             }
             FlightOutcome::NotCommitted(why, connection) => {
-                // An error over a connection that still works is the request's own.
-                let is_final = matches!(why, Refusal::Failed { .. }) && connection.is_some();
-                self.batches.try_again(work, why.to_string(), is_final, closing);
+                let setback = match &why {
+                    _ if connection.is_none() => Setback::Lost,
+                    Refusal::Failed { .. } if !why.is_passing() => Setback::Refused,
+                    _ => Setback::Failed,
+                };
+                if why.is_passing() {
+                    tracing::warn!(%why, "the server cannot store anything now");
+                    // Until the next look at the server.
+                    self.queue.shut(Refused::Unreachable(why.to_string()));
+                }
+                self.batches.try_again(work, why.to_string(), setback, closing);
                 connection
             }
             FlightOutcome::Unknown(doubt) => {
                 tracing::warn!(%doubt, "not known whether a transaction is committed");
                 work.doubt(tried);
-                self.batches.try_again(work, doubt.to_string(), false, closing);
+                self.batches.try_again(work, doubt.to_string(), Setback::Lost, closing);
                 None
             }
         }

@@ -39,9 +39,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Between two rounds of [`Changer::keep`].
 const KEEP_PAUSE: Duration = Duration::from_secs(2);
 
-/// The classes of errors that pass: the server has too few resources, is stopped, has I/O errors, or only reads.
-const PASSING: [&str; 4] = ["53", "57", "58", "25"];
-
 /// What one transaction does.
 pub(in super::super) trait Change: Send + Sync + 'static {
     type Done: Send + 'static;
@@ -167,8 +164,8 @@ impl Changer {
             };
             let text = format!("nothing was changed: {why}");
             // A connection may have ended while it was not used.
-            if let (Refusal::Failed { code, .. }, Some(_)) = (&why, &connection)
-                && !PASSING.iter().any(|class| code.starts_with(class))
+            if let (Refusal::Failed { .. }, Some(_)) = (&why, &connection)
+                && !why.is_passing()
             {
                 *kept = connection;
                 return Ok(Err(Error::Unavailable(text)));
