@@ -351,7 +351,7 @@ async fn a_lost_connection_is_no_failed_try_of_an_end() {
     assert_eq!(cluster.get::<i64>("SELECT last_value FROM tries").await, 3);
 }
 
-/// Nobody would begin what it takes.
+/// Its attempts would never begin.
 #[tokio::test]
 async fn a_claim_whose_caller_is_gone_or_whose_writer_closes_takes_nothing() {
     let cluster = Cluster::new(&[]).await;

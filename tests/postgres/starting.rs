@@ -87,7 +87,7 @@ async fn a_stop_ends_while_a_commit_waits_for_an_absent_standby() {
         assert!(matches!(refused, Err(Refused::Unconfirmed(_))), "{refused:?}");
     }
 
-    // The registration waits for what was sent.
+    // The registration waits for the lock of the dropped transaction.
     cluster.server.set(NAMES, "").await;
     let a = open(&cluster, "a", folders[0].path()).await.unwrap();
     let again = a.intake.accept(new(stripe("of-a", "{}"))).await;

@@ -6,7 +6,7 @@
 //!
 //! A request with a deadline is tried until then, unless the server refuses it. An end or a claim is tried twice alone
 //! and then fails: its caller sends it again, and others wait for a lock as long as two tries do (S4). A lost connection
-//! says nothing about an end, so it is no failed try; but an end that alone loses two may be what ends them.
+//! does not count as a failed try of an end, but an end that loses two connections alone may be their cause.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -210,7 +210,7 @@ impl Batches {
         requests.fold((0, 0), |(count, bytes), request| (count + 1, bytes + request.bytes()))
     }
 
-    /// Refuses the requests that are not to be tried any more.
+    /// Refuses the requests that must not be tried.
     pub(super) fn drop_lapsed(&mut self, is_closing: bool) {
         let now = Instant::now();
         for works in [&mut self.todo, &mut self.retries] {

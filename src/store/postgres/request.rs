@@ -61,7 +61,7 @@ impl Request {
         }
     }
 
-    /// Why it is not to be tried any more: its deadline has passed, or nobody would begin what it claims.
+    /// Why it must not be tried: its deadline has passed, or the caller of a claim does not wait for the attempts.
     pub(super) fn lapsed(&self, now: Instant, is_closing: bool) -> Option<Refused> {
         match self {
             Request::Claim(_, reply) if is_closing || reply.is_closed() => Some(Refused::Stopping),
@@ -100,8 +100,8 @@ impl Request {
         }
     }
 
-    /// Refuses it where its last try is not committed, and says whether an earlier one may be: of an end, where a
-    /// connection `was_lost`.
+    /// Refuses a request whose last try is not committed, and says whether an earlier try may be. An earlier try of an
+    /// end may be if its connection `was_lost`.
     pub(super) fn fail(self, why: String, was_lost: bool) {
         let in_doubt = match &self {
             Request::Accept(request) => request.is_in_doubt(),

@@ -46,7 +46,7 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Connects to a server that can hold a store, for statements that change it. Also returns what is worth a warning.
+/// Connects to a server that can hold a store, for statements that change it. Also returns the findings that are warnings.
 pub(in crate::store) async fn connect(
     target: &Target,
     clock: &Clock,

@@ -148,7 +148,7 @@ impl PostgresStore {
     }
 
     /// Refuses new requests, stores the queued ones, or refuses them where the database is away, and releases the lock.
-    /// After [`STOP_WAIT`], or once `hurry` resolves, it waits for no answer of the database any more.
+    /// After [`STOP_WAIT`], or once `hurry` resolves, it drops the connection.
     pub(in super::super) async fn close(&self, hurry: impl Future<Output = ()>) {
         self.writer.close();
         self.quarantine.close().await;
@@ -161,10 +161,9 @@ impl PostgresStore {
     }
 }
 
-/// Makes the schema where it is missing, and registers. Both go on as long as they take: a migration, the jobs that
-/// are held after a restore, and a commit that waits for a standby. What another node keeps locked meanwhile is waited
-/// for, too. Any other error ends the start: what keeps the node from registering is said there, and not with each
-/// delivery.
+/// Makes the schema where it is missing, and registers. Neither has a limit: a migration, the hold of all jobs after a
+/// restore, or a commit that waits for a standby may take long. After a lock time-out it tries again. Any other error
+/// ends the start, so that the operator reads it there and not with each delivery.
 async fn enter(
     target: &Target,
     clock: &Clock,
@@ -213,7 +212,7 @@ async fn in_time<T>(opening: impl Future<Output = Result<T, String>>) -> Result<
     opened.unwrap_or_else(|_| Err("the database does not answer".to_owned())).map_err(failed)
 }
 
-/// Connects, and logs what is worth a warning.
+/// Connects, and logs the findings that are warnings.
 async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
     let connected = server::connect(target, clock).await;
     let (connection, warnings) = connected.map_err(|error| error.to_string())?;

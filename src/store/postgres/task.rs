@@ -4,8 +4,8 @@
 //! outcome or a lost connection it registers a new session, and only then sends the undecided requests again: after
 //! the registration, no transaction of an earlier session can commit. It sends no request after its caller's
 //! deadline. It ends only when the queue is closed or another process has registered as the node; a panic
-//! aborts the process (S13). A stop that cannot wait any longer drops the connection: what was sent is then undecided,
-//! as after a kill, and nobody was told that it is stored.
+//! aborts the process (S13). A stop drops the connection at its limit: the outcome of the transaction under way is then
+//! unknown, as after a kill, and its callers get no acknowledgement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,10 +77,10 @@ impl WriterTask {
         let queue = Arc::clone(&self.queue);
         let why = select! {
             why = self.work() => why,
-            // The callers of the transaction under way find that their answer is gone.
+            // Drops the transaction under way: its callers see that their sender is gone.
             () = queue.given_up() => {
                 tracing::warn!(
-                    "stopped before the database had answered a transaction; the next start finds what is committed"
+                    "the database did not answer within the limit of the stop; the next start reads what is committed"
                 );
                 Refused::Stopping
             }

@@ -225,7 +225,7 @@ impl Writer {
         self.queue.close();
     }
 
-    /// Drops the connection of a writer that is closed, and refuses what waits for an answer.
+    /// Drops the connection of a closed writer, and refuses the requests without an answer.
     pub(super) fn give_up(&self) {
         self.queue.give_up();
     }
@@ -236,7 +236,7 @@ impl Writer {
     }
 }
 
-/// The answer to a request. One that the writer has dropped was sent, perhaps.
+/// The answer to a request. A request that the writer dropped may have been sent.
 pub(super) fn decided<T>(answer: Result<Result<T, Refused>, RecvError>) -> Result<T, Refused> {
     answer.unwrap_or_else(|_| {
         Err(Refused::Unconfirmed("stopped before the database had answered".to_owned()))
