@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{HeldReason, OnRedelivery, State};
+use hooklatch::model::{HeldReason, OnRedelivery, State, Timestamp};
 use hooklatch::store::postgres::{Registrar, Writer};
-use hooklatch::store::{Accepted, Delay, NewJob, Refused};
+use hooklatch::store::{Accept, Accepted, Delay, NewJob, Refused};
 use tokio::time::Instant;
 
 use super::cluster::{
@@ -582,4 +582,17 @@ async fn a_handler_with_several_jobs_and_an_event_without_one_are_stored() {
     assert!(matches!(told, Accepted::Duplicate { state: None, .. }), "{told:?}");
     assert_eq!(cluster.count("job").await, 2);
     ready(&node).await;
+}
+
+/// Retention would delete the first event at once, and the second one never.
+#[tokio::test]
+async fn an_arrival_by_a_clock_that_is_far_off_is_an_hour_from_the_servers_time() {
+    let cluster = Cluster::new(&[]).await;
+    let node = cluster.node("a").await;
+    for (id, received_at) in [("past", START), ("future", Timestamp(9_000_000_000_000))] {
+        let event = Accept { received_at, ..new(stripe(id, "{}")) };
+        assert_eq!(node.accept(event, Instant::now() + PATIENCE).await, Ok(CREATED));
+    }
+    let hours = "SELECT array_agg(round((received_at - now_ms()) / 3.6e6, 1)::float8 ORDER BY row) FROM event";
+    assert_eq!(cluster.get::<Vec<f64>>(hours).await, [-1.0, 1.0]);
 }

@@ -1,6 +1,6 @@
 //! Nodes whose writers share one server, and the deliveries that they get.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +20,9 @@ use super::server::{PATIENCE, Server};
 use super::site::{committed, node, target};
 
 pub(crate) const START: Timestamp = Timestamp(1_700_000_000_000);
+
+/// When deliveries arrive: near the server's clock, or it would be corrected.
+static ARRIVAL: LazyLock<Timestamp> = LazyLock::new(|| Clock::system().now());
 
 pub(crate) const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -139,7 +142,7 @@ pub(crate) fn new(delivery: Verified) -> Accept {
     let source = if delivery.id_signed() { "stripe" } else { "github" };
     Accept {
         source: source.parse().unwrap(),
-        received_at: START,
+        received_at: *ARRIVAL,
         delivery,
         jobs: vec![NewJob::of("h".parse().unwrap())],
         on_redelivery: OnRedelivery::Ignore,
@@ -163,6 +166,6 @@ pub(crate) async fn begin(
 }
 
 pub(crate) fn duplicate(state: State) -> Accepted {
-    let (state, first_received_at) = (Some(state), START);
+    let (state, first_received_at) = (Some(state), *ARRIVAL);
     Accepted::Duplicate { state, removed: false, replayed: 0, first_received_at, conflict: false }
 }

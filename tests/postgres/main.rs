@@ -31,11 +31,7 @@ mod reading;
 mod reading_cost;
 mod receivers;
 mod registering;
-#[path = "../support/runner.rs"]
-#[allow(dead_code, reason = "other programs kill it")]
-mod runner;
 mod server;
-mod serving;
 mod site;
 mod starting;
 mod storm;

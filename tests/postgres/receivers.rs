@@ -1,4 +1,4 @@
-//! Two receivers as processes, with runners and commands, on one server.
+//! Receivers as processes, with runners and commands, on a server.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::server::{PASSWORD, PATIENCE, ROLE};
+use super::dispatching;
+use super::server::{PASSWORD, PATIENCE, ROLE, Server};
 use super::support::{Receiver, Site, stripe_event};
 
 /// One attempt, on one node.
@@ -206,4 +207,48 @@ async fn a_handler_that_another_node_publishes_is_not_gone_and_its_attempts_end_
         becomes(&cluster, &second, "held handler gone 0").await;
         drop(at_a);
     }
+}
+
+/// The claim is younger than the dump that another server has loaded, and its command runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_runs() {
+    let mut cluster = Cluster::new(&[]).await;
+    let mut a = NodeSite::new(&cluster, "a", ONCE);
+    let at_a = a.start();
+    a.run(&["pause", "h"]).await;
+    let job = deliver(&cluster, &at_a, "evt_1").await;
+    let other = Server::made();
+    cluster.server.copy_to(&other);
+    a.run(&["resume", "h"]).await;
+    a.begun(1).await;
+    at_a.kill();
+
+    cluster.server = other;
+    a.port = cluster.server.port;
+    a.configure(ONCE);
+    let at_a = a.start();
+    let listed =
+        format!("SELECT count(*) = 1 AND bool_and(job = '{job}' AND attempt = 1) FROM roll_call");
+    dispatching::becomes(&cluster, &listed).await;
+    let mut refused = a.command(&["replay", "--job", &job]);
+    let refused = tokio::task::spawn_blocking(move || refused.output().unwrap()).await.unwrap();
+    let refused = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.contains("node a runs attempt 1 of job"), "{refused}");
+    becomes(&cluster, &job, "held restored 0").await;
+
+    fs::write(a.site.path("go"), "").unwrap();
+    dispatching::becomes(&cluster, "SELECT count(*) = 1 FROM late_end WHERE outcome = 'failed'")
+        .await;
+    assert_eq!(cluster.count("roll_call").await, 0);
+    a.run(&["replay", "--job", &job]).await;
+    a.run(&["resume", "h"]).await;
+    becomes(&cluster, &job, "dead attempts exhausted 1").await;
+    assert_eq!(a.site.lines("begun").len(), 2);
+
+    // An end that is committed and not acknowledged is no late one.
+    at_a.kill();
+    let at_a = a.start();
+    deliver(&cluster, &at_a, "evt_2").await;
+    a.begun(3).await;
+    assert_eq!(cluster.count("late_end").await, 1);
 }
