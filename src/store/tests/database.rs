@@ -99,7 +99,7 @@ impl TestDatabase {
         database
     }
 
-    /// Of a database that nobody uses.
+    /// Of a database that has no connection.
     async fn copy_of(original: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let server = server().await;
