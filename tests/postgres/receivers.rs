@@ -227,8 +227,9 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     a.port = cluster.server.port;
     a.configure(ONCE);
     let at_a = a.start();
-    let listed =
-        format!("SELECT count(*) = 1 AND coalesce(bool_and(job = '{job}' AND attempt = 1), false) FROM roll_call");
+    let listed = format!(
+        "SELECT count(*) = 1 AND coalesce(bool_and(job = '{job}' AND attempt = 1), false) FROM roll_call"
+    );
     dispatching::becomes(&cluster, &listed).await;
     let mut refused = a.command(&["replay", "--job", &job]);
     let refused = tokio::task::spawn_blocking(move || refused.output().unwrap()).await.unwrap();
