@@ -1,11 +1,17 @@
 //! Nodes that are declared lost: when nothing of them runs any more, and when the declaration is wrong.
 
-use hooklatch::model::{OnUnknown, Outcome, State};
-use hooklatch::retry::Next;
-use hooklatch::store::Error;
-use hooklatch::store::postgres::EndResult;
+use std::time::Duration;
 
-use super::cluster::Cluster;
+use hooklatch::clock::Clock;
+use hooklatch::model::{OnUnknown, Outcome, State};
+use hooklatch::pattern::Pattern;
+use hooklatch::retry::Next;
+use hooklatch::store::postgres::{EndResult, Housekeeping};
+use hooklatch::store::{Error, NoticeSubscribers, Refused};
+
+use super::cluster::{Cluster, ready};
+use super::dispatching::becomes;
+use super::site::target;
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_of, claiming, complete, declare_lost, end, exchange,
     hold_attempts, holder, job, later_session, lose, may_begin, session, succeeded, worker,
@@ -173,4 +179,42 @@ async fn an_end_is_not_recorded_for_another_claimants_attempt_of_the_same_number
     assert_eq!(job(&cluster, of_b.running.job).await, "running 1 0");
     assert_eq!(complete(&b, succeeded(&of_b)).await, SUCCEEDED);
     assert_eq!(cluster.count("late_end").await, 1);
+}
+
+/// Once for each silence.
+#[tokio::test]
+async fn a_silent_node_is_told_of_and_so_is_a_database_that_was_away() {
+    let mut cluster = Cluster::new(&[]).await;
+    let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
+    let all = vec![Pattern::new("*", true)];
+    a.notices.set(NoticeSubscribers::new(vec![("mail".parse().unwrap(), all)]));
+    add_jobs(&a, 0, 1).await;
+    claim(&b, 1).await;
+    b.close();
+    let own = session(&a).await.session.node;
+    let target = target(cluster.server.port, false);
+    let keeping = Housekeeping::new(target, Clock::system(), a.notices.clone(), own);
+    assert_eq!(keeping.tell_notices().await, Ok(0));
+    cluster.run("UPDATE node SET seen_at = now_ms() - 301000").await;
+    keeping.tell_notices().await.unwrap();
+    let of = |kind: &str| {
+        format!(
+            "SELECT coalesce(max(subject || count || reason), '') FROM notice WHERE type = '{kind}'"
+        )
+    };
+    let silent = "b1its attempts may run, and it does not look at the database";
+    becomes(&cluster, &format!("SELECT ({}) = '{silent}'", of("node.silent"))).await;
+    assert_eq!(keeping.tell_notices().await, Ok(1));
+    assert_eq!(keeping.tell_notices().await, Ok(0));
+    assert_eq!(cluster.count("event WHERE type = 'node.silent'").await, 1);
+
+    cluster.server.crash();
+    let first = Err(Refused::Unreachable("a session is being registered".to_owned()));
+    // Until a try to connect has failed.
+    while a.ready().is_ok() || a.ready() == first {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    cluster.server.launch();
+    ready(&a).await;
+    assert_eq!(cluster.get::<String>(&of("store.degraded")).await, "1database away");
 }

@@ -3,6 +3,7 @@
 //! A registration locks the node's row, so it waits for what an earlier session has in flight. What it reads behind
 //! the lock is therefore complete, and a later transaction of that session fails in its fence.
 
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -13,7 +14,7 @@ use super::handlers::{PublishedHandler, publish};
 use super::history::{self, ServerHistory};
 use super::live::LiveAttempts;
 use super::node_file::NodeFile;
-use super::remembered::{Remembered, note_lost};
+use super::remembered::{Remembered, note_away, note_lost};
 use super::stop::{Stop, ask};
 use crate::model::{EventId, Name};
 use crate::random;
@@ -99,6 +100,8 @@ pub struct Registrar {
     pub node: Node,
     /// What the next registration publishes.
     pub handlers: Vec<PublishedHandler>,
+    /// Since when the database could not be used, where somebody wants to be told.
+    pub(super) away_since: Option<Instant>,
     /// The last history in which it has registered.
     pub seen: Option<ServerHistory>,
     /// Until then the row has the session of an earlier process.
@@ -115,6 +118,7 @@ impl Registrar {
         Registrar {
             node,
             handlers: Vec::new(),
+            away_since: None,
             seen: None,
             is_registered: false,
             written: Vec::new(),
@@ -161,6 +165,7 @@ impl Registrar {
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
+                self.away_since = None;
                 self.seen = Some(sent.history);
                 self.node.count = count;
                 self.keep(count).await;
@@ -222,6 +227,9 @@ impl Registrar {
         let is_first = Box::new(!self.is_registered);
         let list = flight.send(claim::RUNNING, vec![own().0, is_first]).await;
         note_lost(flight, &lost).await;
+        if let Some(since) = self.away_since {
+            note_away(flight, since.elapsed()).await;
+        }
         Ok(Ok(Sent { renew, list, history, lost, is_awaited }))
     }
 

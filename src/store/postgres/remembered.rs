@@ -9,6 +9,7 @@ use crate::model::{EventId, Name, NoticeType};
 use crate::store::codec;
 
 use super::flight::{Flight, Param};
+use super::params::params;
 use super::stop::{Stop, ask};
 
 const MOST: usize = 65_536;
@@ -24,7 +25,7 @@ const MISSING: &str = "
 
 const NOTE: &str = "
     INSERT INTO notice (type, subject, reason, count, first_at, last_at)
-    VALUES ($1, $2, 'the database has gone back', $3, now_ms(), now_ms())
+    VALUES ($1, $2, $3, $4, now_ms() - $5::bigint, now_ms())
     ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
         first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
 
@@ -76,11 +77,13 @@ pub(super) async fn note_lost(flight: &mut Flight, lost: &[(Name, EventId)]) {
         *counts.entry(source).or_default() += 1;
     }
     for (source, count) in counts {
-        let params: Vec<Param> = vec![
-            Box::new(NoticeType::StoreLost.as_str()),
-            Box::new(source.as_str().to_owned()),
-            Box::new(codec::size(count)),
-        ];
-        flight.send(NOTE, params).await;
+        let (kind, reason) = (NoticeType::StoreLost.as_str(), "the database has gone back");
+        flight.send(NOTE, params![kind, source.as_str(), reason, count, 0_i64]).await;
     }
+}
+
+/// Counts a notice of the time in which the database could not be used.
+pub(super) async fn note_away(flight: &mut Flight, away: Duration) {
+    let (kind, millis) = (NoticeType::StoreDegraded.as_str(), codec::size(away.as_millis()));
+    flight.send(NOTE, params![kind, "", "database away", 1_i64, millis]).await;
 }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
+use crate::model::NoticeType;
 use crate::retry::Next;
 use crate::store::border::Refused;
 use crate::store::mutex::lock;
@@ -111,6 +112,9 @@ impl WriterTask {
                 Ok(session) => return Ok(session),
                 Err(NoSession::NotNow(why)) => {
                     tracing::warn!(why, "no session at the database");
+                    if self.notices.want(NoticeType::StoreDegraded) {
+                        self.registrar.away_since.get_or_insert_with(Instant::now);
+                    }
                     self.queue.shut(Refused::Unreachable(why));
                 }
                 Err(NoSession::Replaced(why)) => {

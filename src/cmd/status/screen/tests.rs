@@ -62,6 +62,7 @@ fn well(traffic: &Traffic) -> Status {
         last_commit_at: Some(at(5)),
         disk,
         awaited: Vec::new(),
+        nodes: Vec::new(),
         restores: Vec::new(),
     };
     Status { receiver: Some(receiver), refused: None, store: Some(store) }
