@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::model::{EventId, Name, NoticeType};
 use crate::store::codec;
 
-use super::flight::{Flight, Param};
+use super::flight::Flight;
 use super::params::params;
 use super::stop::{Stop, ask};
 
