@@ -33,6 +33,8 @@ CREATE TABLE node (
     state text COLLATE "C" NOT NULL CHECK (state IN ('active', 'lost')),
     -- When it last looked at the server, or was registered. It decides nothing.
     seen_at bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000)::bigint,
+    -- The seen_at of a silence of which a notice was counted.
+    silence_told bigint,
     -- When its retention last checked the clocks: the database's, the node's since boot, and the time since boot until
     -- which its retention deletes nothing, the last two in milliseconds.
     clock_checked_at bigint,

@@ -64,14 +64,15 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
         let all = admin.nodes().await.map_err(|error| unread(&error))?;
         let is_active = |node: &NodeRow| node.state == "active";
         let named = all.into_iter().filter(|node| node.name == name);
-        let meant = named.filter(|node| is_active(node) || node.awaited);
+        let meant: Vec<_> = named.filter(|node| is_active(node) || node.awaited).collect();
+        let has_active = meant.iter().any(is_active);
         // First one that a roll call awaits and that has lost its name since.
-        let meant = meant.min_by_key(is_active);
+        let meant = meant.into_iter().min_by_key(is_active);
         let node = meant.ok_or_else(|| not_active(name, options))?;
         let work = admin.node_work(node.id).await.map_err(|error| unread(&error))?;
-        Ok::<_, Failure>((node, work))
+        Ok::<_, Failure>((node, work, has_active))
     })?;
-    let (node, work) = looked?;
+    let (node, work, has_active) = looked?;
     warn(&node, &work);
     if !args.yes {
         if !options.json() {
@@ -86,6 +87,11 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     notices.set(config.interest());
     let lost = block_on(admin.declare_lost(node.id, notices))?.map_err(|error| unread(&error))?;
     let lost = lost.ok_or_else(|| not_active(name, options))?;
+    if node.state != "active" && has_active {
+        output::note(format!(
+            "another node '{name}' is active: the same command once more declares that one lost"
+        ));
+    }
     report(&node, &lost, options)
 }
 

@@ -89,8 +89,15 @@ async fn until_signal(
     mut signals: Signals,
 ) -> Result<Exit, Failure> {
     let service = Service { sockets, manager: manager(files.environment) };
-    let (mut serving, reloads) =
-        serve::start(config, files.environment, Clock::system(), runners, service).await?;
+    let starting = serve::start(config, files.environment, Clock::system(), runners, service);
+    let (mut serving, reloads) = tokio::select! {
+        started = starting => started?,
+        // As after a kill, nothing is begun that the next start does not find.
+        name = signals.stop.next() => {
+            tracing::info!(signal = name, "stopped before the start was done");
+            return Ok(Exit::Ok);
+        }
+    };
     let name = until_stop(&mut serving, reloads, &files, &mut signals).await;
     tracing::info!(signal = name, "stopping; a second signal shortens the wait");
     let (hurry, hurried) = watch::channel(false);

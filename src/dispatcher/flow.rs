@@ -213,7 +213,7 @@ impl Flow {
     }
 
     /// Waits for the end of a stray, which the store keeps unless it knows it (N24), and acknowledges it then.
-    fn attend(&mut self, Stray { key, client, pending, acked }: Stray) {
+    fn attend(&mut self, Stray { key, client, pending }: Stray) {
         self.store.note_stray(key.job, key.attempt);
         let (store, clock) = (self.store.clone(), self.clock.clone());
         self.commands.spawn(async move {
@@ -225,21 +225,25 @@ impl Flow {
             let done =
                 Completion { job, attempt, outcome, counts, next, finished_at, record, answer };
             match store.complete(done).await {
-                Ok(_) => client.acknowledge(&[key]).await,
+                // With its job retention has deleted what was stored of it.
+                Ok(_) | Err(Error::NoJob(_)) => client.acknowledge(&[key]).await,
                 Err(error) => tracing::error!(%key, %error, "failed to record the end of a stray"),
             }
-            drop(acked);
             Step::Strayed
         });
+    }
+
+    /// A client has capacity behind the strays of its list.
+    fn attend_strays(&mut self) {
+        while let Ok(stray) = self.strays.try_recv() {
+            self.attend(stray);
+        }
     }
 
     /// Says what the runners list, once that is known (N40).
     fn answer_roll_call(&mut self) {
         if self.store.is_called() && self.pool.has_all_lists() {
-            // A client is connected behind the strays of its list.
-            while let Ok(stray) = self.strays.try_recv() {
-                self.attend(stray);
-            }
+            self.attend_strays();
             self.store.answer_roll_call();
         }
     }
@@ -260,6 +264,7 @@ impl Flow {
         }
         let now = self.clock.monotonic();
         let capacities = self.pool.capacities();
+        self.attend_strays();
         let paused = self.store.paused_now();
         while !self.stopping
             && let Some(pending) = self.slots.next_claim(now, &capacities, &paused)
@@ -439,6 +444,10 @@ impl Flow {
     /// Asks whether other nodes publish the handler of an attempt, which the configuration of now lacks (N29).
     fn look_elsewhere(&mut self, ended: Box<(Attempt, Report)>) {
         let store = self.store.clone();
+        let tasks = match &ended.0.client {
+            Some(_) => &mut self.commands,
+            None => &mut self.work,
+        };
         let look = async move {
             let handler = &ended.0.running.handler;
             let elsewhere = loop {
@@ -450,7 +459,7 @@ impl Flow {
             };
             Step::Removed(ended, elsewhere)
         };
-        self.work.spawn(look);
+        tasks.spawn(look);
     }
 
     /// `elsewhere`: the policy that other nodes publish, where the handler is not configured here.

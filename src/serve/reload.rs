@@ -111,12 +111,13 @@ impl Serving {
     async fn orphaned(&self, gone: &[Name]) -> Vec<(Name, u64)> {
         let mut orphaned = self.store.admin.unfinished().await.unwrap_or_default();
         orphaned.retain(|(handler, _)| gone.contains(handler));
-        for handler in gone {
-            if let Ok(Some(_)) = self.store.jobs.policy_elsewhere(handler).await {
-                orphaned.retain(|(orphan, _)| orphan != handler);
+        let mut held = Vec::new();
+        for (handler, jobs) in orphaned {
+            if !matches!(self.store.jobs.policy_elsewhere(&handler).await, Ok(Some(_))) {
+                held.push((handler, jobs));
             }
         }
-        orphaned
+        held
     }
 
     /// Every secret of the new configuration, and whether it is new to the receiver, which does not read

@@ -89,6 +89,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) attempts: HashMap<Key, Attempt>,
+    /// Those of them that are strays, and whether the last list had them as ended.
+    pub(super) strays: HashMap<Key, bool>,
     pub(super) connection: Option<Connection>,
     pub(super) peeks: Peeks,
     pub(super) loads: Loads,
@@ -103,9 +105,6 @@ pub(super) struct Connection {
     pub(super) capacity: Capacity,
     /// The runner takes no attempts any more.
     pub(super) draining: bool,
-    /// The Acks for the strays of the runner's list that have ended are sent. Before that no job is claimed: the runner
-    /// would refuse a Start that overtakes an Ack.
-    pub(super) acked: bool,
 }
 
 #[derive(Debug)]
@@ -134,8 +133,6 @@ pub struct Stray {
     pub key: Key,
     pub client: RunnerClient,
     pub pending: PendingAttempt,
-    /// Dropped once it is acknowledged.
-    pub acked: oneshot::Sender<()>,
 }
 
 impl State {
@@ -144,11 +141,16 @@ impl State {
         self.connection.as_ref().map(|connection| connection.line.clone())
     }
 
-    /// The runner that claims are made for.
+    /// The runner that claims are made for, without the room that strays take. None while the Ack of one that has ended
+    /// is not sent: the runner would refuse a Start that overtakes it.
     fn capacity(&self) -> Option<Capacity> {
+        let is_acked = self.strays.values().all(|ended| !ended);
         let connection = self.connection.as_ref();
-        let ready = connection.filter(|connection| connection.acked && !connection.draining);
-        ready.map(|connection| connection.capacity)
+        let ready = connection.filter(|connection| is_acked && !connection.draining);
+        ready.map(|Connection { capacity, .. }| Capacity {
+            attempts: capacity.attempts.saturating_sub(self.strays.len()),
+            ..*capacity
+        })
     }
 }
 
@@ -223,6 +225,7 @@ impl RunnerClient {
         if let Some(line) = line {
             let _lost = line.ack(keys).await;
         }
+        self.change(|state| state.strays.retain(|key, _| !keys.contains(key)));
     }
 
     /// A panic elsewhere leaves no change half done here.

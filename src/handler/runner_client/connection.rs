@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::model::Incarnation;
 use crate::runner::Ended;
 use crate::runner::client::{self, ConnectError, Events, Sender};
-use crate::runner::message::{Hello, HelloOk, Key, Listed, ToReceiver, ToRunner, VERSION};
+use crate::runner::message::{Hello, HelloOk, Key, ToReceiver, ToRunner, VERSION};
 
 use super::answers::Peeks;
 use super::client::{
@@ -165,7 +164,7 @@ impl RunnerClient {
     /// would prove nothing. Returns false and does nothing if a reload began after `load`: the runner may have read
     /// the configuration before it.
     fn reconcile(&self, load: u64, list: &HelloOk, line: Sender) -> bool {
-        let (mut ended, mut searches, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut searches, mut results) = (Vec::new(), Vec::new());
         {
             let mut state = self.lock();
             if state.loads.number != load {
@@ -177,22 +176,21 @@ impl RunnerClient {
                     // The end of an ended one follows the list.
                     Some(attempt) if attempt.cancelled && !listed.ended => kill(&line, listed.key),
                     Some(_) => {}
-                    None => strays.push(listed),
+                    None => strays.push(listed.key),
                 }
             }
-            let mut left = list.attempts.len();
-            for &Listed { key, ended: has_ended } in strays {
-                let (acked, is_acked) = oneshot::channel();
-                if has_ended {
-                    ended.push(is_acked);
-                } else {
-                    tracing::error!(%key, "runs, and is not running in the store");
-                    left -= 1;
-                }
+            for key in strays {
+                tracing::debug!(%key, "was not tracked");
                 let pending = self.track_in(&mut state, key, list.incarnation, true);
-                let stray = Stray { key, client: self.clone(), pending, acked };
                 // Without a dispatcher nothing is claimed, and the next receiver gets it.
-                let _stopped = self.shared.strays.send(stray);
+                let _stopped =
+                    self.shared.strays.send(Stray { key, client: self.clone(), pending });
+                state.strays.insert(key, false);
+            }
+            for listed in &list.attempts {
+                if let Some(has_ended) = state.strays.get_mut(&listed.key) {
+                    *has_ended = listed.ended;
+                }
             }
             let listed: HashSet<Key> = list.attempts.iter().map(|listed| listed.key).collect();
             for (key, attempt) in &state.attempts {
@@ -212,12 +210,11 @@ impl RunnerClient {
                 }
             }
             let free = usize::try_from(list.free).unwrap_or(usize::MAX);
-            let attempts = left + free;
+            let attempts = list.attempts.len() + free;
             state.connection = Some(Connection {
                 line: line.clone(),
                 capacity: Capacity { incarnation: list.incarnation, attempts },
                 draining: list.draining,
-                acked: false,
             });
             state.loads.in_use = 0;
         }
@@ -225,12 +222,7 @@ impl RunnerClient {
             self.report(key, result);
         }
         // In a separate task, so that two full sockets cannot wait for each other.
-        let client = self.clone();
         tokio::spawn(async move {
-            for acked in ended {
-                let _acked = acked.await;
-            }
-            client.change_connection(&line, |connection| connection.acked = true);
             for key in searches {
                 tracing::warn!(%key, "no runner answers for it: looking for what may still run of it");
                 let _lost = line.send(ToRunner::Search { key }).await;

@@ -74,11 +74,12 @@ impl Jobs {
         /// Another attempt that a runner lists: until its end is recorded by [`Jobs::complete`], no claim takes its job (N15).
         pub fn note_stray(job: JobId, attempt: u32);
 
-        /// Whether a roll call waits for what the runners of this process list (N40). Never on SQLite.
+        /// Whether this process has still to say that each of its runners has listed its attempts (N40). Never on SQLite.
         pub fn is_called() -> bool;
 
-        /// Answers it: each runner has listed its attempts, and those that this process did not know are noted as strays.
+        /// Says so: those that this process did not know are noted as strays. Answers a roll call.
         pub fn answer_roll_call();
+
         /// The attempts of this process that were cancelled through other nodes (N21), until their ends are committed. A
         /// new one is announced by [`Jobs::wake`]. None on SQLite.
         pub fn cancel_asked() -> Vec<(JobId, u32)>;

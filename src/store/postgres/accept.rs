@@ -74,7 +74,7 @@ impl Request {
             let id = |_| Uuid::from_bytes(*random::job_id(new.received_at).as_bytes());
             let (headers, job_ids) =
                 (new.delivery.headers().to_wire(), new.jobs.iter().map(id).collect());
-            events.push(NewEvent { new, headers, body, job_ids, doubt: None });
+            events.push(NewEvent { new, headers, body, job_ids, kept: false, doubt: None });
         }
         let (answer, receiver) = oneshot::channel();
         Ok((Request { events, deadline, answer }, receiver))

@@ -44,8 +44,9 @@ const FACTS: &str = "
 
 /// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
-/// attempt, or the node ($30) has settled it and its process does not know the claimant (nil): then this is a repeat. Either way a roll call waits for it no longer (N40). Returns whether it was settled,
-/// and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late; its
+/// attempt: then this is a repeat. A process that does not know the claimant gives none (nil): what its node ($30) has
+/// settled, or what is kept already, is a repeat then. Either way a roll call waits for it no longer (N40). Returns
+/// whether it was settled, and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late; its
 /// runner is kept, which may still have the attempt.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
@@ -78,6 +79,8 @@ const SETTLE: &str = "
     ), late AS (
         INSERT INTO late_end (job, attempt, claimant, outcome, detail, received_at)
         SELECT $1, $2, $3, $4, $6, now_ms() WHERE NOT EXISTS (SELECT FROM own)
+            AND NOT ($3 = '00000000-0000-0000-0000-000000000000'
+                AND EXISTS (SELECT FROM late_end WHERE job = $1 AND attempt = $2))
         ON CONFLICT DO NOTHING
     ), called AS (
         DELETE FROM roll_call WHERE job = $1 AND attempt = $2 AND node = $30

@@ -32,8 +32,8 @@ const TAKE_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 ///
 /// Only unfinished jobs are read, by their indexes, in one transaction: a job that is left could be claimed. A request
 /// with a key whose job had failed may have begun it again, so that job is held, and its stored error is forgotten. A
-/// live attempt keeps its runner, which may still have it, and its end comes late. A
-/// dead job is put back by no redelivery after a row of `restored` that is not older.
+/// live attempt keeps its runner, which may still have it, and its end comes late. A dead job is put back by no
+/// redelivery after a row of `restored` that is not older.
 const HOLD_ALL: &str = "
     UPDATE node SET session = '00000000-0000-0000-0000-000000000000' WHERE state = 'active';
     DELETE FROM roll_call;
@@ -83,8 +83,6 @@ const ANSWERED: &str = "
     DELETE FROM roll_call WHERE node = $1 AND (job IS NULL
         OR NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
             WHERE own.job = roll_call.job AND own.number = attempt))";
-
-const IS_AWAITED: &str = "SELECT FROM roll_call WHERE node = $1 LIMIT 1";
 
 /// What one line of commits has stored (N25).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,8 +153,4 @@ pub(super) async fn answer(flight: &mut Flight, node: Uuid, live: &LiveAttempts)
     for sql in [LIST, ANSWERED] {
         flight.send(sql, params![node, jobs.clone(), numbers.clone()]).await;
     }
-}
-
-pub(super) async fn is_awaited(flight: &mut Flight, node: Uuid) -> Result<bool, Stop> {
-    Ok(!ask(flight, IS_AWAITED, vec![Box::new(node)]).await?.is_empty())
 }

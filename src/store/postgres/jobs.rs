@@ -65,25 +65,22 @@ impl Jobs {
     /// RECOVER: before the first claim. The forwards of an earlier receiver of this node become `unknown` and follow
     /// their handlers' policies, where this node lacks a handler those that other nodes publish: hold where it is gone
     /// (N17, N29). Due times are clamped (K1), and jobs of handlers that are gone are held. Waits for a session.
-    pub async fn recover(
-        &self,
-        mut policies: Vec<(Name, Policy)>,
-    ) -> Result<RecoveryResult, Error> {
+    pub async fn recover(&self, policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error> {
         self.session().await?;
         let now = self.clock.now();
-        let mut ends = Vec::new();
+        let (mut ends, mut published) = (Vec::new(), policies.clone());
         for own in self.writer.live.all() {
             let (claimant, running) = (own.claimant, self.by_own_clock(own));
             if running.runner.is_none() {
                 let handler = &running.handler;
-                if policies.iter().all(|(name, _)| name != handler)
+                if published.iter().all(|(name, _)| name != handler)
                     && let Some(policy) = self.keeping.policy_elsewhere(handler).await?
                 {
-                    policies.push((handler.clone(), policy));
+                    published.push((handler.clone(), policy));
                 }
                 let before = History { counted: running.counted, since: running.since };
                 let key = (running.job, running.attempt);
-                let done = recovery::cut_off(key, &running.handler, before, &policies, now);
+                let done = recovery::cut_off(key, &running.handler, before, &published, now);
                 ends.push(AttemptEnd { done: Arc::new(done), claimant });
             }
         }
@@ -163,9 +160,7 @@ impl Jobs {
     }
 
     pub fn is_called(&self) -> bool {
-        let sessions = self.writer.sessions();
-        let is_awaited = sessions.borrow().as_ref().is_some_and(|session| session.is_awaited);
-        is_awaited && !self.writer.live.knows_all()
+        !self.writer.live.knows_all()
     }
 
     /// It is answered soon; at the latest by the next registration.

@@ -28,6 +28,7 @@ use super::stop::Stop;
 /// - Numbers are given in the order of the arrays, unless `number` has one. Rows are inserted in the order of `place`.
 /// - An event without `repeated` is skipped if its body is only in repeated events, because retention has deleted the
 ///   first. As an EXISTS, this look-up could become a hash of all repeated events.
+/// - $28: the quarantine has kept the delivery, so that its arrival is rightly long ago.
 /// - DO NOTHING skips a row that a unique index refuses. A row that breaks a CHECK is an error (S5).
 /// - The jobs' time is read behind the locks of their groups (N41).
 const STORE: &str = "
@@ -43,8 +44,8 @@ const STORE: &str = "
     ), stored AS (
         INSERT INTO event (row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged,
             received_at, body_bytes)
-        SELECT row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged, arrived(received_at),
-            body_bytes
+        SELECT row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged,
+            CASE WHEN $28 THEN received_at ELSE arrived(received_at) END, body_bytes
         FROM new
         WHERE NOT guarded OR repeated OR (SELECT later.row FROM event later WHERE later.source = new.source
             AND later.digest = new.digest AND later.guarded AND later.repeated LIMIT 1) IS NULL
@@ -235,6 +236,7 @@ pub(super) struct Rows {
     keys: Vec<Option<String>>,
     rules: Vec<Option<String>>,
     behind: Vec<bool>,
+    kept: bool,
 }
 
 impl Rows {
@@ -250,6 +252,7 @@ impl Rows {
         self.repeated.push(form.repeated);
         self.flagged.push(form.flagged);
         self.received_at.push(received_at.0);
+        self.kept |= event.kept;
         self.body_bytes.push(codec::size(delivery.body().len()));
         self.headers.push(event.headers.clone());
         self.bodies.push(event.body.clone());
@@ -306,6 +309,7 @@ impl Rows {
             Box::new(self.keys),
             Box::new(self.rules),
             Box::new(self.behind),
+            Box::new(self.kept),
         ];
         flight.send(STORE, params).await
     }

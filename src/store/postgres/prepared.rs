@@ -14,6 +14,8 @@ pub(super) struct NewEvent {
     pub(super) body: Vec<u8>,
     /// The ids of `new.jobs`. They stay the same in each try.
     pub(super) job_ids: Vec<Uuid>,
+    /// The quarantine has kept the delivery.
+    pub(super) kept: bool,
     /// The last try, if it is not known whether it is committed.
     pub(super) doubt: Option<Try>,
 }

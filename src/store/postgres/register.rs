@@ -81,8 +81,6 @@ pub struct Registered {
     pub running: Vec<NodeAttempt>,
     /// Events that this process has accepted and the database no longer has.
     pub lost: Vec<(Name, EventId)>,
-    /// A roll call waits until each runner has listed its attempts to this process.
-    pub is_awaited: bool,
 }
 
 /// A registration in its flight, with its statements.
@@ -91,7 +89,6 @@ struct Sent {
     list: usize,
     history: ServerHistory,
     lost: Vec<(Name, EventId)>,
-    is_awaited: bool,
 }
 
 /// Registers the sessions of one process.
@@ -175,8 +172,7 @@ impl Registrar {
                 }
                 let session = Session { node: self.node.id, id, count };
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
-                let Sent { lost, is_awaited, .. } = sent;
-                Ok((connection, Registered { session, running, lost, is_awaited }))
+                Ok((connection, Registered { session, running, lost: sent.lost }))
             }
             other => Err(self.failed(other)),
         }
@@ -219,7 +215,6 @@ impl Registrar {
             live.know_all();
         }
         history::answer(flight, node.id, live).await;
-        let is_awaited = !live.knows_all() && history::is_awaited(flight, node.id).await?;
         let (count, version) = (Box::new(node.count), Box::new(env!("CARGO_PKG_VERSION")));
         let params: Vec<Param> = vec![own().0, own().1, Box::new(id), count, version];
         let renew = flight.send(RENEW, params).await;
@@ -230,7 +225,7 @@ impl Registrar {
         if let Some(since) = self.away_since {
             note_away(flight, since.elapsed()).await;
         }
-        Ok(Ok(Sent { renew, list, history, lost, is_awaited }))
+        Ok(Ok(Sent { renew, list, history, lost }))
     }
 
     fn failed(&self, outcome: FlightOutcome) -> RegisterError {

@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::select;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -44,6 +45,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a stop waits for the database.
 const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// How long it waits at least: an answer that is on its way comes sooner.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a reload waits until its handlers are published.
 const PUBLISH_WAIT: Duration = Duration::from_secs(2);
@@ -156,7 +160,7 @@ impl PostgresStore {
         self.quarantine.close().await;
         select! {
             () = self.writer.ended() => {}
-            _ = timeout(STOP_WAIT, hurry) => self.writer.give_up(),
+            _ = timeout(STOP_WAIT, sleep(LEAST_WAIT).then(|()| hurry)) => self.writer.give_up(),
         }
         self.writer.ended().await;
         lock(&self.lock).take();
@@ -175,7 +179,7 @@ async fn enter(
         let connection = in_time(connect(target, clock)).await?;
         let connection = match reported("its tables", migrate(connection)).await {
             FlightOutcome::Committed(connection, _) => connection,
-            FlightOutcome::NotCommitted(Refusal::LockTimeout(why), _) => {
+            FlightOutcome::NotCommitted(Refusal::LockTimeout(why) | Refusal::Conflict(why), _) => {
                 tracing::warn!(why, "the start waits for another node's migration");
                 continue;
             }
@@ -183,7 +187,9 @@ async fn enter(
             FlightOutcome::Unknown(doubt) => return Err(failed(doubt)),
         };
         match reported("its registration", registrar.register(connection)).await {
-            Err(RegisterError::NotCommitted(Refusal::LockTimeout(why))) => {
+            Err(RegisterError::NotCommitted(
+                Refusal::LockTimeout(why) | Refusal::Conflict(why),
+            )) => {
                 tracing::warn!(
                     why,
                     "the start waits for a transaction of this node's last process"

@@ -151,9 +151,6 @@ impl WriterTask {
 
     fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
-        if !registered.is_awaited {
-            self.live.know_all();
-        }
         self.payloads.renew(&self.target);
         for attempt in self.live.registered(&registered.running) {
             // No runner was asked to start it.

@@ -33,7 +33,8 @@ impl Admin {
         subject: &AuditSubject,
         row: Option<AuditPlace>,
     ) -> Result<(Vec<Accepted>, AuditPlace), Refused> {
-        let (request, _) = Request::new(new, Instant::now()).await?;
+        let (mut request, _) = Request::new(new, Instant::now()).await?;
+        request.events.iter_mut().for_each(|event| event.kept = true);
         let (caller, subject) = (Arc::clone(&self.caller), subject.clone());
         let kept = KeptDelivery { request, caller, subject, row, notices: self.notices() };
         self.changer.make(kept).await.map_err(|error| match error {

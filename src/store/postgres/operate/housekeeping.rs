@@ -34,12 +34,26 @@ const KEEP_CLOCK_WATCH: &str = "
 const NEWEST_DELIVERY: &str =
     "SELECT received_at FROM event WHERE source <> $1 ORDER BY row DESC LIMIT 1";
 
-/// The nodes that were not seen for $1 and have running attempts, and of whose silence no notice is counted.
+/// The other nodes that were not seen for $1, have no connection and have running attempts, and of whose silence no notice
+/// is counted.
 const SILENT: &str = "
-    SELECT name, now_ms() AS now FROM node
-    WHERE state = 'active' AND seen_at < now_ms() - $1::bigint
-        AND EXISTS (SELECT FROM attempt WHERE node = node.id AND outcome IS NULL) AND NOT EXISTS (
-        SELECT FROM notice WHERE type = 'node.silent' AND subject = name AND greatest(last_at, reported_at) > seen_at)";
+    SELECT id, name, seen_at FROM node
+    WHERE state = 'active' AND id <> $2 AND seen_at < now_ms() - $1::bigint AND silence_told IS DISTINCT FROM seen_at
+        AND EXISTS (SELECT FROM attempt WHERE node = node.id AND outcome IS NULL)
+        AND NOT EXISTS (SELECT FROM pg_stat_activity s WHERE s.datname = current_database()
+            AND s.application_name = left('hooklatch ' || name, 63))";
+
+/// Counts the notice of a silence, once.
+const NOTE_SILENCE: &str = "
+    WITH told AS (
+        UPDATE node SET silence_told = seen_at WHERE id = $1 AND seen_at = $2 AND silence_told IS DISTINCT FROM seen_at
+        RETURNING name
+    )
+    INSERT INTO notice (type, subject, reason, count, first_at, last_at)
+    SELECT 'node.silent', name, 'its attempts may run, and it does not look at the database', 1, now_ms(), now_ms()
+    FROM told
+    ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + 1,
+        first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
 
 const NOW: &str = "SELECT now_ms() AS now";
 
@@ -89,17 +103,12 @@ impl Housekeeping {
     /// Makes the internal events of the notices that are due, and counts one for each silence of a node. Returns how many
     /// events.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
-        for row in self.changer.look(SILENT, &[&codec::size(NODE_SILENCE.as_millis())]).await? {
-            let at = column(&row, "now")?;
-            self.notify(Notice {
-                kind: NoticeType::NodeSilent,
-                subject: Some(column(&row, "name")?),
-                reason: "its attempts may run, and it does not look at the database".to_owned(),
-                count: 1,
-                first_at: at,
-                last_at: at,
-                job: None,
-            });
+        if self.notices.want(NoticeType::NodeSilent) {
+            let silence = codec::size(NODE_SILENCE.as_millis());
+            for row in self.changer.look(SILENT, &[&silence, &self.node]).await? {
+                let (id, seen): (Uuid, Timestamp) = (column(&row, "id")?, column(&row, "seen_at")?);
+                self.changer.send(NOTE_SILENCE, move || params![id, seen]).await?;
+            }
         }
         // Nearly always none is due, and a look costs no flush.
         let rows = self.changer.look(LOOK, &[]).await?;

@@ -51,6 +51,7 @@ impl Jobs {
     }
 
     pub fn answer_roll_call(&self) {}
+
     pub async fn policy_elsewhere(&self, _handler: &Name) -> Result<Option<Policy>, Error> {
         Ok(None)
     }
