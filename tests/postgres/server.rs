@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,16 @@ fn template() -> &'static Path {
     &TEMPLATE
 }
 
+/// One that nobody listens on, below the range from which the kernel takes ports for connections: a server that is not
+/// started yet, or is started again, must find its port free.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() % 120 * 100;
+    let ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut ports = ports.map(|nth| 20_000 + (first as u16 + nth) % 12_000);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 fn run(command: &mut Command) {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -142,7 +153,7 @@ impl Server {
         if let Some((uid, gid)) = user() {
             chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         Server { folder, port, options, process: None }
     }

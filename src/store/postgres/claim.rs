@@ -19,9 +19,11 @@ use super::flight::{Flight, Param, Session};
 /// Keeps the handler from being paused until the end of the transaction.
 const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
 
-/// The same for a claim that counts or takes shares: no other one of the handler does so meanwhile. No row where another
+/// The same for a claim that counts or takes shares: no other one of the handler does so meanwhile. A row where another
 /// transaction has the lock, which its commit may keep for long: all accepts of this node would wait for it, too.
-const LANE_ALONE: &str = "SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE SKIP LOCKED";
+const LANE_ALONE: &str = "
+    WITH own AS MATERIALIZED (SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE SKIP LOCKED)
+    SELECT FROM lane WHERE handler = $1 AND NOT EXISTS (SELECT FROM own)";
 
 /// When a claim is asked again that found its lane locked.
 const LANE_PAUSE: Duration = Duration::from_millis(100);

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use tokio_postgres::Row;
-
 use crate::store::border::Refused;
 
 use super::claim::{ClaimFlight, NodeClaims, lock_lane, read_paces, send_paces, uuid};
@@ -69,7 +67,7 @@ pub(super) async fn exchange(
         let pace = paces.get(&claim.handler).copied();
         let lock = locks.get(&claim.handler).copied().flatten();
         if let Some(lock) = lock
-            && flight.rows(lock).await.is_some_and(<[Row]>::is_empty)
+            && flight.rows(lock).await.is_some_and(|rows| !rows.is_empty())
         {
             sent_claims.push(None);
             continue;

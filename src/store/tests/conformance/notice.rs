@@ -59,7 +59,7 @@ async fn a_dead_job_is_told_with_all_that_a_person_needs() {
         "job": job.to_string(), "reason": "attempts exhausted", "count": 1,
         "first_at": START.to_string(), "last_at": START.to_string(),
         "command": "hooklatch show evt_1", "attempts": 1, "host": bodies[0]["host"],
-        "detail": null, "exit_code": null, "stderr": null, "behind": null,
+        "detail": null, "exit_code": null, "stderr": null, "behind": null, "node": null,
     });
     assert_eq!(bodies, [wanted]);
     assert!(bodies[0]["host"].as_str().is_some_and(|host| !host.is_empty()));
