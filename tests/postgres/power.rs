@@ -1,4 +1,4 @@
-//! Power cuts under a server whose nodes accept, claim and settle under load: what was answered is on its disk.
+//! Power cuts under a server whose nodes accept, claim and settle under load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -210,7 +210,7 @@ async fn what_was_answered_survives_the_power_cuts_of_the_server() {
     println!("{all} events, {} unanswered, {unstarted} attempts never started", said.unanswered);
 }
 
-/// Without the product's settings, an answer tells of no flush, and the cut takes what was not flushed.
+/// Checks that the cut is one. Without the product's settings, a commit is answered before it is flushed.
 #[tokio::test]
 async fn what_is_not_flushed_does_not_survive_a_power_cut_of_the_server() {
     let Some(disk) = Disk::new() else { return };
@@ -222,5 +222,5 @@ async fn what_is_not_flushed_does_not_survive_a_power_cut_of_the_server() {
     server.launch();
     let client = server.client("postgres", "app").await;
     let row = client.query_one("SELECT to_regclass('item') IS NULL", &[]).await.unwrap();
-    assert!(row.get::<_, bool>(0), "the cut lost nothing: it is no power cut");
+    assert!(row.get::<_, bool>(0), "the cut lost nothing, so it does not simulate a power cut");
 }

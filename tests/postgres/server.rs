@@ -263,7 +263,7 @@ impl Server {
             processes.push(child);
         }
         cut();
-        // The postmaster last: as long as it is stopped, none of them can be gone.
+        // The postmaster is last, because it must not reap the others before their signals.
         for process in processes.iter().rev() {
             pidfd_send_signal(process, Signal::KILL).unwrap();
         }
