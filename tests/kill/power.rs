@@ -5,13 +5,12 @@
 //! `HOOKLATCH_SEED` repeats the random choices of a run.
 
 mod cuts;
-mod disk;
 mod flushes;
 mod full;
 mod load;
 
+use crate::support::disk::Disk;
 use crate::support::{Receiver, Site, runner};
-use disk::Disk;
 use hooklatch::runner::folder;
 use load::Providers;
 

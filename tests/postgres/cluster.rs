@@ -33,7 +33,10 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn new(options: &[&str]) -> Self {
-        let server = Server::start(options).await;
+        Self::on(Server::start(options).await).await
+    }
+
+    pub(crate) async fn on(server: Server) -> Self {
         let connection = Connection::open(&target(server.port, false)).await.unwrap();
         committed(migrate(connection).await);
         Cluster { server }

@@ -27,6 +27,7 @@ mod losses;
 mod moving;
 mod naming;
 mod operating;
+mod power;
 mod proxy;
 mod reading;
 mod reading_cost;

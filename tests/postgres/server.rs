@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -84,10 +85,15 @@ fn template() -> &'static Path {
 /// started yet, or is started again, must find its port free.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = std::process::id() % 120 * 100;
+    let first = u16::try_from(std::process::id() % 120).unwrap() * 100;
     let ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));
-    let mut ports = ports.map(|nth| 20_000 + (first as u16 + nth) % 12_000);
+    let mut ports = ports.map(|nth| 20_000 + first.wrapping_add(nth) % 12_000);
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
+/// Of a process that has not ended.
+fn handle(pid: &str) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(pid.parse().unwrap())?, PidfdFlags::empty()).ok()
 }
 
 fn run(command: &mut Command) {
@@ -108,10 +114,23 @@ impl Server {
     /// A running server with the role [`ROLE`], which owns the database `app`.
     pub(crate) async fn start(options: &[&str]) -> Self {
         let mut server = Self::empty(options);
-        // A copy takes a tenth of the time that initdb does.
-        run(Command::new("cp").arg("-a").arg(template()).arg(server.data()));
+        server.fill();
         server.launch();
         server
+    }
+
+    /// The same on another disk, which has all of it before it runs.
+    pub(crate) fn start_on(disk: &Path, options: &[&str]) -> Self {
+        let mut server = Self::empty_in(tempfile::tempdir_in(disk).unwrap(), options);
+        server.fill();
+        run(Command::new("sync").arg("--file-system").arg(disk));
+        server.launch();
+        server
+    }
+
+    /// A copy takes a tenth of the time that initdb does.
+    fn fill(&self) {
+        run(Command::new("cp").arg("-a").arg(template()).arg(self.data()));
     }
 
     /// The same with a system identifier of its own, which copies of the template share.
@@ -150,6 +169,10 @@ impl Server {
     pub(crate) fn empty(options: &[&str]) -> Self {
         // In memory where that is possible: a busy disk makes each flush a second long.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Self::empty_in(folder, options)
+    }
+
+    fn empty_in(folder: tempfile::TempDir, options: &[&str]) -> Self {
         if let Some((uid, gid)) = user() {
             chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
@@ -233,10 +256,31 @@ impl Server {
 
     /// Sends a signal to the postmaster, and waits for its end.
     fn signal(&mut self, signal: Signal) {
-        let pid = Pid::from_raw(self.pid().parse().unwrap()).unwrap();
-        let handle = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-        pidfd_send_signal(&handle, signal).unwrap();
-        poll(&mut [PollFd::new(&handle, PollFlags::IN)], None).unwrap();
+        let postmaster = handle(&self.pid()).unwrap();
+        pidfd_send_signal(&postmaster, signal).unwrap();
+        poll(&mut [PollFd::new(&postmaster, PollFlags::IN)], None).unwrap();
+        self.stop();
+    }
+
+    /// Ends all processes of the server around the moment in which `cut` takes its disk. Before it they are stopped,
+    /// so that nothing is answered after it: a flush that it meets may report success.
+    pub(crate) fn lose_power(&mut self, cut: impl FnOnce()) {
+        let pid = self.pid();
+        let mut processes = vec![handle(&pid).unwrap()];
+        pidfd_send_signal(&processes[0], Signal::STOP).unwrap();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        for child in children.split_whitespace().filter_map(handle) {
+            pidfd_send_signal(&child, Signal::STOP).unwrap();
+            processes.push(child);
+        }
+        cut();
+        // The postmaster is last, because it must not reap the others before their signals.
+        for process in processes.iter().rev() {
+            pidfd_send_signal(process, Signal::KILL).unwrap();
+        }
+        for process in &processes {
+            poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+        }
         self.stop();
     }
 

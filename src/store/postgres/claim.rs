@@ -134,7 +134,7 @@ impl NodeClaims {
     }
 }
 
-/// Locks the lane of the claim's handler. Lanes come before jobs, sorted. Returns the statement that has no row where
+/// Locks the lane of the claim's handler. Lanes come before jobs, sorted. Returns the statement that has a row where
 /// another transaction has locked it.
 pub(super) async fn lock_lane(flight: &mut Flight, claim: &Claim) -> Option<usize> {
     let is_alone = claim.cluster_concurrency.is_some() || claim.rate.is_some();

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::disk::Disk;
 use super::load::{LEDGER_SCRIPT, Providers, Random, say, times};
 use super::power_cut;
 use crate::support::account::{Ledger, Stored};
+use crate::support::disk::Disk;
 use crate::support::{PATIENCE, Site};
 
 /// A small log, so that some cuts happen during checkpoints.

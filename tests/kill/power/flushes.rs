@@ -1,10 +1,10 @@
 //! Flushes that really fail: the kernel drops the data, marks the pages as clean, and reports the error
 //! once. Events acknowledged after that must survive a power cut (rules S1 and S2).
 
-use super::disk::Disk;
 use super::load::{LEDGER_SCRIPT, Providers, say};
 use super::power_cut;
 use crate::support::account::{Ledger, Stored};
+use crate::support::disk::Disk;
 use crate::support::{Receiver, Site};
 
 const HANDLER: &str = r#"

@@ -1,9 +1,9 @@
 //! A disk that fills up under load: the receiver refuses new events and loses no acknowledged one.
 
-use super::disk::Disk;
 use super::load::{LEDGER_SCRIPT, Providers, say};
 use super::power_cut;
 use crate::support::account::{Ledger, Stored};
+use crate::support::disk::Disk;
 use crate::support::{Site, stripe_event};
 
 /// There is no reserve, and much output is kept, so that the completion cannot be committed while the disk

@@ -5,7 +5,9 @@
 //! The image is sparse, so filling the tmpfs makes write-back fail as on a broken disk. Dropping the disk
 //! unmounts everything, even if a test fails; the loop device is removed with its mount.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::ioctl::{Setter, opcode};
 use tempfile::TempDir;
 
-use crate::support::PATIENCE;
+use super::PATIENCE;
 
 /// The size of the tmpfs: enough for `mkfs.xfs` (its log has at least 64 MB) and the tests, and small
 /// enough to be filled at once.
@@ -42,12 +44,16 @@ impl Disk {
     /// Makes and mounts the disk; `None` if that is not possible, after printing the reason.
     pub(crate) fn new() -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let disk = Disk { folder: tempfile::tempdir().unwrap(), _one: one };
+        // Users other than root keep files on the disk, too.
+        let open = Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(open).tempdir().unwrap();
+        let disk = Disk { folder, _one: one };
         match disk.make() {
             Ok(()) => Some(disk),
             Err(why) => {
                 assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "cannot make a disk: {why}");
-                super::load::say(&format!("skipped: {why}"));
+                // The text of a macro would be captured, and lost.
+                let _ = writeln!(std::io::stderr(), "skipped: {why}");
                 None
             }
         }
