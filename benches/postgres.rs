@@ -189,7 +189,7 @@ impl Bench {
                 assert!(ended.into_iter().all(Result::unwrap));
                 count += ends.len();
                 let jobs = claimed.await.unwrap().jobs;
-                assert_eq!(jobs.len(), limit);
+                assert!(!jobs.is_empty());
                 ends = jobs.iter().map(|job| Arc::new(succeeded(&job.facts))).collect();
             }
             let rate = count as f64 / begun.elapsed().as_secs_f64();
