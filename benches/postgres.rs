@@ -189,7 +189,7 @@ impl Bench {
                 assert!(ended.into_iter().all(Result::unwrap));
                 count += ends.len();
                 let jobs = claimed.await.unwrap().jobs;
-                assert!(!jobs.is_empty());
+                assert_eq!(jobs.len(), limit);
                 ends = jobs.iter().map(|job| Arc::new(succeeded(&job.facts))).collect();
             }
             let rate = count as f64 / begun.elapsed().as_secs_f64();
@@ -201,7 +201,8 @@ impl Bench {
 
     /// The transaction of a batch for pgbench: that of the fast way, with a payload that the store has.
     fn script(&self) -> String {
-        let payload = "SELECT headers, body FROM payload ORDER BY event LIMIT 1";
+        let payload =
+            "SELECT headers, body, body_bytes FROM payload JOIN event ON row = event LIMIT 1";
         let row = self
             .runtime
             .block_on(async { self.cluster.admin().await.query_one(payload, &[]).await.unwrap() });
@@ -229,7 +230,7 @@ impl Bench {
             no.clone(),
             no.clone(),
             fill("now_ms()".to_owned()),
-            fill("1000::bigint".to_owned()),
+            fill(format!("{}::bigint", row.get::<_, i64>(2))),
             fill(format!("'\\x{}'::bytea", hex(0))),
             fill(format!("'\\x{}'::bytea", hex(1))),
             null("bigint"),
