@@ -1,0 +1,328 @@
+//! Measures the store on PostgreSQL: accepts, compared with pgbench at the same server, and claims with their ends.
+//!
+//! `cargo bench --bench postgres` starts Debian's server, with its data in memory and its flushes on. pgbench sends
+//! the statements of a batch of accepts over one connection: the most that one writer could reach.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+#[path = "../tests/postgres/cluster.rs"]
+#[allow(dead_code, reason = "the tests use other parts")]
+mod cluster;
+#[path = "appliance/load.rs"]
+#[allow(dead_code, reason = "its clients speak HTTP")]
+mod load;
+#[path = "../tests/postgres/server.rs"]
+#[allow(dead_code, reason = "the tests use other parts")]
+mod server;
+#[path = "../tests/postgres/site.rs"]
+#[allow(dead_code, reason = "the tests use other parts")]
+mod site;
+#[path = "appliance/table.rs"]
+#[allow(dead_code, reason = "the appliance has other lines")]
+mod table;
+#[path = "../tests/postgres/working.rs"]
+#[allow(dead_code, reason = "the tests use other parts")]
+mod working;
+
+use std::cell::Cell;
+use std::process::{Command, ExitCode};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cluster::{CREATED, Cluster, new, stripe};
+use data_encoding::HEXLOWER;
+use futures_util::future::join_all;
+use hooklatch::clock::Clock;
+use hooklatch::model::{Facts, Outcome};
+use hooklatch::retry::Next;
+use hooklatch::store::postgres::{Housekeeping, Jobs, NodeNotices, Session, Writer};
+use hooklatch::store::{Accept, Completion, Record};
+use load::quantile;
+use server::{PASSWORD, PATIENCE, ROLE, installed};
+use site::target;
+use table::{Bounds, Good, REPORTED_HIGH, Table, median};
+use tokio::runtime::{Builder, Runtime};
+use working::{claim_of, holder, session};
+
+/// The number of callers of a node, as of connections in the other benches.
+const CALLERS: usize = 64;
+
+/// The events of pgbench's transaction.
+const BATCH: usize = 50;
+
+/// The events of a round.
+const EVENTS: usize = 5000;
+
+/// The jobs of a round.
+const JOBS: usize = 1000;
+
+/// The statement that stores the events of a batch is read from here.
+const SOURCE: &str = include_str!("../src/store/postgres/new_event.rs");
+
+fn main() -> ExitCode {
+    let table = Table::new();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let bench = Bench::new(&table, runtime);
+    let [first, second] = ["a", "b"].map(|name| bench.node(name));
+    // The statements are prepared, and the tables are not empty.
+    bench.flood(&[&first]);
+    bench.flood(&[&second]);
+    let script = bench.script();
+
+    let mut answers = Vec::new();
+    table.compare(
+        "accepts of one node on PostgreSQL, 1 KB, 64 callers, compared with pgbench",
+        Bounds { good: Good::High, floor: 0.6, aim: 0.6 },
+        "/s",
+        || bench.pgbench(&script),
+        || {
+            let (rate, times) = bench.flood(&[&first]);
+            answers.push(times);
+            rate
+        },
+    );
+    let of = |share| median(answers.iter().map(|times| quantile(times, share)).collect());
+    let (p50, p99) = (of(0.5), of(0.99));
+    table.remark(&format!("the answers to these accepts: p50 {p50:.1} ms, p99 {p99:.1} ms"));
+    table.compare(
+        "accepts of two nodes on PostgreSQL, 64 callers each, compared with one node",
+        Bounds { good: Good::High, floor: REPORTED_HIGH, aim: 1.0 },
+        "/s",
+        || bench.flood(&[&first]).0,
+        || bench.flood(&[&first, &second]).0,
+    );
+    for limit in [8, 64] {
+        let rates = (0..table.effort.rounds).map(|_| bench.claim(&first, limit)).collect();
+        let rate = median(rates);
+        table.remark(&format!("stored jobs claimed and ended, {limit} at once: {rate:.0} /s"));
+    }
+    bench.runtime.block_on(async {
+        for node in [&first, &second] {
+            node.writer.close();
+        }
+    });
+    table.end()
+}
+
+/// A running receiver, as far as the store is concerned.
+struct Node {
+    writer: Writer,
+    jobs: Jobs,
+}
+
+struct Bench {
+    runtime: Runtime,
+    cluster: Cluster,
+    /// Of the node that pgbench is.
+    session: Session,
+    divide: usize,
+    /// The transactions that pgbench has been asked for.
+    sent: Cell<usize>,
+    /// The events that were made.
+    made: Cell<usize>,
+}
+
+impl Bench {
+    fn new(table: &Table, runtime: Runtime) -> Self {
+        let (cluster, session) = runtime.block_on(async {
+            // As Debian sets it. The tests' servers have less.
+            let cluster = Cluster::new(&["shared_buffers=128MB"]).await;
+            let writer = holder(&cluster, "pgbench").await;
+            let session = session(&writer).await.session;
+            (cluster, session)
+        });
+        let divide = table.effort.divide;
+        Bench { runtime, cluster, session, divide, sent: 0.into(), made: 0.into() }
+    }
+
+    fn node(&self, name: &str) -> Node {
+        self.runtime.block_on(async {
+            let writer = holder(&self.cluster, name).await;
+            let target = target(self.cluster.server.port, false);
+            let (clock, node) = (Clock::system(), session(&writer).await.session.node);
+            let notices = NodeNotices::default();
+            let keeping = Housekeeping::new(target.clone(), clock.clone(), notices, node);
+            let jobs = Jobs::start(writer.clone(), target, clock, keeping);
+            Node { writer, jobs }
+        })
+    }
+
+    /// New events with bodies of 1 KB, verified.
+    fn events(&self) -> Vec<Accept> {
+        let (first, count) = (self.made.get(), EVENTS / self.divide);
+        self.made.set(first + count);
+        let event = |number| {
+            let pad: String = (0..28).map(|_| HEXLOWER.encode(&hooklatch::random::id())).collect();
+            new(stripe(&format!("evt_{number:09}"), &format!(r#"{{"pad":"{pad}"}}"#)))
+        };
+        (first..first + count).map(event).collect()
+    }
+
+    /// Lets each node accept as many events as fast as possible. Returns the events per second, and the time of each
+    /// answer.
+    fn flood(&self, nodes: &[&Node]) -> (f64, Vec<Duration>) {
+        let shares: Vec<Vec<Accept>> = nodes.iter().map(|_| self.events()).collect();
+        let mut tasks = Vec::new();
+        self.runtime.block_on(async {
+            let begun = Instant::now();
+            for (node, events) in nodes.iter().zip(shares) {
+                let events = Arc::new(Mutex::new(events.into_iter()));
+                for _ in 0..CALLERS {
+                    let task = call(node.writer.clone(), Arc::clone(&events));
+                    tasks.push(tokio::spawn(task));
+                }
+            }
+            let times = join_all(tasks).await;
+            let took = begun.elapsed();
+            let times: Vec<Duration> = times.into_iter().flat_map(Result::unwrap).collect();
+            (times.len() as f64 / took.as_secs_f64(), times)
+        })
+    }
+
+    /// Claims stored jobs and ends them, so many at once. Returns the jobs per second.
+    fn claim(&self, node: &Node, limit: usize) -> f64 {
+        self.runtime.block_on(async {
+            let (begun, mut ends, mut count) = (Instant::now(), Vec::new(), 0);
+            while count < JOBS / self.divide {
+                let (ended, claimed) =
+                    node.jobs.complete_and_claim(&ends, Some(claim_of(limit))).await;
+                assert!(ended.into_iter().all(Result::unwrap));
+                count += ends.len();
+                let jobs = claimed.await.unwrap().jobs;
+                assert_eq!(jobs.len(), limit);
+                ends = jobs.iter().map(|job| Arc::new(succeeded(&job.facts))).collect();
+            }
+            let rate = count as f64 / begun.elapsed().as_secs_f64();
+            let (ended, _) = node.jobs.complete_and_claim(&ends, None).await;
+            assert!(ended.into_iter().all(Result::unwrap));
+            rate
+        })
+    }
+
+    /// The transaction of a batch for pgbench: that of the fast way, with a payload that the store has.
+    fn script(&self) -> String {
+        let payload =
+            "SELECT headers, body, body_bytes FROM payload JOIN event ON row = event LIMIT 1";
+        let row = self
+            .runtime
+            .block_on(async { self.cluster.admin().await.query_one(payload, &[]).await.unwrap() });
+        let hex = |place| HEXLOWER.encode(row.get::<_, &[u8]>(place));
+        let fill = |value: String| format!("array_fill({value}, ARRAY[{BATCH}])");
+        let text = |value| fill(format!("'{value}'::text"));
+        let (zeros, no, numbers) = (fill("0::bigint".into()), fill("false".into()), numbers());
+        let list = |item: &str| {
+            let items: Vec<String> = (1..=BATCH).map(|n| format!("{item}{n:012}")).collect();
+            format!("replace('{{{}}}', 'X', :tx)", items.join(","))
+        };
+        let null = |kind| fill(format!("NULL::{kind}"));
+        let values = [
+            text("stripe"),
+            format!("{}::text[]", list("evt_X_")),
+            zeros.clone(),
+            text("a.b"),
+            null("bytea"),
+            // At places of its index that have no order, as those of real bodies.
+            format!(
+                "(SELECT array_agg(sha256(convert_to(id, 'UTF8'))) FROM unnest({}::text[]) AS id)",
+                list("X")
+            ),
+            no.clone(),
+            no.clone(),
+            no.clone(),
+            fill("now_ms()".to_owned()),
+            fill(format!("{}::bigint", row.get::<_, i64>(2))),
+            fill(format!("'\\x{}'::bytea", hex(0))),
+            fill(format!("'\\x{}'::bytea", hex(1))),
+            null("bigint"),
+            numbers.clone(),
+            numbers,
+            format!("{}::uuid[]", list("X-0000-7000-8000-")),
+            text("h"),
+            text("ready"),
+            null("text"),
+            null("text"),
+            zeros,
+            null("bigint"),
+            null("bigint"),
+            null("text"),
+            null("text"),
+            no,
+        ];
+        let (_, store) = SOURCE.split_once("const STORE: &str = \"").unwrap();
+        let mut store = store.split_once("\";").unwrap().0.to_owned();
+        for (place, value) in values.iter().enumerate().rev() {
+            let (before, after) = store.split_once(&format!("${}::", place + 1)).unwrap();
+            let (_, after) = after.split_once("[]").unwrap();
+            store = format!("{before}{value}{after}");
+        }
+        let Session { node, id, .. } = self.session;
+        let script = format!(
+            "\\set tx :tx + 1\n\\startpipeline\nBEGIN READ WRITE;\nSELECT fence('{node}', '{id}');\n\
+             SELECT set_config('lock_timeout', '200ms', true);\n{store};\nCOMMIT;\n\\endpipeline\n"
+        );
+        let path = self.cluster.server.write("batch.sql", &script);
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn stored(&self) -> usize {
+        self.runtime.block_on(self.cluster.count("event")).try_into().unwrap()
+    }
+
+    /// The events per second that pgbench stores.
+    fn pgbench(&self, script: &str) -> f64 {
+        let count = EVENTS / BATCH / self.divide;
+        // Eight digits, as an id's first part has.
+        let first = 10_000_000 + self.sent.replace(self.sent.get() + count);
+        let before = self.stored();
+        let output = Command::new(installed("pgbench").unwrap())
+            .args(["--no-vacuum", "--protocol=prepared", "--client=1", "--host=127.0.0.1"])
+            .args(["--username", ROLE, "--file", script])
+            .arg(format!("--port={}", self.cluster.server.port))
+            .arg(format!("--transactions={count}"))
+            .arg(format!("--define=tx={first}"))
+            .arg("app")
+            .env("PGPASSWORD", PASSWORD)
+            .env("PGSSLMODE", "disable")
+            .env("PGOPTIONS", "-c search_path=hooklatch -c client_min_messages=warning -c jit=off")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{wrong}");
+        assert_eq!(self.stored() - before, BATCH * count, "{wrong}");
+        let (_, rate) = said.split_once("tps = ").unwrap();
+        let rate: f64 = rate.split_once(' ').unwrap().0.parse().unwrap();
+        rate * BATCH as f64
+    }
+}
+
+/// The numbers of a batch, from 1.
+fn numbers() -> String {
+    let numbers: Vec<String> = (1..=BATCH).map(|number| number.to_string()).collect();
+    format!("'{{{}}}'::bigint[]", numbers.join(","))
+}
+
+/// A caller: sends the next event when the last one is answered. Returns the time of each answer.
+async fn call(writer: Writer, events: Arc<Mutex<std::vec::IntoIter<Accept>>>) -> Vec<Duration> {
+    let mut times = Vec::new();
+    loop {
+        let Some(event) = events.lock().unwrap().next() else { return times };
+        let begun = Instant::now();
+        let answer = writer.accept(event, tokio::time::Instant::now() + PATIENCE).await;
+        times.push(begun.elapsed());
+        assert_eq!(answer, Ok(CREATED));
+    }
+}
+
+fn succeeded(facts: &Facts) -> Completion {
+    Completion {
+        job: facts.job,
+        attempt: facts.attempt,
+        outcome: Outcome::Succeeded,
+        counts: true,
+        next: Next::Succeeded,
+        finished_at: Clock::system().now(),
+        record: Record::default(),
+        answer: None,
+    }
+}
