@@ -82,7 +82,7 @@ pub(super) struct Shared {
     pub(super) store: uuid::Uuid,
     state: Mutex<State>,
     /// Notified when the capacity changes.
-    capacities: watch::Sender<()>,
+    pub(super) capacities: watch::Sender<()>,
     pub(super) strays: mpsc::UnboundedSender<Stray>,
 }
 

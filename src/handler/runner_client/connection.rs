@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use crate::model::Incarnation;
 use crate::runner::Ended;
 use crate::runner::client::{self, ConnectError, Events, Sender};
-use crate::runner::message::{Hello, HelloOk, Key, ToReceiver, ToRunner, VERSION};
+use crate::runner::message::{Hello, HelloOk, Key, Listed, ToReceiver, ToRunner, VERSION};
 
 use super::answers::Peeks;
 use super::client::{
@@ -176,11 +176,13 @@ impl RunnerClient {
                     // The end of an ended one follows the list.
                     Some(attempt) if attempt.cancelled && !listed.ended => kill(&line, listed.key),
                     Some(_) => {}
-                    None => strays.push(listed.key),
+                    None => strays.push(listed),
                 }
             }
-            for key in strays {
-                tracing::debug!(%key, "was not tracked");
+            for &Listed { key, ended } in strays {
+                if !ended {
+                    tracing::warn!(%key, "runs, and is not running in the store: its end will be kept");
+                }
                 let pending = self.track_in(&mut state, key, list.incarnation, true);
                 // Without a dispatcher nothing is claimed, and the next receiver gets it.
                 let _stopped =
@@ -218,6 +220,7 @@ impl RunnerClient {
             });
             state.loads.in_use = 0;
         }
+        self.shared.capacities.send_replace(());
         for (key, result) in results {
             self.report(key, result);
         }
