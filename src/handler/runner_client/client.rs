@@ -141,8 +141,8 @@ impl State {
         self.connection.as_ref().map(|connection| connection.line.clone())
     }
 
-    /// The runner that claims are made for, without the room that strays take. None while the Ack of one that has ended
-    /// is not sent: the runner would refuse a Start that overtakes it.
+    /// The runner that claims are made for, without the room that strays take. None while one that the list had as ended
+    /// has no Ack: the runner would refuse the next Start of its job.
     fn capacity(&self) -> Option<Capacity> {
         let is_acked = self.strays.values().all(|ended| !ended);
         let connection = self.connection.as_ref();

@@ -92,8 +92,8 @@ impl RunnerClient {
             .map_err(|error| format!("{error} (the launched one says why in {})", log.display()))
     }
 
-    /// Reads the runner's messages until the connection is closed. Returns false at once if a reload began after
-    /// the Hello, when `load` was the last one.
+    /// Reads the runner's messages until the connection is closed. Returns false at once if a reload began since `load` was
+    /// read, before the Hello.
     async fn read_until_closed(
         &self,
         load: u64,
@@ -118,7 +118,7 @@ impl RunnerClient {
                     };
                     self.report(key, Ok(end));
                 }
-                // What the list has is tracked until its end is committed.
+                // Its end is committed: all that the list had was tracked until then.
                 ToReceiver::Ended { key, .. } => line.send_in_background(ToRunner::Ack { key }),
                 ToReceiver::Peeked { key, stream, output } => {
                     let output = output.and_then(|output| output.read(body));
@@ -184,11 +184,12 @@ impl RunnerClient {
                     tracing::warn!(%key, "runs, and is not running in the store: its end will be kept");
                 }
                 let pending = self.track_in(&mut state, key, list.incarnation, true);
-                // Without a dispatcher nothing is claimed, and the next receiver gets it.
+                // Fails only without a dispatcher: then nothing is claimed, and the next receiver finds it.
                 let _stopped =
                     self.shared.strays.send(Stray { key, client: self.clone(), pending });
                 state.strays.insert(key, false);
             }
+            // Also those of an earlier list.
             for listed in &list.attempts {
                 if let Some(has_ended) = state.strays.get_mut(&listed.key) {
                     *has_ended = listed.ended;

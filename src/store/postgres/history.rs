@@ -27,10 +27,10 @@ const LOCK: &str = "SELECT FROM meta FOR UPDATE";
 /// After a failover to a server that has each commit.
 const TAKE_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 
-/// Ends all sessions, so that each node registers again, and waits for their transactions: no other one changes jobs
-/// then, and no group needs a lock. Declarations of the history before count for nothing, so each node is called.
+/// Ends all sessions, so that each node registers again, and waits for their transactions. Then no other one changes
+/// jobs, so no group needs a lock. Declarations of the history before count for nothing, so each node is called.
 ///
-/// Only unfinished jobs are read, by their indexes, in one transaction: a job that is left could be claimed. A request
+/// In one transaction, by indexes: an unfinished job that is not held could be claimed. A request
 /// with a key whose job had failed may have begun it again, so that job is held, and its stored error is forgotten. A
 /// live attempt keeps its runner, which may still have it, and its end comes late. A dead job is put back by no
 /// redelivery after a row of `restored` that is not older.
@@ -84,14 +84,14 @@ const ANSWERED: &str = "
         OR NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
             WHERE own.job = roll_call.job AND own.number = attempt))";
 
-/// What one line of commits has stored (N25).
+/// Which line of commits this is (N25).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHistory {
     /// The server's identifier, which its standbys have too.
     pub system: String,
     /// Eight hexadecimal digits, which grow with each promotion and restore.
     pub timeline: String,
-    /// Random. Another one since unfinished jobs were held.
+    /// Random. A new one each time a history begins.
     pub store: Uuid,
 }
 
@@ -102,14 +102,14 @@ impl fmt::Display for ServerHistory {
 }
 
 impl ServerHistory {
-    /// The server's, and whether claims or ends may be missing in its rows. Where commits wait for a standby and a
+    /// The server's history, and whether claims or ends may be missing in its rows. Where commits wait for a standby and a
     /// failover promotes only one that has each of them, a later timeline changes nothing (N26).
     pub(super) async fn read(flight: &mut Flight) -> Result<(Self, bool), Stop> {
         let (found, is_other) = Self::look(flight).await?;
         if !is_other {
             return Ok((found, false));
         }
-        // Another node may be acting on it.
+        // Another node may be acting on the change.
         flight.send(LOCK, Vec::new()).await;
         Self::look(flight).await
     }

@@ -21,7 +21,7 @@ pub(super) struct LiveAttempts(Mutex<State>);
 #[derive(Default)]
 struct State {
     attempts: HashMap<AttemptKey, Live>,
-    /// Attempts that a runner lists and that ran in no row: the database has lost their claims, or knows their ends.
+    /// Attempts that a runner lists and that run in no row: the database has lost their claims, or knows their ends.
     strays: HashSet<AttemptKey>,
     /// Each runner has listed its attempts, or none can have had another one.
     knows_all: bool,
@@ -47,7 +47,7 @@ impl LiveAttempts {
         lock(&self.0).strays.insert(key);
     }
 
-    /// No runner lists an attempt that is not known.
+    /// Each runner has listed its attempts. What one lists later is noted here.
     pub(super) fn know_all(&self) {
         lock(&self.0).knows_all = true;
     }
@@ -96,7 +96,7 @@ impl LiveAttempts {
         state.claims
     }
 
-    /// An end of this claimant is committed, also as a late one: its runner has no more of it. Returns whether
+    /// An end of this claimant is committed, also as a late one: its runner need not keep it. Returns whether
     /// that may make room for other nodes.
     pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) -> bool {
         let mut state = lock(&self.0);
@@ -129,8 +129,8 @@ impl LiveAttempts {
         state.knows_all.then(|| state.attempts.keys().chain(&state.strays).copied().collect())
     }
 
-    /// The jobs of the handler's attempts, and their groups, without the attempts in `ending`: a claim takes none of
-    /// them (N15, N39).
+    /// The jobs of the handler's attempts and of all strays, and the attempts' groups, without those in `ending`: a claim
+    /// takes none of them (N15, N39).
     pub(super) fn taken(
         &self,
         handler: &Name,
