@@ -225,7 +225,7 @@ impl Flow {
             let done =
                 Completion { job, attempt, outcome, counts, next, finished_at, record, answer };
             match store.complete(done).await {
-                // With its job retention has deleted what was stored of it.
+                // Retention has deleted the job with its ends.
                 Ok(_) | Err(Error::NoJob(_)) => client.acknowledge(&[key]).await,
                 Err(error) => tracing::error!(%key, %error, "failed to record the end of a stray"),
             }

@@ -246,7 +246,7 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     becomes(&cluster, &job, "dead attempts exhausted 1").await;
     assert_eq!(a.site.lines("begun").len(), 2);
 
-    // An end that is committed and not acknowledged is no late one.
+    // If an end is committed and not acknowledged, the next report of it is a repeat.
     at_a.kill();
     let at_a = a.start();
     deliver(&cluster, &at_a, "evt_2").await;

@@ -289,7 +289,10 @@ mod tests {
             let expected: &[&str] = match kind {
                 NoticeType::JobDead | NoticeType::JobHeld => &["a", "b", "jobs"],
                 NoticeType::HandlerBroken => &["b"],
-                _ => &["a", "b"],
+                NoticeType::StoreDegraded
+                | NoticeType::StoreLost
+                | NoticeType::SourceFailing
+                | NoticeType::NodeSilent => &["a", "b"],
             };
             assert_eq!(takers, expected, "{kind}");
             assert!(NoticeSubscribers::default().takers(kind).next().is_none());

@@ -46,8 +46,8 @@ const FACTS: &str = "
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the
 /// attempt: then this is a repeat. A process that does not know the claimant gives none (nil): what its node ($30) has
 /// settled, or what is kept already, is a repeat then. Either way a roll call waits for it no longer (N40). Returns
-/// whether it was settled, and whether the attempt was the claimant's. $23: the node is declared lost, so that its own report comes late; its
-/// runner is kept, which may still have the attempt.
+/// whether it was settled, and whether the attempt was the claimant's. $23: the node is declared lost, so that its own
+/// report comes late; its runner is kept, which may still have the attempt.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
 const SETTLE: &str = "
