@@ -64,15 +64,16 @@ impl Config {
     /// What other nodes know of a handler. Equal files give equal digests.
     fn published(&self, handler: &Handler, worker: &Worker) -> PublishedHandler {
         let command = handler.command();
-        let command = command
+        let digest = command
             .map(|command| digest(handler, command, &self.form_fields(handler), self.limits()));
         // Texts and numbers.
         let shown = serde_json::to_string(handler).unwrap_or_default();
         PublishedHandler {
             handler: handler.name.clone(),
-            digest: Digest(Sha256::digest(format!("{shown} {command:?}")).into()),
+            digest: Digest(Sha256::digest(format!("{shown} {digest:?}")).into()),
             policy: worker.policy.clone(),
             runs: worker.runs,
+            runner: command.filter(|_| worker.runs).map(|command| command.runner.value.clone()),
         }
     }
 

@@ -165,10 +165,12 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
-    /// Passes the names of the handlers' runners to the pool.
+    /// Passes the names of the runners to the pool that handlers name or a roll call asks.
     fn name_runners(&self) {
+        let mut named = self.store.runners_called();
         let handlers = self.slots.handlers.values();
-        self.pool.need(handlers.filter_map(HandlerSlots::runner).cloned().collect());
+        named.extend(handlers.filter_map(HandlerSlots::runner).cloned());
+        self.pool.need(named);
     }
 
     /// Replaces the handlers; the runners can start the new ones already. A check that is under way
@@ -242,9 +244,10 @@ impl Flow {
 
     /// Says what the runners list, once that is known (N40).
     fn answer_roll_call(&mut self) {
-        if self.store.is_called() && self.pool.has_all_lists() {
+        if self.store.must_answer_roll_call() && self.pool.has_all_lists() {
             self.attend_strays();
             self.store.answer_roll_call();
+            self.name_runners();
         }
     }
 

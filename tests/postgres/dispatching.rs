@@ -44,7 +44,13 @@ async fn process_at(
 
 fn published(handler: &str, policy: &Policy) -> PublishedHandler {
     let handler = handler.parse().unwrap();
-    PublishedHandler { handler, digest: Digest([1; 32]), policy: policy.clone(), runs: true }
+    PublishedHandler {
+        handler,
+        digest: Digest([1; 32]),
+        policy: policy.clone(),
+        runs: true,
+        runner: None,
+    }
 }
 
 pub(crate) fn completion(

@@ -37,7 +37,8 @@ async fn worker(name: &str, target: Target) -> Writer {
     let mut registrar = Registrar::new(node(name));
     let policy = policy(OnUnknown::Rerun);
     let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers = vec![PublishedHandler { handler, digest, policy, runs: true }];
+    registrar.handlers =
+        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
     let (writer, _) = Writer::start(target, registrar, &Limits::default(), Clock::system());
     ready(&writer).await;
     writer
@@ -268,11 +269,11 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     lose(&cluster, "b").await;
     awaited(replay(&admin, dead).await, &["node lost a"]);
     let (a, jobs) = process(&cluster, &started.node, &policy(OnUnknown::Hold)).await;
-    assert!(jobs.is_called());
+    assert!(jobs.must_answer_roll_call());
     // Its runner lists an attempt that ran in no row, and one that ended before.
     jobs.note_stray(dead, 7);
     jobs.answer_roll_call();
-    assert!(!jobs.is_called());
+    assert!(!jobs.must_answer_roll_call());
     becomes(&cluster, "SELECT EXISTS (SELECT FROM roll_call WHERE attempt = 7)").await;
     assert_eq!(cluster.count("roll_call").await, 1);
     awaited(replay(&admin, dead).await, &["node a runs attempt 7 of job"]);

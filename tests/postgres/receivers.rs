@@ -58,13 +58,22 @@ impl NodeSite {
         Receiver::of(self.command(&["serve"])).unwrap()
     }
 
+    async fn output(&self, words: &[&str]) -> Output {
+        let mut command = self.command(words);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
     /// Runs a command, which must succeed.
     async fn run(&self, words: &[&str]) -> String {
-        let mut command = self.command(words);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let Output { status, stdout, stderr } = output;
+        let Output { status, stdout, stderr } = self.output(words).await;
         assert!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap()
+    }
+
+    /// The runners that the receiver needs.
+    async fn runners(&self) -> Value {
+        let status = self.output(&["status", "--json"]).await.stdout;
+        serde_json::from_slice::<Value>(&status).unwrap()["runners"].take()
     }
 
     async fn json(&self, words: &[&str]) -> Value {
@@ -223,16 +232,25 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     a.begun(1).await;
     at_a.kill();
 
+    // The command has left the configuration. Its runner is asked all the same, by each process until the end has come.
     cluster.server = other;
     a.port = cluster.server.port;
-    a.configure(ONCE);
+    a.configure("");
     let at_a = a.start();
     let listed = format!(
         "SELECT count(*) = 1 AND coalesce(bool_and(job = '{job}' AND attempt = 1), false) FROM roll_call"
     );
     dispatching::becomes(&cluster, &listed).await;
-    let mut refused = a.command(&["replay", "--job", &job]);
-    let refused = tokio::task::spawn_blocking(move || refused.output().unwrap()).await.unwrap();
+    at_a.kill();
+    let at_a = a.start();
+    let until = Instant::now() + PATIENCE;
+    while a.runners().await[0]["connected"] != true {
+        assert!(Instant::now() < until, "the runner has not listed its attempts");
+    }
+    // Behind what it has answered.
+    a.run(&["reload"]).await;
+    assert!(cluster.get::<bool>(&listed).await);
+    let refused = a.output(&["replay", "--job", &job]).await;
     let refused = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.contains("node a runs attempt 1 of job"), "{refused}");
     becomes(&cluster, &job, "held restored 0").await;
@@ -241,6 +259,14 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     dispatching::becomes(&cluster, "SELECT count(*) = 1 FROM late_end WHERE outcome = 'failed'")
         .await;
     assert_eq!(cluster.count("roll_call").await, 0);
+    // Nothing calls this process, so it asks the runners that it needs.
+    at_a.kill();
+    let at_a = a.start();
+    assert_eq!(a.runners().await, json!([]));
+    let file = fs::read_to_string(a.site.path("store.db.node")).unwrap();
+    assert!(!file.contains("default"), "{file}");
+    a.configure(ONCE);
+    a.run(&["reload"]).await;
     a.run(&["replay", "--job", &job]).await;
     a.run(&["resume", "h"]).await;
     becomes(&cluster, &job, "dead attempts exhausted 1").await;

@@ -31,7 +31,8 @@ async fn open(cluster: &Cluster, name: &str, folder: &Path) -> Result<Store, Ope
     let machine = "machine one".to_owned();
     let node = ClusterNode { target, name: name.parse().unwrap(), machine };
     let (handler, policy) = ("h".parse().unwrap(), policy(OnUnknown::Hold));
-    let published = PublishedHandler { handler, digest: Digest([1; 32]), policy, runs: true };
+    let published =
+        PublishedHandler { handler, digest: Digest([1; 32]), policy, runs: true, runner: None };
     let store = Store::connect(&settings(folder), node, vec![published], Clock::system()).await?;
     // The writer's task has begun.
     while store.intake.ready().is_err() {

@@ -40,7 +40,8 @@ pub(crate) async fn worker(
     let policy = policy(on_unknown);
     let mut registrar = Registrar::new(node(name));
     let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers = vec![PublishedHandler { handler, digest, policy, runs: true }];
+    registrar.handlers =
+        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
     let port = if port == 0 { cluster.server.port } else { port };
     let limits = Limits::default();
     let (writer, _) = Writer::start(target(port, false), registrar, &limits, Clock::system());

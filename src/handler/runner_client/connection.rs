@@ -189,11 +189,15 @@ impl RunnerClient {
                     self.shared.strays.send(Stray { key, client: self.clone(), pending });
                 state.strays.insert(key, false);
             }
-            // Also those of an earlier list.
-            for listed in &list.attempts {
-                if let Some(has_ended) = state.strays.get_mut(&listed.key) {
-                    *has_ended = listed.ended;
-                }
+            // Also those of an earlier list, which this one may lack.
+            let ended: HashSet<Key> = list
+                .attempts
+                .iter()
+                .filter(|listed| listed.ended)
+                .map(|listed| listed.key)
+                .collect();
+            for (key, has_ended) in &mut state.strays {
+                *has_ended = ended.contains(key);
             }
             let listed: HashSet<Key> = list.attempts.iter().map(|listed| listed.key).collect();
             for (key, attempt) in &state.attempts {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::model::{JobId, Name, Runner, Timestamp};
+use crate::model::{JobId, Name, Runner, RunnerName, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{
     Claim, Claims, ClaimsFuture, ClockWatch, Completion, Cutoffs, Error, RecoveryResult,
@@ -75,7 +75,11 @@ impl Jobs {
         pub fn note_stray(job: JobId, attempt: u32);
 
         /// Whether this process has still to say that each of its runners has listed its attempts (N40). Never on SQLite.
-        pub fn is_called() -> bool;
+        pub fn must_answer_roll_call() -> bool;
+
+        /// Runners that must list their attempts for that, also if no handler and no running attempt names them: the
+        /// database may have lost the claims. None on SQLite.
+        pub fn runners_called() -> BTreeSet<RunnerName>;
 
         /// Says so: those that this process did not know are noted as strays. Answers a roll call.
         pub fn answer_roll_call();

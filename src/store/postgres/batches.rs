@@ -86,6 +86,10 @@ impl Work {
         Work { way, requests, failures: 0, losses: 0, not_before: Instant::now() }
     }
 
+    pub(super) fn is_publication(&self) -> bool {
+        self.way == Way::Publish
+    }
+
     fn tries(&self) -> u32 {
         self.failures + self.losses
     }
@@ -286,9 +290,9 @@ impl Batches {
         let row = request.contended_row();
         let most = if row.as_ref().is_some_and(|row| self.apart.contains(row)) { 1 } else { 2 };
         // Without its lane a new handler would have no claim.
-        let is_publication = matches!(request, Request::Publish(..));
-        let is_kept =
-            request.deadline().is_some() || is_publication || work.failures.max(work.losses) < most;
+        let is_kept = request.deadline().is_some()
+            || work.is_publication()
+            || work.failures.max(work.losses) < most;
         let is_kept = is_kept || closing && matches!(request, Request::End(..));
         if setback == Setback::Refused || !is_kept {
             self.apart.extend(row);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-use crate::model::{Digest, Name};
+use crate::model::{Digest, Name, RunnerName};
 use crate::retry::{GiveUp, Policy};
 use crate::store::codec;
 
@@ -39,6 +39,8 @@ pub struct PublishedHandler {
     pub policy: Policy,
     /// Whether this node runs its jobs. It accepts them anyway.
     pub runs: bool,
+    /// The runner of its command here.
+    pub runner: Option<RunnerName>,
 }
 
 /// Replaces what the node has published. Handlers are locked in the order of their names.
@@ -47,7 +49,7 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
     let mut handlers: Vec<&PublishedHandler> = handlers.iter().collect();
     handlers.sort_by_key(|published| &published.handler);
     let millis = |time: Duration| codec::size(time.as_millis());
-    for PublishedHandler { handler, digest, policy, runs } in handlers {
+    for PublishedHandler { handler, digest, policy, runs, .. } in handlers {
         let (attempts, after) = match policy.give_up {
             GiveUp::Attempts(most) => (Some(i64::from(most)), None),
             GiveUp::After(age) => (None, Some(millis(age))),

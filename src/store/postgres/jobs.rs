@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{DeadReason, JobId, Name, Runner};
+use crate::model::{DeadReason, JobId, Name, Runner, RunnerName};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
     Claim, Claimed, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused,
@@ -159,8 +159,12 @@ impl Jobs {
         self.writer.live.stray((job, attempt));
     }
 
-    pub fn is_called(&self) -> bool {
+    pub fn must_answer_roll_call(&self) -> bool {
         !self.writer.live.knows_all()
+    }
+
+    pub fn runners_called(&self) -> BTreeSet<RunnerName> {
+        self.writer.live.asked()
     }
 
     /// It is answered soon; at the latest by the next registration.

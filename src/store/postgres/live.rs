@@ -4,13 +4,13 @@
 //! something. So what a later registration lists and this process does not know was claimed by a transaction whose
 //! answer was lost, and has never started (N16).
 
-use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use crate::model::Name;
+use crate::model::{Name, RunnerName};
 use crate::store::mutex::lock;
 
 use super::claim::{AttemptKey, NodeAttempt, uuid};
@@ -25,6 +25,8 @@ struct State {
     strays: HashSet<AttemptKey>,
     /// Each runner has listed its attempts, or none can have had another one.
     knows_all: bool,
+    /// Runners that a roll call asks, also if nothing else names them.
+    asked: BTreeSet<RunnerName>,
     /// How many claims of this process were answered as committed.
     claims: u64,
     is_registered: bool,
@@ -50,6 +52,17 @@ impl LiveAttempts {
     /// Each runner has listed its attempts. What one lists later is noted here.
     pub(super) fn know_all(&self) {
         lock(&self.0).knows_all = true;
+    }
+
+    /// A roll call waits for what these runners list.
+    pub(super) fn ask(&self, runners: BTreeSet<RunnerName>) {
+        lock(&self.0).asked = runners;
+    }
+
+    /// None once all have listed.
+    pub(super) fn asked(&self) -> BTreeSet<RunnerName> {
+        let state = lock(&self.0);
+        if state.knows_all { BTreeSet::new() } else { state.asked.clone() }
     }
 
     pub(super) fn knows_all(&self) -> bool {

@@ -1,8 +1,10 @@
-//! The file that makes a state folder a node's: a random id, made once, and the count of its last session.
+//! The file that makes a state folder a node's: a random id, made once, the count of its last session, and the runners
+//! that may have attempts of the node. A failover that loses commits takes none of it away.
 //!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::model::RunnerName;
 use crate::random;
 use crate::store::node::durable::sync_folder;
 
-/// More than any file that was written here has.
-const MOST_BYTES: u64 = 128;
+/// More than any file that was written here has: the names of 30,000 runners.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// The node of a state folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct NodeFile {
     pub id: Uuid,
     /// Of the last session that the folder knows.
     pub count: i64,
+    /// Those that handlers of the node have named since a process started to which no roll call came (N40).
+    pub runners: BTreeSet<RunnerName>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,22 +54,26 @@ impl NodeFile {
                 Err(NodeFileError::Damaged(path))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let made = NodeFile { path, id: Uuid::from_bytes(random::id()), count: 0 };
-                made.keep(0)?;
+                let id = Uuid::from_bytes(random::id());
+                let made = NodeFile { path, id, count: 0, runners: BTreeSet::new() };
+                made.keep()?;
                 Ok(made)
             }
             Err(error) => Err(NodeFileError::Io { action: "read", path, error }),
         }
     }
 
-    /// Writes the count of a session. After a power cut the file has this count or the one before.
-    pub(super) fn keep(&self, count: i64) -> Result<(), NodeFileError> {
+    /// Replaces the file. After a power cut it is this one or the one before.
+    pub(super) fn keep(&self) -> Result<(), NodeFileError> {
         let new = self.path.with_added_extension("new");
+        let words = [self.id.to_string(), self.count.to_string()];
+        let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
+        let line = words.collect::<Vec<_>>().join(" ") + "\n";
         let written = || {
             let mut options = OpenOptions::new();
             let mut file =
                 options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(format!("{} {count}\n", self.id).as_bytes())?;
+            file.write_all(line.as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &self.path)?;
             sync_folder(&self.path)
@@ -77,8 +86,10 @@ impl NodeFile {
 }
 
 fn parse(text: &str, path: &Path) -> Option<NodeFile> {
-    let (id, count) = text.strip_suffix('\n')?.split_once(' ')?;
-    Some(NodeFile { path: path.to_owned(), id: id.parse().ok()?, count: count.parse().ok()? })
+    let mut words = text.strip_suffix('\n')?.split(' ');
+    let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let runners = words.map(|name| name.parse().ok()).collect::<Option<_>>()?;
+    Some(NodeFile { path: path.to_owned(), id, count, runners })
 }
 
 #[cfg(test)]
@@ -90,15 +101,14 @@ mod tests {
     fn an_id_is_made_once_and_outlives_a_write_that_was_cut() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("hooklatch.db");
-        let made = NodeFile::open(&store).unwrap();
+        let mut made = NodeFile::open(&store).unwrap();
         assert_eq!(NodeFile::open(&store).unwrap(), made);
-        made.keep(7).unwrap();
+        made.count = 7;
+        made.runners = BTreeSet::from(["default".parse().unwrap(), "other".parse().unwrap()]);
+        made.keep().unwrap();
         // A process that was killed before it renamed the file.
         fs::write(folder.path().join("hooklatch.db.node.new"), "half").unwrap();
-        let read = NodeFile::open(&store).unwrap();
-        assert_eq!((read.id, read.count), (made.id, 7));
-        read.keep(8).unwrap();
-        assert_eq!(NodeFile::open(&store).unwrap().count, 8);
+        assert_eq!(NodeFile::open(&store).unwrap(), made);
         let other = NodeFile::open(&folder.path().join("other.db")).unwrap();
         assert_ne!(other.id, made.id);
     }
@@ -109,7 +119,13 @@ mod tests {
         let store = folder.path().join("hooklatch.db");
         let path = folder.path().join("hooklatch.db.node");
         let id = Uuid::from_bytes(random::id());
-        let damaged = [String::new(), format!("{id} 3"), format!("{id}\n"), format!("{id} x\n")];
+        let damaged = [
+            String::new(),
+            format!("{id} 3"),
+            format!("{id}\n"),
+            format!("{id} x\n"),
+            format!("{id} 3 default  x\n"),
+        ];
         let damaged = damaged.into_iter().map(String::into_bytes);
         for bytes in damaged.chain([vec![0; 40], vec![0xff; 40], vec![b'a'; 4096]]) {
             fs::write(&path, &bytes).unwrap();

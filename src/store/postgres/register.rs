@@ -3,6 +3,8 @@
 //! A registration locks the node's row, so it waits for what an earlier session has in flight. What it reads behind
 //! the lock is therefore complete, and a later transaction of that session fails in its fence.
 
+use std::collections::BTreeSet;
+
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -16,7 +18,7 @@ use super::live::LiveAttempts;
 use super::node_file::NodeFile;
 use super::remembered::{Remembered, note_away, note_lost};
 use super::stop::{Stop, ask};
-use crate::model::{EventId, Name};
+use crate::model::{EventId, Name, RunnerName};
 use crate::random;
 
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
@@ -81,10 +83,13 @@ pub struct Registered {
     pub running: Vec<NodeAttempt>,
     /// Events that this process has accepted and the database no longer has.
     pub lost: Vec<(Name, EventId)>,
+    /// Where a roll call waits for the node: the runners that may have attempts of it, whatever the rows say.
+    pub asked: BTreeSet<RunnerName>,
 }
 
 /// A registration in its flight, with its statements.
 struct Sent {
+    called: usize,
     renew: usize,
     list: usize,
     history: ServerHistory,
@@ -160,19 +165,22 @@ impl Registrar {
             FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(sent.renew).and_then(|rows| rows.first());
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
+                let called = rows.get(sent.called).and_then(|rows| rows.first());
+                let is_called = called.and_then(|row| row.try_get(0).ok()).unwrap_or(true);
                 self.written = vec![id];
-                self.is_registered = true;
+                let is_first = !std::mem::replace(&mut self.is_registered, true);
                 self.away_since = None;
                 self.seen = Some(sent.history);
                 self.node.count = count;
-                self.keep(count).await;
+                let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
+                let asked = self.keep(is_first && !is_called, &running).await;
+                let asked = if is_called { asked } else { BTreeSet::new() };
                 remembered.forget(&sent.lost);
                 for (source, event) in &sent.lost {
                     tracing::error!(%source, %event, "an accepted event is lost: let it be sent again");
                 }
                 let session = Session { node: self.node.id, id, count };
-                let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
-                Ok((connection, Registered { session, running, lost: sent.lost }))
+                Ok((connection, Registered { session, running, lost: sent.lost, asked }))
             }
             other => Err(self.failed(other)),
         }
@@ -215,6 +223,7 @@ impl Registrar {
             live.know_all();
         }
         history::answer(flight, node.id, live).await;
+        let called = flight.send(history::IS_CALLED, vec![own().0]).await;
         let (count, version) = (Box::new(node.count), Box::new(env!("CARGO_PKG_VERSION")));
         let params: Vec<Param> = vec![own().0, own().1, Box::new(id), count, version];
         let renew = flight.send(RENEW, params).await;
@@ -225,7 +234,7 @@ impl Registrar {
         if let Some(since) = self.away_since {
             note_away(flight, since.elapsed()).await;
         }
-        Ok(Ok(Sent { renew, list, history, lost }))
+        Ok(Ok(Sent { called, renew, list, history, lost }))
     }
 
     fn failed(&self, outcome: FlightOutcome) -> RegisterError {
@@ -241,14 +250,30 @@ impl Registrar {
         }
     }
 
-    /// Writes the count to the folder's file. Without it nothing breaks but the discovery of a database that was put
-    /// back, so a full disk must not keep the node from working.
-    async fn keep(&self, count: i64) {
-        let Some(file) = self.file.clone() else { return };
-        let kept = tokio::task::spawn_blocking(move || file.keep(count)).await;
+    /// Writes the folder's file, before anything is claimed for a runner that it lacks, and returns the runners in it. Where
+    /// `is_complete`, no runner but those of the handlers and of the running attempts has an attempt.
+    ///
+    /// Without the file nothing breaks but the discovery of a database that was put back, and a roll call at a runner that
+    /// has left the configuration. So a full disk must not keep the node from working.
+    pub(super) async fn keep(
+        &mut self,
+        is_complete: bool,
+        running: &[NodeAttempt],
+    ) -> BTreeSet<RunnerName> {
+        let Some(file) = &mut self.file else { return BTreeSet::new() };
+        file.count = self.node.count;
+        if is_complete {
+            file.runners.clear();
+        }
+        let of_attempts = running.iter().filter_map(|own| own.running.runner.as_ref());
+        file.runners.extend(of_attempts.map(|runner| runner.name.clone()));
+        file.runners.extend(self.handlers.iter().filter_map(|handler| handler.runner.clone()));
+        let (file, runners) = (file.clone(), file.runners.clone());
+        let kept = tokio::task::spawn_blocking(move || file.keep()).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!("{error}");
         }
+        runners
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or

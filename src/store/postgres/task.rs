@@ -152,6 +152,7 @@ impl WriterTask {
     fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
         self.payloads.renew(&self.target);
+        self.live.ask(registered.asked.clone());
         for attempt in self.live.registered(&registered.running) {
             // No runner was asked to start it.
             let end = AttemptEnd::unstarted(&attempt, Next::Ready, LOST_CLAIM, self.clock.now());
@@ -215,6 +216,9 @@ impl WriterTask {
         session: &Session,
         mut work: Work,
     ) -> Option<Connection> {
+        if work.is_publication() {
+            self.registrar.keep(false, &[]).await;
+        }
         let (handlers, items, began) =
             (&self.registrar.handlers, work.requests.len(), Instant::now());
         let flight = work.fly(connection, session, &self.live, &self.notices, handlers);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::model::{JobId, Name, Timestamp};
+use crate::model::{JobId, Name, RunnerName, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::Error;
 use crate::store::decide::notice::Notice;
@@ -46,8 +46,12 @@ impl Jobs {
     /// The store knows its end.
     pub fn note_stray(&self, _job: JobId, _attempt: u32) {}
 
-    pub fn is_called(&self) -> bool {
+    pub fn must_answer_roll_call(&self) -> bool {
         false
+    }
+
+    pub fn runners_called(&self) -> BTreeSet<RunnerName> {
+        BTreeSet::new()
     }
 
     pub fn answer_roll_call(&self) {}
