@@ -12,9 +12,11 @@ use std::fmt::Debug;
 pub const PANIC: &str = "request.panic";
 
 #[cfg(debug_assertions)]
-pub use armed::{MIGRATE, VARIABLE, add_migration, arm, frame, halves, migration, point};
+pub use armed::{
+    MIGRATE, VARIABLE, add_migration, arm, cluster_migrations, frame, halves, migration, point,
+};
 #[cfg(not(debug_assertions))]
-pub use released::{frame, halves, migration, point};
+pub use released::{cluster_migrations, frame, halves, migration, point};
 
 #[cfg(not(debug_assertions))]
 mod released {
@@ -31,6 +33,12 @@ mod released {
     /// A release build adds no migration.
     #[inline(always)]
     pub fn migration() -> Option<&'static str> {
+        None
+    }
+
+    /// A release build adds none.
+    #[inline(always)]
+    pub fn cluster_migrations() -> Option<[(&'static str, bool); 2]> {
         None
     }
 
@@ -98,6 +106,13 @@ mod armed {
     pub fn migration() -> Option<&'static str> {
         let sql = include_str!("store/tests/migration.sql");
         MIGRATES.load(Ordering::SeqCst).then_some(sql)
+    }
+
+    /// The SQL texts of the migrations added to those of a cluster's database, and whether each contracts it (N32).
+    pub fn cluster_migrations() -> Option<[(&'static str, bool); 2]> {
+        let expand = (include_str!("store/tests/expand.sql"), false);
+        let contract = (include_str!("store/tests/contract.sql"), true);
+        MIGRATES.load(Ordering::SeqCst).then_some([expand, contract])
     }
 
     /// Kills the process here if this point is armed.

@@ -11,7 +11,12 @@ CREATE TABLE meta (
     system text COLLATE "C" NOT NULL,
     timeline text COLLATE "C" NOT NULL,
     -- The number of the newest event of which retention removed a job that had run, where the latest of a group wins.
-    newest_removed bigint NOT NULL DEFAULT 0
+    newest_removed bigint NOT NULL DEFAULT 0,
+    -- How many migrations were run; how many a program must know at least; and the one that waits until no node runs an
+    -- older program.
+    schema bigint NOT NULL DEFAULT 1,
+    oldest bigint NOT NULL DEFAULT 1,
+    waiting bigint
 );
 
 -- Made once. A copy of the database has the same one.
@@ -30,6 +35,8 @@ CREATE TABLE node (
     -- Grows with each session.
     count bigint NOT NULL,
     version text COLLATE "C" NOT NULL,
+    -- How many migrations its program knows.
+    schema bigint NOT NULL DEFAULT 1,
     state text COLLATE "C" NOT NULL CHECK (state IN ('active', 'lost')),
     -- When it last looked at the server, or was registered. It decides nothing.
     seen_at bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000)::bigint,
@@ -63,6 +70,18 @@ BEGIN
     PERFORM FROM node WHERE id = own AND session = own_session AND state = 'active' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'node % has another session, or is declared lost', own USING ERRCODE = 'HL001';
+    END IF;
+END $$;
+
+-- Fails where a program cannot use the tables: it does not know what was taken away, or lacks what it needs.
+CREATE FUNCTION check_schema(known bigint, needed bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF (SELECT oldest FROM meta) > known THEN
+        RAISE EXCEPTION 'the database is of a newer version of this program; upgrade it here'
+            USING ERRCODE = 'HL003';
+    ELSIF (SELECT schema FROM meta) < needed THEN
+        RAISE EXCEPTION 'the database is of an older version of this program; start a receiver of this version, behind all nodes that run an older one'
+            USING ERRCODE = 'HL003';
     END IF;
 END $$;
 

@@ -35,12 +35,16 @@ fn node_row(node: &NodeRow) -> Vec<output::Cell> {
         ("active", _) => output::painted("connected", AnsiColor::Green),
         (state, _) => state.into(),
     };
+    let version = match node.outdated {
+        true => output::painted(format!("{}, to be upgraded", node.version), AnsiColor::Yellow),
+        false => node.version.as_str().into(),
+    };
     vec![
         whole("NODE", &node.name),
         whole("STATE", state),
         whole("RUNNING", node.running),
         whole("SEEN", format!("{} ago", span(node.silent_millis))),
-        words_of("VERSION", &node.version),
+        words_of("VERSION", version),
         below("MACHINE", format!("machine {}", node.machine)),
     ]
 }

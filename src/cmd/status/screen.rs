@@ -315,6 +315,11 @@ impl Findings<'_> {
     }
 
     fn of_nodes(&mut self, nodes: &[NodeRow]) {
+        for node in nodes.iter().filter(|node| node.outdated) {
+            let sentence =
+                format!("node {} runs version {}: upgrade it, too", node.name, node.version);
+            self.note(sentence, "node list");
+        }
         for node in nodes.iter().filter(|node| node.is_silent()) {
             let silence = short_span(node.silence());
             let sentence = format!("node {} is silent for {silence}", node.name);

@@ -31,6 +31,9 @@ pub struct NodeRow {
     pub connections: u64,
     /// A roll call waits for it: it may run attempts that the database has lost.
     pub awaited: bool,
+    /// A change of the tables by a newer program waits until this node is upgraded (N32).
+    #[serde(default)]
+    pub outdated: bool,
     /// What an active node has published, by name.
     pub handlers: Vec<NodeHandler>,
 }

@@ -16,7 +16,9 @@ use super::handlers::{PublishedHandler, publish};
 use super::history::{self, ServerHistory};
 use super::live::LiveAttempts;
 use super::node_file::NodeFile;
+use super::params::params;
 use super::remembered::{Remembered, note_away, note_lost};
+use super::schema;
 use super::stop::{Stop, ask};
 use crate::model::{EventId, Name, RunnerName};
 use crate::random;
@@ -31,7 +33,7 @@ const LOCK: &str =
 
 /// Replaces the session. Every later transaction of the earlier one fails.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
-    version = $5, state = 'active', seen_at = now_ms() WHERE id = $1 RETURNING count";
+    version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1 RETURNING count";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -224,9 +226,12 @@ impl Registrar {
         }
         history::answer(flight, node.id, live).await;
         let called = flight.send(history::IS_CALLED, vec![own().0]).await;
-        let (count, version) = (Box::new(node.count), Box::new(env!("CARGO_PKG_VERSION")));
-        let params: Vec<Param> = vec![own().0, own().1, Box::new(id), count, version];
+        let (known, needed) = schema::known();
+        let version = env!("CARGO_PKG_VERSION");
+        let params = params![node.id, node.name.clone(), id, node.count, version, known];
         let renew = flight.send(RENEW, params).await;
+        // Behind the lock of the row, which a migration that contracts waits for.
+        flight.send(schema::CHECK, params![known, needed]).await;
         publish(flight, node.id, &self.handlers).await;
         let is_first = Box::new(!self.is_registered);
         let list = flight.send(claim::RUNNING, vec![own().0, is_first]).await;

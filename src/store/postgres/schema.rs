@@ -1,26 +1,106 @@
-//! The schema: made by the first node that comes, behind a lock that the others wait for.
+//! The schema: made by the first node that comes, and changed by the first one of a newer version, behind a lock that the
+//! others wait for (N32).
+//!
+//! A migration *expands* the schema, and older programs run on. Or it *contracts* the schema: what it takes away, older
+//! programs use, so it waits until no node that is not lost runs one.
+
+use uuid::Uuid;
 
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome};
+use super::params::params;
+use super::stop::{Stop, ask, ask_one};
+use crate::crash;
 
-const MIGRATION: &str = include_str!("../../../migrations/postgres/0001.sql");
+#[derive(Clone, Copy)]
+struct Migration {
+    sql: &'static str,
+    contracts: bool,
+}
+
+/// Migration n leads from schema n - 1 to n.
+const MIGRATIONS: &[Migration] =
+    &[Migration { sql: include_str!("../../../migrations/postgres/0001.sql"), contracts: false }];
 
 /// Held to the end of the transaction, so that one node at a time looks and migrates. A random number.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(5021884360728612993)";
 
-/// Whether the schema is there.
 const IS_THERE: &str = "SELECT to_regclass('hooklatch.meta') IS NOT NULL";
 
-/// Makes the schema where it is missing.
-pub async fn migrate(connection: Connection) -> FlightOutcome {
+const SCHEMA: &str = "SELECT schema FROM meta";
+
+/// Keeps registrations waiting, which could make a node of an older program active.
+const LOCK_NODES: &str = "LOCK TABLE node IN SHARE ROW EXCLUSIVE MODE";
+
+/// A node, other than $2, whose program does not know migration $1.
+const OLDER: &str =
+    "SELECT name, version FROM node WHERE state = 'active' AND schema < $1 AND id <> $2 LIMIT 1";
+
+/// Ends the last session of this node: a transaction of an older program that is on its way fails.
+const END_SESSION: &str = "UPDATE node SET session = gen_random_uuid() WHERE id = $1";
+
+const MIGRATED: &str = "UPDATE meta SET schema = $1, waiting = NULL,
+    oldest = CASE WHEN $2 THEN $1 ELSE oldest END";
+
+const WAITING: &str = "UPDATE meta SET waiting = $1";
+
+/// Fails where this program cannot use the schema: it knows $1 migrations, and needs the first $2.
+pub(super) const CHECK: &str = "SELECT check_schema($1, $2)";
+
+/// The program's migrations, and those that a test may add.
+fn migrations() -> impl Iterator<Item = Migration> {
+    let added = crash::cluster_migrations().into_iter().flatten();
+    let added = added.map(|(sql, contracts)| Migration { sql, contracts });
+    MIGRATIONS.iter().copied().chain(added)
+}
+
+/// How many migrations this program knows, and how many of them it needs: all up to the last one that expands.
+pub(super) fn known() -> (i64, i64) {
+    let (mut known, mut needed) = (0, 0);
+    for migration in migrations() {
+        known += 1;
+        needed = if migration.contracts { needed } else { known };
+    }
+    (known, needed)
+}
+
+/// Makes the schema where it is missing, and changes it where it is older than this program. `own`: the node whose state
+/// folder the caller has locked, or nil.
+pub async fn migrate(connection: Connection, own: Uuid) -> FlightOutcome {
     let mut flight = Flight::unfenced(connection);
     flight.run(LOCK);
-    let look = flight.send(IS_THERE, Vec::new()).await;
-    let rows = flight.rows(look).await;
-    let is_there =
-        rows.and_then(|rows| rows.first()).and_then(|row| row.try_get(0).ok()).unwrap_or(false);
-    if !is_there {
-        flight.run(MIGRATION);
+    match send(&mut flight, own).await {
+        Ok(()) => flight.commit().await,
+        Err(stop) => stop.end(flight).await,
     }
-    flight.commit().await
+}
+
+async fn send(flight: &mut Flight, own: Uuid) -> Result<(), Stop> {
+    let is_there: bool = ask_one(flight, IS_THERE, Vec::new()).await?.try_get(0)?;
+    let schema: i64 = match is_there {
+        true => ask_one(flight, SCHEMA, Vec::new()).await?.try_get(0)?,
+        false => 0,
+    };
+    for (number, Migration { sql, contracts }) in (1_i64..).zip(migrations()) {
+        if number <= schema {
+            continue;
+        }
+        if contracts {
+            flight.run(LOCK_NODES);
+            if let Some(older) = ask(flight, OLDER, params![number, own]).await?.first() {
+                let (node, version): (&str, &str) = (older.try_get(0)?, older.try_get(1)?);
+                tracing::warn!(
+                    node,
+                    version,
+                    "a change of the database waits until this node is upgraded"
+                );
+                flight.send(WAITING, params![number]).await;
+                return Ok(());
+            }
+            flight.send(END_SESSION, params![own]).await;
+        }
+        flight.run(sql);
+        flight.send(MIGRATED, params![number, contracts]).await;
+    }
+    Ok(())
 }

@@ -30,7 +30,7 @@ use super::jobs::Jobs;
 use super::node_file::NodeFile;
 use super::operate::housekeeping::Housekeeping;
 use super::register::{RegisterError, Registered, Registrar};
-use super::schema::migrate;
+use super::schema::{self, migrate};
 use super::server;
 use super::writer::Writer;
 
@@ -177,7 +177,8 @@ async fn enter(
 ) -> Result<(Connection, Registered), OpenError> {
     loop {
         let connection = in_time(connect(target, clock)).await?;
-        let connection = match reported("its tables", migrate(connection)).await {
+        let connection = match reported("its tables", migrate(connection, registrar.node.id)).await
+        {
             FlightOutcome::Committed(connection, _) => connection,
             FlightOutcome::NotCommitted(Refusal::LockTimeout(why) | Refusal::Conflict(why), _) => {
                 tracing::warn!(why, "the start waits for another node's migration");
@@ -236,5 +237,8 @@ async fn identity(connection: &Connection) -> Result<Uuid, String> {
         Some(&SqlState::UNDEFINED_TABLE) => NO_TABLES.to_owned(),
         _ => describe(&error),
     };
-    connection.client.query_one(ID, &[]).await.map_err(read)?.try_get(0).map_err(read)
+    let (known, needed) = schema::known();
+    let id = connection.client.query_one(ID, &[]).await.map_err(read)?.try_get(0).map_err(read)?;
+    connection.client.query_one(schema::CHECK, &[&known, &needed]).await.map_err(read)?;
+    Ok(id)
 }

@@ -67,7 +67,7 @@ impl HeldStore {
             return Err(mark.refusal(path).into());
         }
         let (connection, _) = connect(target, clock).await?;
-        let (connection, _) = committed(migrate(connection).await)?;
+        let (connection, _) = committed(migrate(connection, Uuid::nil()).await)?;
         let mut flight = Flight::unfenced(connection);
         flight.send(copy::IDENTITY, Vec::new()).await;
         let (connection, rows) = committed(flight.commit().await)?;

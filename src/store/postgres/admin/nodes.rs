@@ -19,7 +19,8 @@ const NODES: &str = "
         (SELECT count(*) FROM pg_stat_activity s WHERE n.state = 'active'
             AND s.datname = current_database()
             AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections,
-        EXISTS (SELECT FROM roll_call r WHERE r.node = n.id) AS awaited
+        EXISTS (SELECT FROM roll_call r WHERE r.node = n.id) AS awaited,
+        n.state = 'active' AND n.schema < (SELECT coalesce(waiting, 0) FROM meta) AS outdated
     FROM node n ORDER BY n.name, n.state, n.seen_at DESC, n.id";
 
 /// What the active nodes publish, and whether another one publishes something else under the name.
@@ -54,7 +55,7 @@ pub struct NodeWork {
 from_row! {
     NodeRow {
         id, name, state, machine, version, sessions, seen_at, silent_millis, running, connections,
-        awaited;
+        awaited, outdated;
         _columns => handlers: Vec::new()
     }
     NodeHandler { handler, differs }
