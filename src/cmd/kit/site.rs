@@ -28,7 +28,7 @@ use crate::store::EventFilter;
 /// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Between two starts of a receiver: `RestartSec` of its unit.
+/// Between two tries: `RestartSec` of the receiver's unit.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// The folder of a scratch site. A temporary folder is deleted when this value is dropped.
@@ -133,17 +133,8 @@ impl Site {
         let clock = Clock::system();
         let ledger_bytes = || fs::metadata(self.path("ledger.txt")).map_or(0, |found| found.len());
         let (mut written, mut end) = (ledger_bytes(), clock.monotonic() + PATIENCE);
-        let client = self.client().await?;
-        loop {
-            match has_open_jobs(&client).await {
-                Ok(false) => break,
-                // The database of several may be away for a moment.
-                Err(failure) if self.size() == 1 || clock.monotonic() >= end => {
-                    return Err(failure);
-                }
-                Ok(true) if clock.monotonic() >= end => break,
-                Ok(true) | Err(_) => {}
-            }
+        let client = self.insist(async || self.client().await).await?;
+        while self.insist(async || has_open_jobs(&client).await).await? && clock.monotonic() < end {
             let now = ledger_bytes();
             if now > written {
                 (written, end) = (now, clock.monotonic() + PATIENCE);
@@ -156,31 +147,37 @@ impl Site {
 
     /// Every event in the store, with its jobs and their attempts.
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, Failure> {
-        let client = self.client().await?;
-        let events = store::events(&client, EventFilter::default()).await?;
-        let mut ids: Vec<EventId> = events.into_iter().map(|event| event.event_id).collect();
+        let client = self.insist(async || self.client().await).await?;
+        let events = self.insist(async || store::events(&client, EventFilter::default()).await);
+        let mut ids: Vec<EventId> = events.await?.into_iter().map(|event| event.event_id).collect();
         // One request returns every event with that id.
         ids.sort();
         ids.dedup();
         let mut stored = Vec::new();
         for event in ids {
-            let found = client.call(ShowEvent { source: None, event, variant: None }).await?.events;
+            let show = || ShowEvent { source: None, event: event.clone(), variant: None };
+            let found = self.insist(async || Ok(client.call(show()).await?)).await?.events;
             stored.extend(found.into_iter().map(Stored::from));
         }
         client.close().await;
         Ok(stored)
     }
 
-    /// Starts the receiver of a node, which appends to `receiver.log`, and waits until it serves. One at a time. One of
-    /// several is started again where it ends, as a service is: its database may be away.
+    /// Starts the receiver of a node, which appends to `receiver.log`, and waits until it serves. One at a time.
     pub(crate) async fn start(&self, node: usize) -> Result<Receiver, Failure> {
         let (config, log) = (self.file(node, "toml"), self.path("receiver.log"));
+        self.insist(async || Receiver::start(&config, &log).await).await
+    }
+
+    /// Where there are several nodes, tries for [`PATIENCE`], as a service and a person would: their database may be
+    /// away.
+    async fn insist<T>(&self, once: impl AsyncFn() -> Result<T, Failure>) -> Result<T, Failure> {
         let clock = Clock::system();
         let end = clock.monotonic() + PATIENCE;
         loop {
-            match Receiver::start(&config, &log).await {
+            match once().await {
                 Err(_) if self.size() > 1 && clock.monotonic() < end => sleep(RESTART).await,
-                started => return started,
+                done => return done,
             }
         }
     }
