@@ -1,117 +1,17 @@
 //! Receivers as processes, with runners and commands, on a server.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
-use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::Cluster;
 use super::dispatching;
-use super::server::{PASSWORD, PATIENCE, ROLE, Server};
-use super::support::{Receiver, Site, stripe_event};
+use super::node_site::{NodeSite, becomes, deliver, lives};
+use super::server::Server;
 
 /// One attempt, on one node.
 const ONCE: &str = "[handlers.h]\nsource = \"stripe\"\nevents = [\"*\"]\ncommand = [\"./work\"]\nmax_attempts = 1\n\
     concurrency = 1\n";
-
-/// Runs until it is ended, or until the test has made the file `go`.
-const WORK: &str =
-    "echo $$ >> \"$SITE/begun\"\nwhile [ ! -e \"$SITE/go\" ]; do sleep 0.02; done\nexit 1";
-
-/// The folder of a node.
-struct NodeSite {
-    site: Site,
-    name: &'static str,
-    port: u16,
-}
-
-impl NodeSite {
-    fn new(cluster: &Cluster, name: &'static str, handlers: &str) -> Self {
-        let node = NodeSite { site: Site::new(""), name, port: cluster.server.port };
-        fs::write(node.site.path("pg"), PASSWORD).unwrap();
-        fs::set_permissions(node.site.path("pg"), fs::Permissions::from_mode(0o600)).unwrap();
-        node.site.script("work", WORK);
-        node.configure(handlers);
-        node
-    }
-
-    fn configure(&self, handlers: &str) {
-        let NodeSite { name, port, .. } = self;
-        let text = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[storage]\npath = \"store.db\"\n\
-             url = \"postgresql://{ROLE}@127.0.0.1:{port}/app?sslmode=disable\"\npassword = \"file:pg\"\n\
-             [node]\nname = \"{name}\"\nmachine = \"m\"\n[limits]\nrunner_idle_millis = \"300ms\"\n\
-             [sources.stripe]\nprovider = \"stripe\"\npath = \"/stripe\"\nsecrets = [\"file:secret\"]\n{handlers}"
-        );
-        fs::write(self.site.config(), text).unwrap();
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.site.command(words);
-        command.env("HOOKLATCH_UNRELEASED", "1");
-        command
-    }
-
-    fn start(&self) -> Receiver {
-        Receiver::of(self.command(&["serve"])).unwrap()
-    }
-
-    /// Runs a command, which must succeed.
-    async fn run(&self, words: &[&str]) -> String {
-        let mut command = self.command(words);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let Output { status, stdout, stderr } = output;
-        assert!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
-        String::from_utf8(stdout).unwrap()
-    }
-
-    async fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[words, &["--json"]].concat()).await).unwrap()
-    }
-
-    /// Waits until as many commands have begun here, and returns the process of the last.
-    async fn begun(&self, commands: usize) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.site.lines("begun");
-            if lines.len() == commands {
-                return lines[commands - 1].clone();
-            }
-            assert!(lines.len() < commands && Instant::now() < until, "{lines:?} have begun");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    }
-}
-
-/// Delivers an event, and returns the key of its job.
-async fn deliver(cluster: &Cluster, receiver: &Receiver, event: &str) -> String {
-    assert_eq!(receiver.stripe(&stripe_event(event, "a.b", ""), 0).0, 200);
-    let job = format!(
-        "SELECT job.id FROM job JOIN event ON event.row = job.event WHERE event_id = '{event}'"
-    );
-    cluster.get::<uuid::Uuid>(&job).await.to_string()
-}
-
-/// Waits until the job is so: state, reason and attempt.
-async fn becomes(cluster: &Cluster, job: &str, expected: &str) {
-    let until = Instant::now() + PATIENCE;
-    let shape =
-        format!("SELECT concat_ws(' ', state, reason, attempt) FROM job WHERE id = '{job}'");
-    loop {
-        let found: String = cluster.get(&shape).await;
-        if found == expected {
-            return;
-        }
-        assert!(Instant::now() < until, "{found}, not {expected}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-}
-
-fn lives(process: &str) -> bool {
-    fs::metadata(format!("/proc/{process}")).is_ok()
-}
 
 async fn last_audit(cluster: &Cluster) -> String {
     cluster
