@@ -26,7 +26,9 @@ mod losing;
 mod losses;
 mod moving;
 mod naming;
+mod node_site;
 mod operating;
+mod partitions;
 mod power;
 mod proxy;
 mod reading;
@@ -41,5 +43,6 @@ mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod unanswered;
+mod versions;
 mod waits;
 mod working;

@@ -1,126 +1,18 @@
 //! Receivers as processes, with runners and commands, on a server.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::cluster::Cluster;
 use super::dispatching;
-use super::server::{PASSWORD, PATIENCE, ROLE, Server};
-use super::support::{Receiver, Site, stripe_event};
+use super::node_site::{NodeSite, becomes, deliver, lives};
+use super::server::{PATIENCE, Server};
 
 /// One attempt, on one node.
 const ONCE: &str = "[handlers.h]\nsource = \"stripe\"\nevents = [\"*\"]\ncommand = [\"./work\"]\nmax_attempts = 1\n\
     concurrency = 1\n";
-
-/// Runs until it is ended, or until the test has made the file `go`.
-const WORK: &str =
-    "echo $$ >> \"$SITE/begun\"\nwhile [ ! -e \"$SITE/go\" ]; do sleep 0.02; done\nexit 1";
-
-/// The folder of a node.
-struct NodeSite {
-    site: Site,
-    name: &'static str,
-    port: u16,
-}
-
-impl NodeSite {
-    fn new(cluster: &Cluster, name: &'static str, handlers: &str) -> Self {
-        let node = NodeSite { site: Site::new(""), name, port: cluster.server.port };
-        fs::write(node.site.path("pg"), PASSWORD).unwrap();
-        fs::set_permissions(node.site.path("pg"), fs::Permissions::from_mode(0o600)).unwrap();
-        node.site.script("work", WORK);
-        node.configure(handlers);
-        node
-    }
-
-    fn configure(&self, handlers: &str) {
-        let NodeSite { name, port, .. } = self;
-        let text = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[storage]\npath = \"store.db\"\n\
-             url = \"postgresql://{ROLE}@127.0.0.1:{port}/app?sslmode=disable\"\npassword = \"file:pg\"\n\
-             [node]\nname = \"{name}\"\nmachine = \"m\"\n[limits]\nrunner_idle_millis = \"300ms\"\n\
-             [sources.stripe]\nprovider = \"stripe\"\npath = \"/stripe\"\nsecrets = [\"file:secret\"]\n{handlers}"
-        );
-        fs::write(self.site.config(), text).unwrap();
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.site.command(words);
-        command.env("HOOKLATCH_UNRELEASED", "1");
-        command
-    }
-
-    fn start(&self) -> Receiver {
-        Receiver::of(self.command(&["serve"])).unwrap()
-    }
-
-    async fn output(&self, words: &[&str]) -> Output {
-        let mut command = self.command(words);
-        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
-    }
-
-    /// Runs a command, which must succeed.
-    async fn run(&self, words: &[&str]) -> String {
-        let Output { status, stdout, stderr } = self.output(words).await;
-        assert!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
-        String::from_utf8(stdout).unwrap()
-    }
-
-    /// The runners that the receiver needs.
-    async fn runners(&self) -> Value {
-        let status = self.output(&["status", "--json"]).await.stdout;
-        serde_json::from_slice::<Value>(&status).unwrap()["runners"].take()
-    }
-
-    async fn json(&self, words: &[&str]) -> Value {
-        serde_json::from_str(&self.run(&[words, &["--json"]].concat()).await).unwrap()
-    }
-
-    /// Waits until as many commands have begun here, and returns the process of the last.
-    async fn begun(&self, commands: usize) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.site.lines("begun");
-            if lines.len() == commands {
-                return lines[commands - 1].clone();
-            }
-            assert!(lines.len() < commands && Instant::now() < until, "{lines:?} have begun");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    }
-}
-
-/// Delivers an event, and returns the key of its job.
-async fn deliver(cluster: &Cluster, receiver: &Receiver, event: &str) -> String {
-    assert_eq!(receiver.stripe(&stripe_event(event, "a.b", ""), 0).0, 200);
-    let job = format!(
-        "SELECT job.id FROM job JOIN event ON event.row = job.event WHERE event_id = '{event}'"
-    );
-    cluster.get::<uuid::Uuid>(&job).await.to_string()
-}
-
-/// Waits until the job is so: state, reason and attempt.
-async fn becomes(cluster: &Cluster, job: &str, expected: &str) {
-    let until = Instant::now() + PATIENCE;
-    let shape =
-        format!("SELECT concat_ws(' ', state, reason, attempt) FROM job WHERE id = '{job}'");
-    loop {
-        let found: String = cluster.get(&shape).await;
-        if found == expected {
-            return;
-        }
-        assert!(Instant::now() < until, "{found}, not {expected}");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-}
-
-fn lives(process: &str) -> bool {
-    fs::metadata(format!("/proc/{process}")).is_ok()
-}
 
 async fn last_audit(cluster: &Cluster) -> String {
     cluster
@@ -150,7 +42,7 @@ async fn a_command_is_cancelled_through_another_node_and_without_a_receiver() {
     a.run(&["replay", "--job", &job]).await;
     let process = b.begun(2).await;
     becomes(&cluster, &job, "running 2").await;
-    fs::write(b.site.path("go"), "").unwrap();
+    b.finish();
     becomes(&cluster, &job, "dead attempts exhausted 2").await;
     assert!(!lives(&process));
     fs::remove_file(b.site.path("go")).unwrap();
@@ -205,7 +97,7 @@ async fn a_handler_that_another_node_publishes_is_not_gone_and_its_attempts_end_
             at_a.kill();
             at_a = a.start();
         }
-        fs::write(a.site.path("go"), "").unwrap();
+        a.finish();
         becomes(&cluster, &first, "dead attempts exhausted 1").await;
         becomes(&cluster, &second, "ready 0").await;
 
@@ -244,7 +136,7 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     at_a.kill();
     let at_a = a.start();
     let until = Instant::now() + PATIENCE;
-    while a.runners().await[0]["connected"] != true {
+    while a.status().await["runners"][0]["connected"] != true {
         assert!(Instant::now() < until, "the runner has not listed its attempts");
     }
     // Behind what it has answered.
@@ -255,14 +147,14 @@ async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_ru
     assert!(refused.contains("node a runs attempt 1 of job"), "{refused}");
     becomes(&cluster, &job, "held restored 0").await;
 
-    fs::write(a.site.path("go"), "").unwrap();
+    a.finish();
     dispatching::becomes(&cluster, "SELECT count(*) = 1 FROM late_end WHERE outcome = 'failed'")
         .await;
     assert_eq!(cluster.count("roll_call").await, 0);
     // Nothing calls this process, so it asks the runners that it needs.
     at_a.kill();
     let at_a = a.start();
-    assert_eq!(a.runners().await, json!([]));
+    assert_eq!(a.status().await["runners"], json!([]));
     let file = fs::read_to_string(a.site.path("store.db.node")).unwrap();
     assert!(!file.contains("default"), "{file}");
     a.configure(ONCE);

@@ -207,17 +207,22 @@ pub(crate) async fn job(cluster: &Cluster, job: JobId) -> String {
         .await
 }
 
-/// Nobody begins or settles an attempt until it is dropped. They sleep: the wait for a lock would time out.
+/// Nobody begins or settles an attempt until it is dropped.
 pub(crate) async fn hold_attempts(cluster: &Cluster) -> tokio_postgres::Client {
+    hold_rows(cluster, "attempt").await
+}
+
+/// Nobody writes rows of the table until it is dropped. They sleep: the wait for a lock would time out.
+pub(crate) async fn hold_rows(cluster: &Cluster, table: &str) -> tokio_postgres::Client {
     let admin = cluster.admin().await;
     admin
-        .batch_execute(
+        .batch_execute(&format!(
             "CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.002); END LOOP;
                 RETURN NULL; END $$;
-             CREATE TRIGGER held BEFORE INSERT OR UPDATE ON attempt EXECUTE FUNCTION held();
-             SELECT pg_advisory_lock(1)",
-        )
+             CREATE TRIGGER held BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION held();
+             SELECT pg_advisory_lock(1)"
+        ))
         .await
         .unwrap();
     admin
