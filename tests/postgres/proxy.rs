@@ -49,8 +49,8 @@ struct Rule {
 #[derive(Default)]
 struct State {
     rule: Option<Rule>,
-    /// What passed since [`Proxy::arm`].
-    passed: Vec<(Side, String)>,
+    /// What passed of each side since [`Proxy::arm`].
+    passed: [Vec<String>; 2],
 }
 
 #[derive(Clone)]
@@ -91,13 +91,20 @@ impl Proxy {
     /// Counts from now on, and does `act` at message `number` of `side`, from 1.
     pub(crate) fn arm(&self, side: Side, number: usize, act: Act) {
         let mut state = self.shared.state.lock().unwrap();
-        state.passed.clear();
+        state.passed = Default::default();
         if number == 0 {
             state.rule = None;
             self.shared.cut.send_modify(|cut| *cut += 1);
         } else {
             state.rule = Some(Rule { side, number, act });
         }
+    }
+
+    /// Whether the connections that it was to close have been closed.
+    pub(crate) fn has_cut(&self) -> bool {
+        let state = self.shared.state.lock().unwrap();
+        let has_passed = |rule: &Rule| state.passed[rule.side as usize].len() >= rule.number;
+        state.rule.as_ref().is_some_and(has_passed)
     }
 
     /// Counts from now on, and lets everything pass.
@@ -107,9 +114,7 @@ impl Proxy {
 
     /// The names of the messages that passed since the last [`Proxy::arm`] or [`Proxy::watch`].
     pub(crate) fn passed(&self, side: Side) -> Vec<String> {
-        let state = self.shared.state.lock().unwrap();
-        let own = state.passed.iter().filter(|(from, _)| *from == side);
-        own.map(|(_, name)| name.clone()).collect()
+        self.shared.state.lock().unwrap().passed[side as usize].clone()
     }
 
     /// Waits until a message is held.
@@ -237,7 +242,7 @@ impl Shared {
     ) -> io::Result<()> {
         let act = {
             let state = self.state.lock().unwrap();
-            let number = state.passed.iter().filter(|(from, _)| *from == side).count() + 1;
+            let number = state.passed[side as usize].len() + 1;
             let rule =
                 state.rule.as_ref().filter(|rule| (rule.side, rule.number) == (side, number));
             rule.map(|rule| rule.act.clone())
@@ -260,7 +265,7 @@ impl Shared {
         }
         to.write_all(&frame).await?;
         to.flush().await?;
-        self.state.lock().unwrap().passed.push((side, name));
+        self.state.lock().unwrap().passed[side as usize].push(name);
         match act {
             Some(act @ (Act::Break | Act::Cut)) => Err(io::Error::other(Ended(act))),
             _ => Ok(()),
