@@ -29,11 +29,10 @@ pub(super) fn list(args: &Options) -> Result<Exit, Failure> {
 }
 
 fn node_row(node: &NodeRow) -> Vec<output::Cell> {
-    let state = match (node.state.as_str(), node.connections) {
-        _ if node.awaited => output::painted("awaited", AnsiColor::Red),
-        ("active", 0) => output::painted("not connected", AnsiColor::Red),
-        ("active", _) => output::painted("connected", AnsiColor::Green),
-        (state, _) => state.into(),
+    let state = match node.condition() {
+        "lost" => "lost".into(),
+        state @ "connected" => output::painted(state, AnsiColor::Green),
+        state => output::painted(state, AnsiColor::Red),
     };
     let version = match node.outdated {
         true => output::painted(format!("{}, to be upgraded", node.version), AnsiColor::Yellow),

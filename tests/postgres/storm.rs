@@ -72,7 +72,7 @@ async fn three_nodes_keep_the_promises_while_processes_servers_and_connections_e
             Err(_) => blows += 1,
         }
         if blows % CUT_EVERY == 1 {
-            let side = if blows / CUT_EVERY % 2 == 0 { Side::Client } else { Side::Server };
+            let side = [Side::Client, Side::Server][blows / CUT_EVERY % 2];
             let act = if blows % 3 == 0 { Act::Cut } else { Act::Break };
             for proxy in &proxies {
                 cuts += usize::from(proxy.has_cut());

@@ -239,10 +239,10 @@ fn runner(view: &RunnerStatus) -> String {
 
 fn node(node: &NodeRow) -> String {
     let running = format!("{} running", node.running);
-    let state = match (node.awaited, node.connections) {
-        (true, _) => "awaited since a failover".to_owned(),
-        (false, 0) => format!("not connected, seen {} ago", output::short_span(node.silence())),
-        (false, _) => "connected".to_owned(),
+    let state = match node.condition() {
+        "awaited" => "awaited since a failover".to_owned(),
+        "connected" => "connected".to_owned(),
+        state => format!("{state}, seen {} ago", output::short_span(node.silence())),
     };
     format!("{}: {state}, {running}", node.name)
 }

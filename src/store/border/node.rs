@@ -47,6 +47,16 @@ pub struct NodeHandler {
 }
 
 impl NodeRow {
+    /// For people: `connected` is well, `lost` is settled, and `awaited` and `not connected` need somebody.
+    pub fn condition(&self) -> &str {
+        match (self.state.as_str(), self.connections) {
+            _ if self.awaited => "awaited",
+            ("active", 0) => "not connected",
+            ("active", _) => "connected",
+            (state, _) => state,
+        }
+    }
+
     /// It should be heard of, and is not.
     pub fn is_silent(&self) -> bool {
         self.state == "active" && self.connections == 0 && self.silence() >= NODE_SILENCE

@@ -139,11 +139,8 @@ fn nodes(view: &View<'_>) -> Markup {
         thead { tr { th { "Node" } th { "State" } th.r { "Running" } th.r { "Seen" } th.opt { "Version" } } }
         tbody { @for node in &view.screen.nodes { tr {
             td { b { (shown(&node.name)) } }
-            td {
-                @if node.awaited { span.tag.bad { "awaited" } }
-                @else if node.connections == 0 { span.tag.bad { "not connected" } }
-                @else { span.faint { "connected" } }
-            }
+            @let state = node.condition();
+            td { span class=(if state == "connected" { "faint" } else { "tag bad" }) { (state) } }
             td.r.num { (thousands(node.running)) }
             td.r.faint { (age(node.seen_at, view.screen.now)) }
             td.opt.faint { (shown(&node.version)) }
