@@ -2,6 +2,9 @@
 //!
 //! `cargo bench --bench postgres` starts Debian's server, with its data in memory and its flushes on. pgbench sends
 //! the statements of a batch of accepts over one connection: the most that one writer could reach.
+//!
+//! `HOOKLATCH_BENCH_EVENTS=10000000` adds the lines of a store with as many settled events; it takes as many bytes of
+//! memory as the events of 1 KB have, and their rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -11,6 +14,9 @@ mod cluster;
 #[path = "appliance/load.rs"]
 #[allow(dead_code, reason = "its clients speak HTTP")]
 mod load;
+#[path = "appliance/requests.rs"]
+#[allow(dead_code, reason = "the other bench sends more kinds")]
+mod requests;
 #[path = "../tests/postgres/server.rs"]
 #[allow(dead_code, reason = "the tests use other parts")]
 mod server;
@@ -29,7 +35,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cluster::{CREATED, Cluster, new, stripe};
+use cluster::{CREATED, Cluster, github, new, stripe};
 use data_encoding::HEXLOWER;
 use futures_util::future::join_all;
 use hooklatch::clock::Clock;
@@ -38,6 +44,7 @@ use hooklatch::retry::Next;
 use hooklatch::store::postgres::{Housekeeping, Jobs, NodeNotices, Session, Writer};
 use hooklatch::store::{Accept, Completion, Record};
 use load::quantile;
+use requests::{Kind, request};
 use server::{PASSWORD, PATIENCE, ROLE, installed};
 use site::target;
 use table::{Bounds, Good, REPORTED_HIGH, Table, median};
@@ -55,6 +62,27 @@ const EVENTS: usize = 5000;
 
 /// The jobs of a round.
 const JOBS: usize = 1000;
+
+/// The pushes whose bytes are counted.
+const PUSHES: usize = 5000;
+
+/// Settled events with a payload of 1 KB, a job and an attempt, from $1 on, and as many of them as $2. Their digests
+/// have no order, as those of real bodies.
+const FILL: &str = "
+    WITH made AS (
+        INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded, repeated, flagged)
+        SELECT 'stripe', 'evt_0' || lpad(n::text, 12, '0'), 0, 'a.b', sha256(n::text::bytea), now_ms() - 86400000, 1100,
+            true, false, false FROM generate_series($1::bigint, $1::bigint + $2::bigint - 1) n RETURNING row
+    ), paid AS (
+        INSERT INTO payload (event, headers, body)
+        SELECT row, '', string_agg(sha256((row * 32 + part)::text::bytea), '') FROM made, generate_series(1, 32) part
+        GROUP BY row
+    ), jobs AS (
+        INSERT INTO job (id, event, handler, state, attempt, since, created_at, settled_at)
+        SELECT gen_random_uuid(), row, 'h', 'succeeded', 1, now_ms(), now_ms(), now_ms() FROM made RETURNING row
+    )
+    INSERT INTO attempt (job, number, started_at, node, finished_at, outcome)
+    SELECT jobs.row, 1, now_ms(), node.id, now_ms(), 'succeeded' FROM jobs, node WHERE node.name = 'a'";
 
 /// The statement that stores the events of a batch is read from here.
 const SOURCE: &str = include_str!("../src/store/postgres/new_event.rs");
@@ -96,12 +124,37 @@ fn main() -> ExitCode {
         let rate = median(rates);
         table.remark(&format!("stored jobs claimed and ended, {limit} at once: {rate:.0} /s"));
     }
+    let bytes = bench.bytes_of_pushes(&first);
+    table.remark(&format!("bytes of the database per push of 7 KB, with its job: {bytes:.0}"));
+    if let Some(events) = events() {
+        let before = bench.flood(&[&first]).0;
+        bench.fill(events);
+        let name = format!("accepts with {events} events stored, compared with a small store");
+        let bounds = Bounds { good: Good::High, floor: REPORTED_HIGH, aim: 0.85 };
+        let mut answers = Vec::new();
+        let flood = || {
+            let (rate, times) = bench.flood(&[&first]);
+            answers.push(quantile(&times, 0.99));
+            rate
+        };
+        table.compare(&name, bounds, "/s", || before, flood);
+        let p99 = median(answers);
+        table.remark(&format!("the answers to these accepts: p99 {p99:.1} ms"));
+        let rate = bench.claim(&first, 64);
+        table.remark(&format!("stored jobs claimed and ended there, 64 at once: {rate:.0} /s"));
+    }
     bench.runtime.block_on(async {
         for node in [&first, &second] {
             node.writer.close();
         }
     });
     table.end()
+}
+
+/// How many events the large store has, if it is wanted.
+fn events() -> Option<i64> {
+    let events = std::env::var("HOOKLATCH_BENCH_EVENTS").ok()?;
+    Some(events.parse().expect("HOOKLATCH_BENCH_EVENTS is a number"))
 }
 
 /// A running receiver, as far as the store is concerned.
@@ -158,14 +211,56 @@ impl Bench {
         (first..first + count).map(event).collect()
     }
 
+    /// The growth of the database, in bytes per push, by pushes whose jobs are claimed and ended.
+    fn bytes_of_pushes(&self, node: &Node) -> f64 {
+        // Ends what other lines have left.
+        self.claim_all(node);
+        let before = self.size();
+        let count = PUSHES / self.divide;
+        let pushes = (0..count).map(|number| {
+            let push = request(Kind::GitHub, number as u64);
+            let push = String::from_utf8(push).unwrap();
+            let (_, body) = push.split_once("\r\n\r\n").unwrap();
+            new(github(&format!("push-{number}"), "push", body))
+        });
+        self.send(vec![(node, pushes.collect())]);
+        self.claim_all(node);
+        (self.size() - before) / count as f64
+    }
+
+    /// Of the database, in bytes.
+    fn size(&self) -> f64 {
+        let size = "SELECT pg_database_size(current_database())::float8";
+        self.runtime.block_on(async {
+            self.cluster.admin().await.batch_execute("VACUUM").await.unwrap();
+            self.cluster.get(size).await
+        })
+    }
+
+    /// Makes settled events directly.
+    fn fill(&self, events: i64) {
+        const STEP: i64 = 100_000;
+        self.runtime.block_on(async {
+            let client = self.cluster.admin().await;
+            client.batch_execute("SET synchronous_commit = off").await.unwrap();
+            for first in (0..events).step_by(STEP as usize) {
+                client.execute(FILL, &[&first, &STEP.min(events - first)]).await.unwrap();
+            }
+            client.batch_execute("VACUUM ANALYZE").await.unwrap();
+        });
+    }
+
     /// Lets each node accept as many events as fast as possible. Returns the events per second, and the time of each
     /// answer.
     fn flood(&self, nodes: &[&Node]) -> (f64, Vec<Duration>) {
-        let shares: Vec<Vec<Accept>> = nodes.iter().map(|_| self.events()).collect();
+        self.send(nodes.iter().map(|node| (*node, self.events())).collect())
+    }
+
+    fn send(&self, shares: Vec<(&Node, Vec<Accept>)>) -> (f64, Vec<Duration>) {
         let mut tasks = Vec::new();
         self.runtime.block_on(async {
             let begun = Instant::now();
-            for (node, events) in nodes.iter().zip(shares) {
+            for (node, events) in shares {
                 let events = Arc::new(Mutex::new(events.into_iter()));
                 for _ in 0..CALLERS {
                     let task = call(node.writer.clone(), Arc::clone(&events));
@@ -197,6 +292,23 @@ impl Bench {
             assert!(ended.into_iter().all(Result::unwrap));
             rate
         })
+    }
+
+    /// Claims all stored jobs, and ends them.
+    fn claim_all(&self, node: &Node) {
+        self.runtime.block_on(async {
+            let mut ends = Vec::new();
+            loop {
+                let claim = Some(claim_of(1000));
+                let (ended, claimed) = node.jobs.complete_and_claim(&ends, claim).await;
+                assert!(ended.into_iter().all(Result::unwrap));
+                let jobs = claimed.await.unwrap().jobs;
+                if jobs.is_empty() {
+                    return;
+                }
+                ends = jobs.iter().map(|job| Arc::new(succeeded(&job.facts))).collect();
+            }
+        });
     }
 
     /// The transaction of a batch for pgbench: that of the fast way, with a payload that the store has.
