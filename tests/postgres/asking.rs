@@ -7,16 +7,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Answer, DeadReason, Digest, Headers, HeldReason, JobId, Outcome};
+use hooklatch::model::{Answer, DeadReason, Digest, Headers, HeldReason, JobId, Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
     AttemptEnd, Housekeeping, Intake, NodeAttempt, NodeNotices, Writer,
 };
 use hooklatch::store::{Ask, Asked, Completion, KeyState};
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::cluster::{Cluster, START, ready, stripe};
+use super::cluster::{CREATED, Cluster, START, duplicate, new, ready, stripe};
 use super::proxy::{Act, Proxy, Side};
+use super::server::PATIENCE;
 use super::site::target;
 use super::working::{claim, complete, end, holder, succeeded};
 
@@ -101,6 +103,31 @@ async fn a_key_that_two_nodes_ask_at_once_runs_once_and_both_get_its_answer() {
     assert_eq!(cluster.count("event").await, 5);
     assert_eq!(cluster.count("attempt").await, 5);
     assert_eq!(cluster.count("event WHERE has_key AND NOT guarded").await, 5);
+}
+
+/// Both were stored long ago, and change hardly anything. What they are told waits all the same for a commit that the
+/// standby has (N5). Several events in one delivery are decided in their first transaction.
+#[tokio::test]
+async fn no_duplicate_and_no_known_key_is_told_before_the_standby_has_a_commit() {
+    let cluster = Cluster::new(&[]).await;
+    let _standby = cluster.server.standby("s1");
+    cluster.server.set("synchronous_standby_names", "s1").await;
+    let (port, limits) = (cluster.server.port, Limits::default());
+    let a = cluster.node_with("a", port, true, &limits).await;
+    let b = intake(&cluster.node_with("b", port, true, &limits).await);
+    let events = || ["e1", "e2"].map(|id| new(stripe(id, "{}"))).into();
+    let until = Instant::now() + PATIENCE;
+    assert_eq!(a.accept_all(events(), until).await, Ok(vec![CREATED; 2]));
+    let job = begun(b.ask(request("k", 1)).await);
+    cluster.server.set("synchronous_standby_names", "absent").await;
+    let repeated = tokio::spawn(async move { a.accept_all(events(), until).await });
+    let known = tokio::spawn(async move { b.ask(request("k", 1)).await });
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' HAVING count(*) = 2";
+    cluster.server.wait_for(waits).await;
+    assert!(!repeated.is_finished() && !known.is_finished());
+    cluster.server.set("synchronous_standby_names", "s1").await;
+    assert_eq!(repeated.await.unwrap(), Ok(vec![duplicate(State::Ready); 2]));
+    assert_eq!(known.await.unwrap(), Ok(Asked::Known { job, state: PENDING }));
 }
 
 #[tokio::test]

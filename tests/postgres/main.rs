@@ -26,6 +26,7 @@ mod losing;
 mod losses;
 mod moving;
 mod naming;
+mod net;
 mod node_site;
 mod operating;
 mod partitions;
