@@ -27,7 +27,9 @@ mod writing;
 mod sqlite {
     use super::*;
 
-    const ENGINE: EngineKind = EngineKind::Sqlite;
+    fn engine() -> EngineKind {
+        EngineKind::Sqlite
+    }
 
     mod conformance;
 }
@@ -37,7 +39,7 @@ mod sqlite {
 mod postgres {
     use super::*;
 
-    const ENGINE: EngineKind = EngineKind::Postgres;
+    use super::database::engine;
 
     mod conformance;
 }

@@ -33,7 +33,7 @@ fn look(bench: &Bench, key: &str) -> Option<Asked> {
 
 /// The state of a key that is used, without a change: on PostgreSQL a question says it.
 async fn known_of(bench: &Bench, key: &str) -> Option<Asked> {
-    match ENGINE {
+    match engine() {
         EngineKind::Sqlite => look(bench, key),
         EngineKind::Postgres => Some(ask(bench, key).await),
     }
@@ -109,7 +109,7 @@ async fn a_request_runs_once_and_its_answer_is_the_same_to_whoever_asks() {
         succeed(&bench, &claimed, Some(answer(200, body))).await;
         let answered = known(claimed.facts.job, KeyState::Answered(answer(200, body)));
         assert_eq!(ask(&bench, key).await, answered);
-        if ENGINE == EngineKind::Sqlite {
+        if engine() == EngineKind::Sqlite {
             // A long one is unpacked elsewhere.
             assert_eq!(look(&bench, key), (key == "empty").then_some(answered));
         }
@@ -124,7 +124,7 @@ async fn another_request_with_the_key_is_a_conflict_and_another_caller_s_is_not(
     let job = begun(ask(&bench, "k").await);
     let other = || request(&bench, "k", r#"{"amount":2}"#);
     assert_eq!(bench.store.intake.ask(other()).await, Ok(Asked::Conflict));
-    if ENGINE == EngineKind::Sqlite {
+    if engine() == EngineKind::Sqlite {
         let known = bench.store.intake.known_key(&name("pay"), "", &id("k"), other().request);
         assert_eq!(known, Some(Asked::Conflict));
     }
@@ -591,7 +591,7 @@ async fn nobody_is_told_anything_while_the_store_is_closed_for_repair() {
         changes.changed().await.unwrap();
     }
     let away = |refused: Refused| {
-        let is_right = match ENGINE {
+        let is_right = match engine() {
             EngineKind::Sqlite => matches!(refused, Refused::Degraded(_)),
             EngineKind::Postgres => matches!(refused, Refused::Unreachable(_)),
         };

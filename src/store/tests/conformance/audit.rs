@@ -310,7 +310,7 @@ async fn the_schema_takes_what_a_caller_may_say_and_no_more() {
         reason: Some("é".repeat(reason / 2)),
     };
     // On PostgreSQL each byte may have been a NUL, in whose place there is a letter of 3 bytes.
-    let beyond = |bytes: usize| match ENGINE {
+    let beyond = |bytes: usize| match engine() {
         EngineKind::Sqlite => bytes + 2,
         EngineKind::Postgres => 3 * bytes + 2,
     };

@@ -37,7 +37,7 @@ async fn jobs_are_counted_by_handler_and_state() {
     let batches = writer.batch_items.buckets.last().unwrap().1;
     assert!(batches >= 6 && writer.batch_items.sum >= batches as f64);
     // PostgreSQL keeps its log itself.
-    let has_log = ENGINE == EngineKind::Sqlite;
+    let has_log = engine() == EngineKind::Sqlite;
     assert!(
         (writer.log_used_bytes > 0) == has_log && writer.log_used_bytes <= writer.log_bound_bytes
     );

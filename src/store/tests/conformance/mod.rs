@@ -24,5 +24,5 @@ async fn bench() -> Bench {
 }
 
 async fn bench_with(limits: Limits) -> Bench {
-    bench_on(ENGINE, limits).await
+    bench_on(engine(), limits).await
 }

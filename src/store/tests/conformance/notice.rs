@@ -19,7 +19,7 @@ async fn alerted(types: &[&str]) -> Bench {
 
 /// On PostgreSQL the first one, too, is counted until the dispatcher's tick.
 async fn tick(bench: &Bench) {
-    if ENGINE == EngineKind::Postgres {
+    if engine() == EngineKind::Postgres {
         bench.store.jobs.tell_notices().await.unwrap();
     }
 }

@@ -63,7 +63,7 @@ async fn status_has_the_oldest_ready_job_and_metrics_the_one_that_is_claimed_nex
     let ready = |since| [Backlog { handler: name("h"), jobs: 2, since }];
     assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().ready, ready(START));
     // Of the claimed one an index tells it, which is all that a query of SQLite may take.
-    let measured = match ENGINE {
+    let measured = match engine() {
         EngineKind::Sqlite => bench.clock.now(),
         EngineKind::Postgres => START,
     };
