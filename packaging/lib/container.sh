@@ -8,7 +8,8 @@
 #     boot "$dir"                             # $LEADER is its first process
 #     inside systemctl is-system-running
 #
-# One container at a time. Its only network is its own loopback. What must stay true: this file ends each process that
+# The functions act on the container in $LEADER, $NSPAWN and $CAGES; a test with several of them keeps these three for
+# each. Its only network is its own loopback, unless `boot` is given another one. What must stay true: this file ends each process that
 # it starts by its number, also after a failure; it leaves nothing mounted or registered on the machine; and a
 # container can write only the tree's own files.
 
@@ -29,9 +30,19 @@ PATIENCE=${PATIENCE:-120}
 # make_root DIR PACKAGES...: makes a fresh tree in DIR, which must not exist.
 make_root() {
     local dir=$1; shift
+    fetch_root "$@"
+    # The boot creates its own identity, and does not wait for a network.
+    cp -a --reflink=auto "$KEPT" "$dir"
+    : >"$dir/etc/machine-id"
+    rm -f "$dir/var/lib/dbus/machine-id"
+    echo hooklatch-test >"$dir/etc/hostname"
+}
+
+# fetch_root PACKAGES...: sets KEPT to the finished tree. Needs a network if an earlier run has not made it.
+fetch_root() {
     local base=systemd,systemd-sysv,dbus
-    local kept; kept="$ROOTS/$RELEASE-$(printf '%s' "$base $*" | cksum | cut -d' ' -f1)"
-    if [ ! -d "$kept" ]; then
+    KEPT="$ROOTS/$RELEASE-$(printf '%s' "$base $*" | cksum | cut -d' ' -f1)"
+    if [ ! -d "$KEPT" ]; then
         command -v debootstrap >/dev/null || { echo "debootstrap is not installed" >&2; return 1; }
         mkdir -p "$ROOTS"
         local new; new=$(mktemp -d "$ROOTS/new.XXXXXX")
@@ -47,12 +58,8 @@ make_root() {
         fi
         rm -rf "$new"/var/cache/apt/archives/*.deb "$new.log"
         # Another run may have been faster; its tree is equally good.
-        mv -T "$new" "$kept" 2>/dev/null || rm -rf "$new"
+        mv -T "$new" "$KEPT" 2>/dev/null || rm -rf "$new"
     fi
-    # The boot creates its own identity, and does not wait for a network.
-    cp -a --reflink=auto "$kept" "$dir"
-    : >"$dir/etc/machine-id"
-    echo hooklatch-test >"$dir/etc/hostname"
 }
 
 # install_packages DIR PACKAGES...: installs with apt and this machine's proxy settings. It starts nothing.
@@ -72,16 +79,17 @@ mirror() {
         /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1
 }
 
-# boot DIR: starts systemd in DIR and returns when each unit of its boot has started or failed.
+# boot DIR OPTIONS...: starts systemd in DIR and returns when each unit of its boot has started or failed. nspawn gets
+# the options.
 boot() {
-    local dir=$1
-    CAGES=$(cages)
+    local dir=$1; shift
+    CAGES=$(cages "${dir##*/}")
     # Neither registered nor in its own unit, because this machine may not run systemd itself.
     (
         for cage in $CAGES; do
             mkdir "$cage" && echo "$BASHPID" >"$cage/cgroup.procs"
         done
-        exec systemd-nspawn --quiet --directory="$dir" --register=no --keep-unit --private-network --boot
+        exec systemd-nspawn --quiet --directory="$dir" --register=no --keep-unit --private-network "$@" --boot
     ) >"$dir.console" 2>&1 </dev/null &
     NSPAWN=$!
     local tries
@@ -102,7 +110,7 @@ boot() {
     return 1
 }
 
-# A control group for each container, in the hierarchies that systemd uses, below this shell's own: two containers in
+# The control groups of container $1, in the hierarchies that systemd uses, below this shell's own: two containers in
 # the same group would end each other's services.
 cages() {
     local kind path root
@@ -112,7 +120,7 @@ cages() {
             '') root=/sys/fs/cgroup/unified; [ -d "$root" ] || root=/sys/fs/cgroup ;;
             *) continue ;;
         esac
-        if [ -d "$root$path" ]; then echo "${root}${path%/}/hooklatch-test-$$"; fi
+        if [ -d "$root$path" ]; then echo "${root}${path%/}/hooklatch-test-$$-$1"; fi
     done </proc/self/cgroup
 }
 
@@ -145,9 +153,15 @@ shut_down() {
         kill -0 "$NSPAWN" 2>/dev/null || break
         sleep 0.1
     done
+    cut_power
+}
+
+# Ends the container at once, if one runs.
+cut_power() {
+    [ -n "$NSPAWN" ] || return 0
     kill -KILL "$NSPAWN" ${LEADER:+"$LEADER"} 2>/dev/null || true
     wait "$NSPAWN" 2>/dev/null || true
-    local cage
+    local cage tries
     for cage in $CAGES; do
         # The killed processes need a moment to disappear.
         for ((tries = 0; tries < 50; tries++)); do

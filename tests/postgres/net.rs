@@ -96,6 +96,13 @@ impl Net {
         self.nft(&what.iter().map(rule).collect::<String>());
     }
 
+    /// The server's machine forgets its connections with b, as after a loss of power.
+    pub(crate) fn forget(&self, cluster: &Cluster) {
+        let (subnet, port) = (&self.subnet, cluster.server.port);
+        // Needs CONFIG_INET_DIAG_DESTROY of the kernel. It lists what it closes.
+        shell(&format!("ss -HKtn 'sport = :{port} and dst {subnet}.3' | grep .")).unwrap();
+    }
+
     /// From now on all packets pass.
     pub(crate) fn heal(&self) {
         self.nft("flush chain bridge cut c");

@@ -12,7 +12,7 @@ use super::net::{ALL, ANSWERS, Net};
 use super::node_site::{NodeSite, Place, becomes, deliver, lives};
 use super::server::PATIENCE;
 use super::support::{Receiver, stripe_event, stripe_header, try_post};
-use super::working::hold_rows;
+use super::working::{hold_attempts, hold_writes};
 
 /// How long the nodes let a provider wait, and how much longer a busy machine may take.
 const LIMIT: &str = "accept_wait_millis = \"2s\"\n";
@@ -24,8 +24,8 @@ const FREED: Duration = Duration::from_secs(18);
 /// By then a node has learnt by TCP that it is cut off.
 const LEARNT: Duration = Duration::from_secs(40);
 
-/// The server's end of all connections of b.
-const GIVE_UP: &str =
+/// Ends what the server does for b.
+const ROLL_BACK: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hooklatch b'";
 
 const HANDLERS: &str = "[handlers.long]\nsource = \"stripe\"\nevents = [\"a.b\"]\ncommand = [\"./work\"]\n\
@@ -89,7 +89,7 @@ async fn a_node_that_is_cut_off_holds_up_nobody_and_goes_on_when_it_is_back() {
     let process = b.begun(1).await;
 
     // The cut meets a transaction that has locked the customer and stored the event.
-    let gate = hold_rows(&cluster, "event").await;
+    let gate = hold_writes(&cluster, "INSERT ON event").await;
     let address = at_b.address;
     let caught = tokio::task::spawn_blocking(move || order(address, "o1", "caught"));
     cluster.blocked(1).await;
@@ -180,7 +180,7 @@ async fn more(count: &AtomicUsize, wanted: usize) {
     until(PATIENCE, "deliveries", || count.load(Ordering::Relaxed) >= wanted).await;
 }
 
-/// The node's connections outlive the cut, or the server gives them up meanwhile.
+/// The connections outlive a cut, or the server forgets them meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_delivered_around_a_cut_is_stored_once_and_runs_once() {
     let Some(net) = Net::new() else { return };
@@ -193,17 +193,28 @@ async fn what_is_delivered_around_a_cut_is_stored_once_and_runs_once() {
         tokio::task::spawn_blocking(move || course.provide(own, addresses))
     };
     let providers: Vec<_> = (0..6).map(provider).collect();
-    for (what, is_given_up) in [(&ALL[..], false), (&ALL, true), (&ANSWERS, true)] {
-        more(&course.accepted[1], 20).await;
+    let [of_a, of_b] = &course.accepted;
+    for (what, is_forgotten) in [(&ALL[..], false), (&ANSWERS, true)] {
+        more(of_b, 20).await;
         net.cut(&cluster, what);
-        if is_given_up {
-            cluster.run(GIVE_UP).await;
+        if is_forgotten {
+            net.forget(&cluster);
         }
         more(&course.refused, 3).await;
-        more(&course.accepted[0], 20).await;
+        more(of_a, 20).await;
         net.heal();
     }
-    more(&course.accepted[1], 20).await;
+    // Both nodes report ends. That of b is rolled back, and no answer comes.
+    more(of_b, 20).await;
+    let gate = hold_writes(&cluster, "UPDATE ON attempt").await;
+    cluster.blocked(2).await;
+    net.cut(&cluster, &ALL);
+    cluster.run(ROLL_BACK).await;
+    net.forget(&cluster);
+    drop(gate);
+    more(of_a, 20).await;
+    net.heal();
+    more(of_b, 20).await;
     course.is_over.store(true, Ordering::Relaxed);
     let mut accepted = BTreeSet::new();
     for provider in providers {
@@ -233,7 +244,7 @@ async fn a_node_declared_lost_behind_a_cut_is_awaited_by_nobody_and_its_end_come
     let job = deliver(&cluster, &at_b, "long").await;
     let process = b.begun(1).await;
     becomes(&cluster, &job, "running 1").await;
-    let gate = hold_rows(&cluster, "attempt").await;
+    let gate = hold_attempts(&cluster).await;
     let paced = stripe_event("paced", "paced", "");
     assert_eq!(at_b.stripe(&paced, 0).0, 200);
     cluster.blocked(1).await;

@@ -209,18 +209,18 @@ pub(crate) async fn job(cluster: &Cluster, job: JobId) -> String {
 
 /// Nobody begins or settles an attempt until it is dropped.
 pub(crate) async fn hold_attempts(cluster: &Cluster) -> tokio_postgres::Client {
-    hold_rows(cluster, "attempt").await
+    hold_writes(cluster, "INSERT OR UPDATE ON attempt").await
 }
 
-/// Nobody writes rows of the table until it is dropped. They sleep: the wait for a lock would time out.
-pub(crate) async fn hold_rows(cluster: &Cluster, table: &str) -> tokio_postgres::Client {
+/// No such statement ends until it is dropped. They sleep: the wait for a lock would time out.
+pub(crate) async fn hold_writes(cluster: &Cluster, what: &str) -> tokio_postgres::Client {
     let admin = cluster.admin().await;
     admin
         .batch_execute(&format!(
             "CREATE FUNCTION held() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.002); END LOOP;
                 RETURN NULL; END $$;
-             CREATE TRIGGER held BEFORE INSERT OR UPDATE ON {table} EXECUTE FUNCTION held();
+             CREATE TRIGGER held BEFORE {what} EXECUTE FUNCTION held();
              SELECT pg_advisory_lock(1)"
         ))
         .await
