@@ -12,11 +12,9 @@ CREATE TABLE meta (
     timeline text COLLATE "C" NOT NULL,
     -- The number of the newest event of which retention removed a job that had run, where the latest of a group wins.
     newest_removed bigint NOT NULL DEFAULT 0,
-    -- How many migrations were run; how many a program must know at least; and the one that waits until no node runs an
-    -- older program.
+    -- How many migrations were run, and how many a program must know at least.
     schema bigint NOT NULL DEFAULT 1,
-    oldest bigint NOT NULL DEFAULT 1,
-    waiting bigint
+    oldest bigint NOT NULL DEFAULT 1
 );
 
 -- Made once. A copy of the database has the same one.
@@ -80,7 +78,7 @@ BEGIN
         RAISE EXCEPTION 'the database is of a newer version of this program; upgrade it here'
             USING ERRCODE = 'HL003';
     ELSIF (SELECT schema FROM meta) < needed THEN
-        RAISE EXCEPTION 'the database is of an older version of this program; start a receiver of this version, behind all nodes that run an older one'
+        RAISE EXCEPTION 'the tables are of an older version of this program; upgrade the nodes that run one (hooklatch node list), then start a receiver of this version'
             USING ERRCODE = 'HL003';
     END IF;
 END $$;
@@ -100,10 +98,11 @@ CREATE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
 
 -- The first statement of every transaction of an operator, and of retention. Its lock is written to the log as that of
 -- the fence is, and no other transaction waits for it. Returns the time.
-CREATE FUNCTION guest() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION guest(known bigint, needed bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_settings();
     PERFORM FROM meta WHERE one = 1 FOR KEY SHARE;
+    PERFORM check_schema(known, needed);
     RETURN now_ms();
 END $$;
 

@@ -165,9 +165,9 @@ impl Flow {
         self.finish(wait, &hurry).await;
     }
 
-    /// Passes the names of the runners to the pool that handlers name or a roll call asks.
+    /// Tells the pool which runners handlers name or a roll call asks.
     fn name_runners(&self) {
-        let mut named = self.store.runners_called();
+        let mut named = self.store.unlisted().unwrap_or_default();
         let handlers = self.slots.handlers.values();
         named.extend(handlers.filter_map(HandlerSlots::runner).cloned());
         self.pool.need(named);
@@ -244,9 +244,13 @@ impl Flow {
 
     /// Says what the runners list, once that is known (N40).
     fn answer_roll_call(&mut self) {
-        if self.store.must_answer_roll_call() && self.pool.has_all_lists() {
+        if self.store.unlisted().is_none() {
+            return;
+        }
+        self.name_runners();
+        if let Some(listed) = self.pool.listed() {
             self.attend_strays();
-            self.store.answer_roll_call();
+            self.store.answer_roll_call(listed);
             self.name_runners();
         }
     }

@@ -1,5 +1,5 @@
-//! The clients of all runners: one for each runner that a handler names, or that a running attempt was claimed
-//! for (R17).
+//! The clients of all runners: one for each runner that a handler names, that a running attempt was claimed for (R17), or
+//! that a roll call asks (N40).
 //!
 //! `serve` makes the [`RunnerPool`]; the dispatcher asks for the clients that it needs and connects them. Must
 //! stay true:
@@ -72,7 +72,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     all: BTreeMap<RunnerName, RunnerClient>,
-    /// The runners that handlers name.
+    /// The runners that handlers name or a roll call asks.
     named: BTreeSet<RunnerName>,
     /// The receiver's number, once clients may connect.
     epoch: Option<u64>,
@@ -107,7 +107,8 @@ impl RunnerPool {
         client
     }
 
-    /// Sets the runners that handlers name. The client of another runner is needed only while it tracks an attempt.
+    /// Sets the runners that handlers name or a roll call asks. The client of another runner is needed only while it
+    /// tracks an attempt.
     pub fn need(&self, named: BTreeSet<RunnerName>) {
         for name in &named {
             self.client(name);
@@ -130,9 +131,12 @@ impl RunnerPool {
         self.lock().strays.take().unwrap_or_else(|| mpsc::unbounded_channel().1)
     }
 
-    /// Whether each runner that is needed has admitted this receiver, and so has listed its attempts.
-    pub(crate) fn has_all_lists(&self) -> bool {
-        self.lock().needed().all(|(_, client)| client.is_connected())
+    /// The runners that are needed, where each has admitted this receiver, and so has listed its attempts.
+    pub(crate) fn listed(&self) -> Option<BTreeSet<RunnerName>> {
+        let state = self.lock();
+        let listed =
+            state.needed().map(|(name, client)| client.is_connected().then(|| name.clone()));
+        listed.collect()
     }
 
     /// The runners that take attempts now, and how many.
@@ -240,7 +244,7 @@ impl PoolSettings {
 }
 
 impl State {
-    /// The clients of runners that handlers name, or that may have an attempt.
+    /// The clients of the named runners, and of those that may have an attempt.
     fn needed(&self) -> impl Iterator<Item = (&RunnerName, &RunnerClient)> {
         self.all.iter().filter(|(name, client)| self.named.contains(*name) || client.is_tracking())
     }

@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::types::FromSqlOwned;
-use uuid::Uuid;
 
 use super::server::{PATIENCE, Server};
 use super::site::{committed, node, target};
@@ -39,7 +38,7 @@ impl Cluster {
 
     pub(crate) async fn on(server: Server) -> Self {
         let connection = Connection::open(&target(server.port, false)).await.unwrap();
-        committed(migrate(connection, Uuid::nil()).await);
+        committed(migrate(connection, None).await);
         Cluster { server }
     }
 

@@ -47,7 +47,7 @@ impl Site {
     pub(crate) async fn new(options: &[&str]) -> Self {
         let server = Server::start(options).await;
         let connection = Connection::open(&target(server.port, false)).await.unwrap();
-        let connection = committed(migrate(connection, Uuid::nil()).await);
+        let connection = committed(migrate(connection, None).await);
         server
             .client(ROLE, "app")
             .await

@@ -74,15 +74,13 @@ impl Jobs {
         /// Another attempt that a runner lists: until its end is recorded by [`Jobs::complete`], no claim takes its job (N15).
         pub fn note_stray(job: JobId, attempt: u32);
 
-        /// Whether this process has still to say that each of its runners has listed its attempts (N40). Never on SQLite.
-        pub fn must_answer_roll_call() -> bool;
+        /// Until all runners have listed their attempts (N40): those that a roll call asks, even if no handler and no
+        /// running attempt names them, because the database may have lost the claims. Always none on SQLite.
+        pub fn unlisted() -> Option<BTreeSet<RunnerName>>;
 
-        /// Runners that must list their attempts for that, also if no handler and no running attempt names them: the
-        /// database may have lost the claims. None on SQLite.
-        pub fn runners_called() -> BTreeSet<RunnerName>;
-
-        /// Says so: those that this process did not know are noted as strays. Answers a roll call.
-        pub fn answer_roll_call();
+        /// Says that these runners, which are all that are needed, have listed their attempts, of which those that this
+        /// process did not know are noted as strays. Answers a roll call.
+        pub fn answer_roll_call(listed: BTreeSet<RunnerName>);
 
         /// The attempts of this process that were cancelled through other nodes (N21), until their ends are committed. A
         /// new one is announced by [`Jobs::wake`]. None on SQLite.

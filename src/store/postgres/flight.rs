@@ -24,6 +24,7 @@ use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::connection::{Connection, describe};
+use super::schema::UNUSABLE;
 
 /// A parameter of a statement.
 pub type Param = Box<dyn ToSql + Sync + Send>;
@@ -104,6 +105,11 @@ impl Refusal {
     /// Whether the server as a whole is the cause, and the same flight may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self, Refusal::Failed { code, .. } if PASSING.iter().any(|class| code.starts_with(class)))
+    }
+
+    /// Whether this program cannot use the tables as they are.
+    pub(super) fn is_of_schema(&self) -> bool {
+        matches!(self, Refusal::Failed { code, .. } if code == UNUSABLE)
     }
 
     /// Whether no later flight of this session, or on this connection, can succeed.

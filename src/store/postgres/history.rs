@@ -84,9 +84,6 @@ const ANSWERED: &str = "
         OR NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
             WHERE own.job = roll_call.job AND own.number = attempt))";
 
-/// Whether a roll call waits for the node.
-pub(super) const IS_CALLED: &str = "SELECT EXISTS (SELECT FROM roll_call WHERE node = $1)";
-
 /// Which line of commits this is (N25).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerHistory {

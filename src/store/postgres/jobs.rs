@@ -159,17 +159,13 @@ impl Jobs {
         self.writer.live.stray((job, attempt));
     }
 
-    pub fn must_answer_roll_call(&self) -> bool {
-        !self.writer.live.knows_all()
-    }
-
-    pub fn runners_called(&self) -> BTreeSet<RunnerName> {
-        self.writer.live.asked()
+    pub fn unlisted(&self) -> Option<BTreeSet<RunnerName>> {
+        self.writer.live.unlisted()
     }
 
     /// It is answered soon; at the latest by the next registration.
-    pub fn answer_roll_call(&self) {
-        self.writer.live.know_all();
+    pub fn answer_roll_call(&self, listed: BTreeSet<RunnerName>) {
+        self.writer.live.listed(listed);
         let (done, _) = oneshot::channel();
         // Fails only where the writer ends.
         let _ = self.writer.queue.push_kept(vec![Request::Publish(None, done)]);

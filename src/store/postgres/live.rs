@@ -23,9 +23,9 @@ struct State {
     attempts: HashMap<AttemptKey, Live>,
     /// Attempts that a runner lists and that run in no row: the database has lost their claims, or knows their ends.
     strays: HashSet<AttemptKey>,
-    /// Each runner has listed its attempts, or none can have had another one.
-    knows_all: bool,
-    /// Runners that a roll call asks, also if nothing else names them.
+    /// The runners that were asked when all had listed their attempts; none before that.
+    listed: Option<BTreeSet<RunnerName>>,
+    /// Those that may have attempts, whatever the rows say, where a roll call waits for the node.
     asked: BTreeSet<RunnerName>,
     /// How many claims of this process were answered as committed.
     claims: u64,
@@ -43,15 +43,21 @@ struct Live {
     is_limited: bool,
 }
 
+impl State {
+    fn has_all_lists(&self) -> bool {
+        self.listed.as_ref().is_some_and(|listed| self.asked.is_subset(listed))
+    }
+}
+
 impl LiveAttempts {
     /// A runner lists this attempt, which is not known. Until its end is committed, no claim takes its job.
     pub(super) fn stray(&self, key: AttemptKey) {
         lock(&self.0).strays.insert(key);
     }
 
-    /// Each runner has listed its attempts. What one lists later is noted here.
-    pub(super) fn know_all(&self) {
-        lock(&self.0).knows_all = true;
+    /// These runners are all that are needed, and each has listed its attempts. What one lists later is noted here.
+    pub(super) fn listed(&self, runners: BTreeSet<RunnerName>) {
+        lock(&self.0).listed = Some(runners);
     }
 
     /// A roll call waits for what these runners list.
@@ -59,14 +65,11 @@ impl LiveAttempts {
         lock(&self.0).asked = runners;
     }
 
-    /// None once all have listed.
-    pub(super) fn asked(&self) -> BTreeSet<RunnerName> {
+    /// The runners that are to list their attempts for a roll call, beside those that are needed anyway; none if all have
+    /// done so.
+    pub(super) fn unlisted(&self) -> Option<BTreeSet<RunnerName>> {
         let state = lock(&self.0);
-        if state.knows_all { BTreeSet::new() } else { state.asked.clone() }
-    }
-
-    pub(super) fn knows_all(&self) -> bool {
-        lock(&self.0).knows_all
+        (!state.has_all_lists()).then(|| state.asked.clone())
     }
 
     /// A registration is about to be sent: until one has succeeded, nothing begins.
@@ -139,7 +142,7 @@ impl LiveAttempts {
     /// What a runner may list, if this process knows all.
     pub(super) fn keys(&self) -> Option<Vec<AttemptKey>> {
         let state = lock(&self.0);
-        state.knows_all.then(|| state.attempts.keys().chain(&state.strays).copied().collect())
+        state.has_all_lists().then(|| state.attempts.keys().chain(&state.strays).copied().collect())
     }
 
     /// The jobs of the handler's attempts and of all strays, and the attempts' groups, without those in `ending`: a claim

@@ -61,6 +61,7 @@ pub use notices::NodeNotices;
 pub use operate::housekeeping::Housekeeping;
 pub use operate::lost::LostNode;
 pub use register::{Node, RegisterError, Registered, Registrar};
+pub(in crate::store) use schema::check as check_schema;
 pub use schema::migrate;
 pub(super) use server::connect;
 pub use server::{Finding, Severity, check};

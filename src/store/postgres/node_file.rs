@@ -1,5 +1,5 @@
 //! The file that makes a state folder a node's: a random id, made once, the count of its last session, and the runners
-//! that may have attempts of the node. A failover that loses commits takes none of it away.
+//! that may have attempts of the node in this boot. A failover that loses commits takes none of it away.
 //!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
@@ -26,8 +26,12 @@ pub struct NodeFile {
     pub id: Uuid,
     /// Of the last session that the folder knows.
     pub count: i64,
-    /// Those that handlers of the node have named since a process started to which no roll call came (N40).
+    boot: String,
+    /// Those that handlers or running attempts of the node have named since the machine's boot, whose end is the proof of
+    /// their death (R6).
     pub runners: BTreeSet<RunnerName>,
+    /// This process has made it.
+    pub is_new: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -45,17 +49,22 @@ impl NodeFile {
     /// Reads the file beside the store, `STORE.node`, and makes it where there is none. The caller holds the store's
     /// lock, so no other process does.
     pub fn open(store: &Path) -> Result<Self, NodeFileError> {
+        Self::open_in(store, &this_boot())
+    }
+
+    fn open_in(store: &Path, boot: &str) -> Result<Self, NodeFileError> {
         let path = store.with_added_extension("node");
         let mut text = String::new();
         let read = File::open(&path);
         match read.and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text)) {
-            Ok(_) => parse(&text, &path).ok_or(NodeFileError::Damaged(path)),
+            Ok(_) => parse(&text, &path, boot).ok_or(NodeFileError::Damaged(path)),
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 Err(NodeFileError::Damaged(path))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let id = Uuid::from_bytes(random::id());
-                let made = NodeFile { path, id, count: 0, runners: BTreeSet::new() };
+                let (boot, runners) = (boot.to_owned(), BTreeSet::new());
+                let made = NodeFile { path, id, count: 0, boot, runners, is_new: true };
                 made.keep()?;
                 Ok(made)
             }
@@ -66,7 +75,7 @@ impl NodeFile {
     /// Replaces the file. After a power cut it is this one or the one before.
     pub(super) fn keep(&self) -> Result<(), NodeFileError> {
         let new = self.path.with_added_extension("new");
-        let words = [self.id.to_string(), self.count.to_string()];
+        let words = [self.id.to_string(), self.count.to_string(), self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
         let line = words.collect::<Vec<_>>().join(" ") + "\n";
         let written = || {
@@ -85,11 +94,19 @@ impl NodeFile {
     }
 }
 
-fn parse(text: &str, path: &Path) -> Option<NodeFile> {
+fn parse(text: &str, path: &Path, boot: &str) -> Option<NodeFile> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let runners = words.map(|name| name.parse().ok()).collect::<Option<_>>()?;
-    Some(NodeFile { path: path.to_owned(), id, count, runners })
+    let is_same_boot = words.next()? == boot || boot.is_empty();
+    let mut runners = words.map(|name| name.parse().ok()).collect::<Option<BTreeSet<_>>>()?;
+    runners.retain(|_| is_same_boot);
+    let (path, boot) = (path.to_owned(), boot.to_owned());
+    Some(NodeFile { path, id, count, boot, runners, is_new: false })
+}
+
+/// The id of the machine's boot (proc(5)). Where it cannot be read, runners of all boots count.
+fn this_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -102,6 +119,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("hooklatch.db");
         let mut made = NodeFile::open(&store).unwrap();
+        assert!(made.is_new);
+        made.is_new = false;
         assert_eq!(NodeFile::open(&store).unwrap(), made);
         made.count = 7;
         made.runners = BTreeSet::from(["default".parse().unwrap(), "other".parse().unwrap()]);
@@ -109,6 +128,8 @@ mod tests {
         // A process that was killed before it renamed the file.
         fs::write(folder.path().join("hooklatch.db.node.new"), "half").unwrap();
         assert_eq!(NodeFile::open(&store).unwrap(), made);
+        let booted = NodeFile::open_in(&store, "another").unwrap();
+        assert_eq!((booted.id, booted.count, booted.runners), (made.id, 7, BTreeSet::new()));
         let other = NodeFile::open(&folder.path().join("other.db")).unwrap();
         assert_ne!(other.id, made.id);
     }
@@ -119,13 +140,8 @@ mod tests {
         let store = folder.path().join("hooklatch.db");
         let path = folder.path().join("hooklatch.db.node");
         let id = Uuid::from_bytes(random::id());
-        let damaged = [
-            String::new(),
-            format!("{id} 3"),
-            format!("{id}\n"),
-            format!("{id} x\n"),
-            format!("{id} 3 default  x\n"),
-        ];
+        let damaged = ["", "ID 3 b", "ID\n", "ID x b\n", "ID 3\n", "ID 3 b default  x\n"];
+        let damaged = damaged.map(|text| text.replace("ID", &id.to_string()));
         let damaged = damaged.into_iter().map(String::into_bytes);
         for bytes in damaged.chain([vec![0; 40], vec![0xff; 40], vec![b'a'; 4096]]) {
             fs::write(&path, &bytes).unwrap();

@@ -119,10 +119,13 @@ impl Reading<'_> {
             }
             Err(error) => error,
         };
+        // A migration has changed a table whose columns a prepared statement returns.
+        let has_changed = error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED);
         // The server goes on after an error of its own.
-        self.is_idle = error.as_db_error().is_some();
+        self.is_idle = error.as_db_error().is_some() && !has_changed;
         Err(match (self.most, error.code() == Some(&SqlState::QUERY_CANCELED)) {
             (Some(most), true) => Error::TooSlow(most),
+            _ if has_changed => Error::Unavailable("its tables were changed; ask again".to_owned()),
             _ => Error::Unavailable(connection.end().unwrap_or_else(|| describe(&error))),
         })
     }

@@ -31,9 +31,11 @@ const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version,
 const LOCK: &str =
     "SELECT machine, session, state, count FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
-/// Replaces the session. Every later transaction of the earlier one fails.
+/// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
+/// node.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
-    version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1 RETURNING count";
+    version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1
+    RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1)";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -91,7 +93,6 @@ pub struct Registered {
 
 /// A registration in its flight, with its statements.
 struct Sent {
-    called: usize,
     renew: usize,
     list: usize,
     history: ServerHistory,
@@ -166,17 +167,18 @@ impl Registrar {
         match flight.commit().await {
             FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(sent.renew).and_then(|rows| rows.first());
+                let is_called = count.and_then(|row| row.try_get(1).ok()).unwrap_or(true);
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
-                let called = rows.get(sent.called).and_then(|rows| rows.first());
-                let is_called = called.and_then(|row| row.try_get(0).ok()).unwrap_or(true);
                 self.written = vec![id];
-                let is_first = !std::mem::replace(&mut self.is_registered, true);
+                self.is_registered = true;
                 self.away_since = None;
                 self.seen = Some(sent.history);
                 self.node.count = count;
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
-                let asked = self.keep(is_first && !is_called, &running).await;
-                let asked = if is_called { asked } else { BTreeSet::new() };
+                self.keep(&running).await;
+                let asked =
+                    self.file.as_ref().filter(|_| is_called).map(|file| file.runners.clone());
+                let asked = asked.unwrap_or_default();
                 remembered.forget(&sent.lost);
                 for (source, event) in &sent.lost {
                     tracing::error!(%source, %event, "an accepted event is lost: let it be sent again");
@@ -209,7 +211,9 @@ impl Registrar {
         flight.send(ADD, add).await;
         let rows = ask(flight, LOCK, vec![own().0]).await?;
         let row = rows.first().ok_or(Stop::Changed)?;
-        let is_new = node.count == 0 && row.try_get::<_, i64>(3)? == 0;
+        let is_new = node.count == 0
+            && row.try_get::<_, i64>(3)? == 0
+            && self.file.as_ref().is_none_or(|file| file.is_new);
         match self.check(row, id, is_other) {
             Ok(has_gone_back) => is_other = has_gone_back,
             Err(refused) => return Ok(Err(refused)),
@@ -221,17 +225,18 @@ impl Registrar {
         if is_other {
             history.begin(flight).await?;
         }
-        if is_new {
-            live.know_all();
+        match &self.file {
+            _ if is_new => live.listed(BTreeSet::new()),
+            Some(file) => live.ask(file.runners.clone()),
+            None => {}
         }
         history::answer(flight, node.id, live).await;
-        let called = flight.send(history::IS_CALLED, vec![own().0]).await;
-        let (known, needed) = schema::known();
+        let (known, _) = schema::known();
         let version = env!("CARGO_PKG_VERSION");
         let params = params![node.id, node.name.clone(), id, node.count, version, known];
         let renew = flight.send(RENEW, params).await;
-        // Behind the lock of the row, which a migration that contracts waits for.
-        flight.send(schema::CHECK, params![known, needed]).await;
+        // Behind the writes to the table, which a migration that contracts waits for, or which wait for it.
+        schema::check(flight).await;
         publish(flight, node.id, &self.handlers).await;
         let is_first = Box::new(!self.is_registered);
         let list = flight.send(claim::RUNNING, vec![own().0, is_first]).await;
@@ -239,7 +244,7 @@ impl Registrar {
         if let Some(since) = self.away_since {
             note_away(flight, since.elapsed()).await;
         }
-        Ok(Ok(Sent { called, renew, list, history, lost }))
+        Ok(Ok(Sent { renew, list, history, lost }))
     }
 
     fn failed(&self, outcome: FlightOutcome) -> RegisterError {
@@ -255,30 +260,25 @@ impl Registrar {
         }
     }
 
-    /// Writes the folder's file, before anything is claimed for a runner that it lacks, and returns the runners in it. Where
-    /// `is_complete`, no runner but those of the handlers and of the running attempts has an attempt.
+    /// Writes the folder's file where it has changed, before anything is claimed for a runner that it lacks.
     ///
     /// Without the file nothing breaks but the discovery of a database that was put back, and a roll call at a runner that
     /// has left the configuration. So a full disk must not keep the node from working.
-    pub(super) async fn keep(
-        &mut self,
-        is_complete: bool,
-        running: &[NodeAttempt],
-    ) -> BTreeSet<RunnerName> {
-        let Some(file) = &mut self.file else { return BTreeSet::new() };
+    pub(super) async fn keep(&mut self, running: &[NodeAttempt]) {
+        let Some(file) = &mut self.file else { return };
+        let before = file.clone();
         file.count = self.node.count;
-        if is_complete {
-            file.runners.clear();
-        }
         let of_attempts = running.iter().filter_map(|own| own.running.runner.as_ref());
         file.runners.extend(of_attempts.map(|runner| runner.name.clone()));
         file.runners.extend(self.handlers.iter().filter_map(|handler| handler.runner.clone()));
-        let (file, runners) = (file.clone(), file.runners.clone());
+        let file = file.clone();
+        if file == before {
+            return;
+        }
         let kept = tokio::task::spawn_blocking(move || file.keep()).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!("{error}");
         }
-        runners
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome};
 use super::params::params;
-use super::stop::{Stop, ask, ask_one};
+use super::stop::{Stop, ask, ask_one, wait_briefly};
 use crate::crash;
 
 #[derive(Clone, Copy)]
@@ -29,23 +29,26 @@ const IS_THERE: &str = "SELECT to_regclass('hooklatch.meta') IS NOT NULL";
 
 const SCHEMA: &str = "SELECT schema FROM meta";
 
+/// Keeps operators' changes and registrations that act on a history waiting.
+const LOCK_META: &str = "SELECT FROM meta FOR UPDATE";
+
 /// Keeps registrations waiting, which could make a node of an older program active.
 const LOCK_NODES: &str = "LOCK TABLE node IN SHARE ROW EXCLUSIVE MODE";
 
-/// A node, other than $2, whose program does not know migration $1.
-const OLDER: &str =
-    "SELECT name, version FROM node WHERE state = 'active' AND schema < $1 AND id <> $2 LIMIT 1";
+/// A node whose program does not know migration $1, other than node $2 of machine $3.
+const OLDER: &str = "
+    SELECT name, version FROM node
+    WHERE state = 'active' AND schema < $1 AND (id <> $2 OR machine <> $3) LIMIT 1";
 
 /// Ends the last session of this node: a transaction of an older program that is on its way fails.
-const END_SESSION: &str = "UPDATE node SET session = gen_random_uuid() WHERE id = $1";
+const END_SESSION: &str =
+    "UPDATE node SET session = gen_random_uuid() WHERE id = $1 AND machine = $2";
 
-const MIGRATED: &str = "UPDATE meta SET schema = $1, waiting = NULL,
-    oldest = CASE WHEN $2 THEN $1 ELSE oldest END";
+const MIGRATED: &str = "UPDATE meta SET schema = $1, oldest = CASE WHEN $2 THEN $1 ELSE oldest END";
 
-const WAITING: &str = "UPDATE meta SET waiting = $1";
-
-/// Fails where this program cannot use the schema: it knows $1 migrations, and needs the first $2.
+/// Fails where this program cannot use the schema: it knows $1 migrations, and needs the first $2. With this code.
 pub(super) const CHECK: &str = "SELECT check_schema($1, $2)";
+pub(super) const UNUSABLE: &str = "HL003";
 
 /// The program's migrations, and those that a test may add.
 fn migrations() -> impl Iterator<Item = Migration> {
@@ -64,9 +67,15 @@ pub(super) fn known() -> (i64, i64) {
     (known, needed)
 }
 
-/// Makes the schema where it is missing, and changes it where it is older than this program. `own`: the node whose state
-/// folder the caller has locked, or nil.
-pub async fn migrate(connection: Connection, own: Uuid) -> FlightOutcome {
+/// Fails the flight where this program cannot use the schema.
+pub(in crate::store) async fn check(flight: &mut Flight) {
+    let (known, needed) = known();
+    flight.send(CHECK, params![known, needed]).await;
+}
+
+/// Makes the schema where it is missing. For a receiver, the node and machine whose state folder it has locked, it also
+/// changes one that is older than this program.
+pub async fn migrate(connection: Connection, own: Option<(Uuid, &str)>) -> FlightOutcome {
     let mut flight = Flight::unfenced(connection);
     flight.run(LOCK);
     match send(&mut flight, own).await {
@@ -75,29 +84,38 @@ pub async fn migrate(connection: Connection, own: Uuid) -> FlightOutcome {
     }
 }
 
-async fn send(flight: &mut Flight, own: Uuid) -> Result<(), Stop> {
+async fn send(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop> {
     let is_there: bool = ask_one(flight, IS_THERE, Vec::new()).await?.try_get(0)?;
     let schema: i64 = match is_there {
         true => ask_one(flight, SCHEMA, Vec::new()).await?.try_get(0)?,
         false => 0,
     };
-    for (number, Migration { sql, contracts }) in (1_i64..).zip(migrations()) {
-        if number <= schema {
-            continue;
+    let pending = (1_i64..).zip(migrations()).filter(|(number, _)| *number > schema);
+    let pending: Vec<(i64, Migration)> = pending.collect();
+    if is_there {
+        if own.is_none() || pending.is_empty() {
+            return Ok(());
         }
-        if contracts {
+        // Whoever comes behind a migration that waits for a table waits, too: accepts above all.
+        wait_briefly(flight).await;
+        flight.send(LOCK_META, Vec::new()).await;
+        if pending.iter().any(|(_, migration)| migration.contracts) {
             flight.run(LOCK_NODES);
-            if let Some(older) = ask(flight, OLDER, params![number, own]).await?.first() {
+        }
+    }
+    for (number, Migration { sql, contracts }) in pending {
+        if let (true, Some((node, machine))) = (contracts && is_there, own) {
+            let older = ask(flight, OLDER, params![number, node, machine.to_owned()]).await?;
+            if let Some(older) = older.first() {
                 let (node, version): (&str, &str) = (older.try_get(0)?, older.try_get(1)?);
                 tracing::warn!(
                     node,
                     version,
-                    "a change of the database waits until this node is upgraded"
+                    "a change of the tables waits until this node is upgraded"
                 );
-                flight.send(WAITING, params![number]).await;
                 return Ok(());
             }
-            flight.send(END_SESSION, params![own]).await;
+            flight.send(END_SESSION, params![node, machine.to_owned()]).await;
         }
         flight.run(sql);
         flight.send(MIGRATED, params![number, contracts]).await;

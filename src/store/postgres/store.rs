@@ -54,6 +54,9 @@ const PUBLISH_WAIT: Duration = Duration::from_secs(2);
 
 const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.url right?";
 
+/// Between two tries to change the tables: accepts go on meanwhile.
+const LOCKED_PAUSE: Duration = Duration::from_secs(1);
+
 const SLOW: &str =
     "see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
 
@@ -177,11 +180,15 @@ async fn enter(
 ) -> Result<(Connection, Registered), OpenError> {
     loop {
         let connection = in_time(connect(target, clock)).await?;
-        let connection = match reported("its tables", migrate(connection, registrar.node.id)).await
-        {
+        let own = (registrar.node.id, registrar.node.machine.as_str());
+        let connection = match reported("its tables", migrate(connection, Some(own))).await {
             FlightOutcome::Committed(connection, _) => connection,
             FlightOutcome::NotCommitted(Refusal::LockTimeout(why) | Refusal::Conflict(why), _) => {
-                tracing::warn!(why, "the start waits for another node's migration");
+                tracing::warn!(
+                    why,
+                    "the start waits for the tables, which another transaction uses"
+                );
+                sleep(LOCKED_PAUSE).await;
                 continue;
             }
             FlightOutcome::NotCommitted(why, _) => return Err(failed(why)),

@@ -32,6 +32,7 @@ use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{RegisterError, Registered, Registrar};
 use super::request::{Request, Tried};
+use super::schema::migrate;
 use super::server::{connect, inspect};
 use super::settle::settle_soon;
 use super::wake::Wakeups;
@@ -107,11 +108,16 @@ impl WriterTask {
     async fn session(&mut self) -> Result<(Connection, Session), Refused> {
         self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
         self.wakeups.ring();
+        let mut last = None;
         loop {
             match self.register().await {
                 Ok(session) => return Ok(session),
                 Err(NoSession::NotNow(why)) => {
-                    tracing::warn!(why, "no session at the database");
+                    // Once for a reason, and not at every try.
+                    if last.as_ref() != Some(&why) {
+                        tracing::warn!(why, "no session at the database");
+                        last = Some(why.clone());
+                    }
                     if self.notices.want(NoticeType::StoreDegraded) {
                         self.registrar.away_since.get_or_insert_with(Instant::now);
                     }
@@ -142,6 +148,14 @@ impl WriterTask {
         self.sessions.send_replace(None);
         let remembered = &mut self.batches.remembered;
         let registered = self.registrar.renew(connection, &self.live, remembered).await;
+        if let Err(RegisterError::NotCommitted(why)) = &registered
+            && why.is_of_schema()
+            && let Ok((connection, _)) = connect(&self.target, &self.clock).await
+        {
+            // A failover or a restore may have taken migrations back.
+            let own = (self.registrar.node.id, self.registrar.node.machine.as_str());
+            drop(migrate(connection, Some(own)).await);
+        }
         let (connection, registered) = registered.map_err(|error| match error {
             RegisterError::Replaced { .. } => NoSession::Replaced(error.to_string()),
             other => not_now(other.to_string()),
@@ -217,7 +231,7 @@ impl WriterTask {
         mut work: Work,
     ) -> Option<Connection> {
         if work.is_publication() {
-            self.registrar.keep(false, &[]).await;
+            self.registrar.keep(&[]).await;
         }
         let (handlers, items, began) =
             (&self.registrar.handlers, work.requests.len(), Instant::now());

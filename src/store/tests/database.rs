@@ -5,7 +5,6 @@ use std::sync::{LazyLock, Mutex};
 
 use tokio::sync::OnceCell;
 use tokio_postgres::Client;
-use uuid::Uuid;
 
 use super::server::{PASSWORD, ROLE, Server, installed};
 use super::*;
@@ -75,7 +74,7 @@ async fn server() -> &'static Server {
     let start = || async {
         let server = Server::start(&["max_connections=500"]).await;
         let connection = Connection::open(&target(&server, TEMPLATE)).await.unwrap();
-        assert!(matches!(migrate(connection, Uuid::nil()).await, FlightOutcome::Committed(..)));
+        assert!(matches!(migrate(connection, None).await, FlightOutcome::Committed(..)));
         let client = server.client("postgres", TEMPLATE).await;
         client.batch_execute(PREPARE).await.unwrap();
         admit(&server, TEMPLATE, false).await;

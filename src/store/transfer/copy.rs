@@ -60,8 +60,9 @@ const COLUMNS: &str = "SELECT attname::text, atttypid FROM pg_attribute
     WHERE attrelid = ('hooklatch.' || $1::text)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
     ORDER BY attnum";
 
-const ADD_NODE: &str = "INSERT INTO node (id, name, machine, session, count, version, state)
-    VALUES ($1, $2, $3, $4, $5, $6, 'active')";
+const ADD_NODE: &str =
+    "INSERT INTO node (id, name, machine, session, count, version, schema, state)
+    VALUES ($1, $2, $3, $4, $5, $6, (SELECT schema FROM meta), 'active')";
 
 const NUMBER_ON: &str =
     "SELECT setval(pg_get_serial_sequence('hooklatch.' || $1::text, 'row'), $2)";

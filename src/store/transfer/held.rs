@@ -14,7 +14,7 @@ use crate::store::node::lock::StoreLock;
 use crate::store::node::open_error::OpenError;
 use crate::store::node::path;
 use crate::store::postgres::{
-    ConnectError, Connection, Flight, FlightOutcome, Node, Target, connect, migrate,
+    ConnectError, Connection, Flight, FlightOutcome, Node, Target, check_schema, connect, migrate,
 };
 use crate::store::sqlite::engine::connection::close;
 use crate::store::sqlite::engine::moved::{self, Mark};
@@ -67,9 +67,10 @@ impl HeldStore {
             return Err(mark.refusal(path).into());
         }
         let (connection, _) = connect(target, clock).await?;
-        let (connection, _) = committed(migrate(connection, Uuid::nil()).await)?;
+        let (connection, _) = committed(migrate(connection, None).await)?;
         let mut flight = Flight::unfenced(connection);
         flight.send(copy::IDENTITY, Vec::new()).await;
+        check_schema(&mut flight).await;
         let (connection, rows) = committed(flight.commit().await)?;
         let row = rows.first().and_then(|rows| rows.first());
         let database = row.map(|row| row.try_get(0)).transpose()?.unwrap_or_default();

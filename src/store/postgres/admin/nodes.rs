@@ -20,8 +20,8 @@ const NODES: &str = "
             AND s.datname = current_database()
             AND s.application_name = left('hooklatch ' || n.name, 63)) AS connections,
         EXISTS (SELECT FROM roll_call r WHERE r.node = n.id) AS awaited,
-        n.state = 'active' AND n.schema < (SELECT coalesce(waiting, 0) FROM meta) AS outdated
-    FROM node n ORDER BY n.name, n.state, n.seen_at DESC, n.id";
+        n.state = 'active' AND newest > n.schema AND newest > (SELECT schema FROM meta) AS outdated
+    FROM node n, (SELECT max(schema) AS newest FROM node WHERE state = 'active') known ORDER BY n.name, n.state, n.seen_at DESC, n.id";
 
 /// What the active nodes publish, and whether another one publishes something else under the name.
 const HANDLERS: &str = "

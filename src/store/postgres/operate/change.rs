@@ -22,13 +22,14 @@ use crate::store::border::Error;
 use super::super::connection::{Connection, Target, describe};
 use super::super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::super::params::params;
+use super::super::schema;
 use super::super::server::connect;
 use super::super::stop::{Stop, ask, ask_one};
 use super::super::wake::NOTIFY;
 
-/// Fails if the connection has lost its settings. Writes to the log by a lock that keeps nobody out. Returns the
-/// database's time in milliseconds.
-const GUEST: &str = "SELECT guest()";
+/// Fails if the connection has lost its settings, or the program does not know the schema. Writes to the log by a lock
+/// that keeps nobody out. Returns the database's time in milliseconds.
+const GUEST: &str = "SELECT guest($1, $2)";
 
 /// How often a change is tried that is in conflict with other transactions. A try waits for each lock for 5 s at most.
 const TRIES: u32 = 5;
@@ -204,13 +205,18 @@ async fn attempt<C: Change>(
     let mut outcome = flight.roll_back().await;
     if let FlightOutcome::NotCommitted(_, Some(connection)) = outcome {
         let mut flight = Flight::unfenced(connection);
-        flight.send(GUEST, params![]).await;
+        flight.send(GUEST, guest()).await;
         outcome = flight.commit().await;
     }
     (outcome, Err(error))
 }
 
+fn guest() -> Vec<Param> {
+    let (known, needed) = schema::known();
+    params![known, needed]
+}
+
 async fn run<C: Change>(flight: &mut Flight, change: &C) -> Result<C::Done, Stop> {
-    let now = Timestamp(ask_one(flight, GUEST, params![]).await?.try_get(0)?);
+    let now = Timestamp(ask_one(flight, GUEST, guest()).await?.try_get(0)?);
     change.run(flight, now).await
 }

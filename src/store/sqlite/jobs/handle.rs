@@ -46,15 +46,11 @@ impl Jobs {
     /// The store knows its end.
     pub fn note_stray(&self, _job: JobId, _attempt: u32) {}
 
-    pub fn must_answer_roll_call(&self) -> bool {
-        false
+    pub fn unlisted(&self) -> Option<BTreeSet<RunnerName>> {
+        None
     }
 
-    pub fn runners_called(&self) -> BTreeSet<RunnerName> {
-        BTreeSet::new()
-    }
-
-    pub fn answer_roll_call(&self) {}
+    pub fn answer_roll_call(&self, _listed: BTreeSet<RunnerName>) {}
 
     pub async fn policy_elsewhere(&self, _handler: &Name) -> Result<Option<Policy>, Error> {
         Ok(None)
