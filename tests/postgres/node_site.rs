@@ -22,7 +22,7 @@ pub(crate) struct Place {
     pub(crate) server: String,
     /// The network namespace of all its processes, where that is not the test's.
     pub(crate) namespace: Option<String>,
-    /// Of its configuration, in TOML.
+    /// Limits of its configuration, each a line.
     pub(crate) limits: &'static str,
 }
 
@@ -37,11 +37,13 @@ pub(crate) struct NodeSite {
 }
 
 impl NodeSite {
+    /// One where the test is.
     pub(crate) fn new(cluster: &Cluster, name: &'static str, handlers: &str) -> Self {
         let [own, server] = ["127.0.0.1"; 2].map(str::to_owned);
         Self::at(Place { own, server, namespace: None, limits: "" }, cluster, name, handlers)
     }
 
+    /// One at another place.
     pub(crate) fn at(place: Place, cluster: &Cluster, name: &'static str, handlers: &str) -> Self {
         let node = NodeSite {
             site: Site::new(""),
@@ -57,6 +59,7 @@ impl NodeSite {
         node
     }
 
+    /// Replaces the configuration's handlers.
     pub(crate) fn configure(&self, handlers: &str) {
         let NodeSite { name, port, place: Place { own, server, limits, .. }, .. } = self;
         let text = format!(
@@ -68,6 +71,7 @@ impl NodeSite {
         fs::write(self.site.config(), text).unwrap();
     }
 
+    /// A command of the binary at this node.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.site.command(words);
         command.env("HOOKLATCH_UNRELEASED", "1");
@@ -80,6 +84,7 @@ impl NodeSite {
         }
     }
 
+    /// Starts the receiver and waits until it serves.
     pub(crate) fn start(&self) -> Receiver {
         Receiver::of(self.command(&["serve"])).unwrap()
     }
@@ -101,6 +106,7 @@ impl NodeSite {
         serde_json::from_slice(&self.output(&["status", "--json"]).await.stdout).unwrap()
     }
 
+    /// The same with its JSON.
     pub(crate) async fn json(&self, words: &[&str]) -> Value {
         serde_json::from_str(&self.run(&[words, &["--json"]].concat()).await).unwrap()
     }

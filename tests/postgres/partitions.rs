@@ -14,7 +14,7 @@ use super::server::PATIENCE;
 use super::support::{Receiver, stripe_event, stripe_header, try_post};
 use super::working::{hold_attempts, hold_writes};
 
-/// How long the nodes let a provider wait, and how much longer a busy machine may take.
+/// How long the nodes let a provider wait, and the same for a busy machine.
 const LIMIT: &str = "accept_wait_millis = \"2s\"\n";
 const WAIT: Duration = Duration::from_secs(2 + 3);
 
