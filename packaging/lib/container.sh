@@ -9,9 +9,9 @@
 #     inside systemctl is-system-running
 #
 # The functions act on the container in $LEADER, $NSPAWN and $CAGES; a test with several of them keeps these three for
-# each. Its only network is its own loopback, unless `boot` is given another one. What must stay true: this file ends each process that
-# it starts by its number, also after a failure; it leaves nothing mounted or registered on the machine; and a
-# container can write only the tree's own files.
+# each. Its only network is its own loopback, unless `boot` is given another one. What must stay true: this file ends
+# each process that it starts by its number, also after a failure; it leaves nothing mounted or registered on the
+# machine; and a container can write only the tree's own files.
 
 # Debian's release in the container: the package must run on the oldest one that we promise.
 RELEASE=${RELEASE:-bookworm}
