@@ -31,11 +31,15 @@ PATIENCE=${PATIENCE:-120}
 make_root() {
     local dir=$1; shift
     fetch_root "$@"
-    # The boot creates its own identity, and does not wait for a network.
     cp -a --reflink=auto "$KEPT" "$dir"
-    : >"$dir/etc/machine-id"
-    rm -f "$dir/var/lib/dbus/machine-id"
+    forget_identity "$dir"
     echo hooklatch-test >"$dir/etc/hostname"
+}
+
+# forget_identity DIR: the next boot of the tree makes its own.
+forget_identity() {
+    : >"$1/etc/machine-id"
+    rm -f "$1/var/lib/dbus/machine-id"
 }
 
 # fetch_root PACKAGES...: sets KEPT to the finished tree. Needs a network if an earlier run has not made it.
