@@ -9,9 +9,9 @@
 #     inside systemctl is-system-running
 #
 # The functions act on the container in $LEADER, $NSPAWN and $CAGES; a test with several of them keeps these three for
-# each. Its only network is its own loopback, unless `boot` is given another one. What must stay true: this file ends each process that
-# it starts by its number, also after a failure; it leaves nothing mounted or registered on the machine; and a
-# container can write only the tree's own files.
+# each. Its only network is its own loopback, unless `boot` is given another one. What must stay true: this file ends
+# each process that it starts by its number, also after a failure; it leaves nothing mounted or registered on the
+# machine; and a container can write only the tree's own files.
 
 # Debian's release in the container: the package must run on the oldest one that we promise.
 RELEASE=${RELEASE:-bookworm}
@@ -31,11 +31,15 @@ PATIENCE=${PATIENCE:-120}
 make_root() {
     local dir=$1; shift
     fetch_root "$@"
-    # The boot creates its own identity, and does not wait for a network.
     cp -a --reflink=auto "$KEPT" "$dir"
-    : >"$dir/etc/machine-id"
-    rm -f "$dir/var/lib/dbus/machine-id"
+    forget_identity "$dir"
     echo hooklatch-test >"$dir/etc/hostname"
+}
+
+# forget_identity DIR: the next boot of the tree makes its own.
+forget_identity() {
+    : >"$1/etc/machine-id"
+    rm -f "$1/var/lib/dbus/machine-id"
 }
 
 # fetch_root PACKAGES...: sets KEPT to the finished tree. Needs a network if an earlier run has not made it.
