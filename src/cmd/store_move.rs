@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::{Environment, Reference, UNRELEASED, default_node, tries_postgres};
+use crate::config::{Environment, Reference, UNRELEASED, tries_postgres};
 use crate::document::Fault;
 use crate::exit::{Exit, Failure};
 use crate::store::postgres::{Node, NodeFile, Target};
@@ -25,7 +25,13 @@ pub(super) fn run(args: &cli::StoreMove) -> Result<Exit, Failure> {
     let options = &args.options;
     let config = store::load(options)?;
     store::need_file(&config)?;
-    let wrong = |fault: Fault| Exit::Config.failure(fault.to_string());
+    let wrong = |fault: Fault| {
+        let failure = Exit::Config.failure(fault.to_string());
+        match fault.help() {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    };
     let password = match &args.password_from {
         None => None,
         Some(text) => {
@@ -38,7 +44,8 @@ pub(super) fn run(args: &cli::StoreMove) -> Result<Exit, Failure> {
     let require = args.require_synchronous_standby;
     let target = Target::new(&args.to, password, args.ca.as_deref(), require)
         .map_err(|error| Exit::Config.failure(error.to_string()))?;
-    let (name, machine) = default_node().map_err(wrong)?;
+    let (name, machine) = config.node_and_machine();
+    let (name, machine) = (name.map_err(wrong)?, machine.map_err(wrong)?);
     let settings = config.store();
     owner::assume(&settings.path)?;
     let held = HeldStore::take(&settings, Clock::system()).map_err(MoveError::from)?;

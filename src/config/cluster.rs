@@ -94,13 +94,18 @@ impl Config {
     ) -> Option<ClusterNode> {
         let database = self.settings.database.as_ref()?;
         let report = |fault| problems.report(&database.url.at, fault);
-        let OwnNode { name, machine } = &self.settings.node;
-        let name = name.as_ref().map_or_else(host_name, |name| Ok(name.value.clone()));
-        let machine = machine.clone().map_or_else(machine_id, Ok);
+        let (name, machine) = self.node_and_machine();
         let target = self.read_target(environment, problems);
         let (name, machine) = (name.map_err(report).ok(), machine.map_err(report).ok());
         let name = name?;
         Some(ClusterNode { target: target?.of_node(name.as_str()), name, machine: machine? })
+    }
+
+    /// What `[node]` says, or else the machine itself.
+    pub fn node_and_machine(&self) -> (Result<Name, Fault>, Result<String, Fault>) {
+        let OwnNode { name, machine } = &self.settings.node;
+        let name = name.as_ref().map_or_else(host_name, |name| Ok(name.value.clone()));
+        (name, machine.clone().map_or_else(machine_id, Ok))
     }
 
     fn read_target(&self, environment: &Environment, problems: &Problems) -> Option<Target> {
@@ -119,11 +124,6 @@ impl Config {
         let at = ca.map_or(&database.url.at, |ca| &ca.at);
         target.map_err(|error| problems.report(at, error.to_string())).ok()
     }
-}
-
-/// Name and machine of this machine's node where `[node]` names neither.
-pub fn default_node() -> Result<(Name, String), Fault> {
-    Ok((host_name()?, machine_id()?))
 }
 
 fn host_name() -> Result<Name, Fault> {

@@ -89,10 +89,7 @@ pub(super) fn read(section: &Section<'_>, folder: &Path) -> Option<Database> {
 }
 
 /// Reads `[node]`.
-pub(super) fn read_node(section: Section<'_>, has_url: bool) -> OwnNode {
-    if !has_url {
-        section.problem(Fault::new("is only for a store on PostgreSQL", NEEDS_URL));
-    }
+pub(super) fn read_node(section: Section<'_>) -> OwnNode {
     let name = parsed(&section, "name");
     let machine = section.parse("machine", |text: String| match identity(text.as_bytes()) {
         Some(machine) => Ok(machine),

@@ -116,7 +116,7 @@ pub(super) fn read(root: &Section<'_>, folder: &Path) -> Settings {
         settings.read_storage(section, folder);
     }
     if let Some(section) = root.section("node") {
-        settings.node = database::read_node(section, settings.has_url);
+        settings.node = database::read_node(section);
     }
     if let Some(section) = root.section("dashboard") {
         let others: Vec<_> = settings.metrics.into_iter().chain([settings.server.listen]).collect();

@@ -58,6 +58,10 @@ impl Fault {
         Fault { message: message.into(), help: Some(help.into()) }
     }
 
+    pub fn help(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
     /// The same fault with another help.
     pub fn with_help(self, help: impl Into<String>) -> Self {
         Fault { help: Some(help.into()), ..self }
