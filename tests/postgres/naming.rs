@@ -37,7 +37,7 @@ impl Operator {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(words).arg("--config").arg(self.0.path().join("hooklatch.toml"));
-        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80").env("SUDO_USER", "ann");
+        command.env("COLUMNS", "80").env("SUDO_USER", "ann");
         command
     }
 
@@ -179,7 +179,6 @@ async fn a_person_is_asked_before_a_node_is_lost() {
             let script = format!("echo {answer} | script -qec '{line}' /dev/null");
             Command::new("sh")
                 .args(["-c", &script])
-                .env("HOOKLATCH_UNRELEASED", "1")
                 .output()
                 .unwrap()
         });

@@ -70,7 +70,6 @@ impl NodeSite {
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.site.command(words);
-        command.env("HOOKLATCH_UNRELEASED", "1");
         if self.is_newer {
             command.env("HOOKLATCH_MIGRATE", "1");
         }
