@@ -57,7 +57,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Set up",
         &["init", "import", "providers", "register", "config", "try", "send", "verify", "doctor"],
     ),
-    ("Care", &["quarantine", "keys", "confirm", "backup", "restore"]),
+    ("Care", &["quarantine", "keys", "confirm", "node", "store", "backup", "restore"]),
     ("Try", &["demo", "drill"]),
 ];
 
@@ -384,7 +384,7 @@ Examples:
     #[command(after_help = "\
 Looks at the clock, the store's disk (what a flush costs, space, network file systems), what the users of \
 receiver and runner may read and run, their units and control groups, and TLS. Each finding \
-comes with its fix. It changes nothing and contacts no other machine; as root it sees most. Exits with 1 where something is bad.
+comes with its fix. It changes nothing and contacts no machine but the database's of storage.url; as root it sees most. Exits with 1 where something is bad.
 
 Examples:
   hooklatch doctor
@@ -392,11 +392,11 @@ Examples:
     Doctor(Options),
 
     /// Move the store from its file to PostgreSQL
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Store(StoreCommand),
 
     /// List the machines on one PostgreSQL, or declare one lost
-    #[command(subcommand, hide = true)]
+    #[command(subcommand)]
     Node(NodeCommand),
 
     /// List refused deliveries; verify them again, accept them
@@ -570,16 +570,16 @@ pub struct Drill {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Run so many nodes over one PostgreSQL, and kill one of them each time
-    #[arg(long, value_name = "N", hide = true, requires = "url", value_parser = clap::value_parser!(u8).range(1..=9))]
+    #[arg(long, value_name = "N", requires = "url", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub nodes: Option<u8>,
     /// Their database, which must be empty: postgresql://USER@HOST/DATABASE
-    #[arg(long, value_name = "URL", hide = true, requires = "nodes")]
+    #[arg(long, value_name = "URL", requires = "nodes")]
     pub url: Option<String>,
     /// Where its password is: file:/path or env:NAME
-    #[arg(long, value_name = "REFERENCE", hide = true, requires = "url")]
+    #[arg(long, value_name = "REFERENCE", requires = "url")]
     pub password_from: Option<String>,
     /// As `storage.require_synchronous_standby`
-    #[arg(long, hide = true, requires = "url")]
+    #[arg(long, requires = "url")]
     pub require_synchronous_standby: bool,
     #[command(flatten)]
     pub format: Format,

@@ -22,7 +22,7 @@ use super::runtime::block_on;
 use super::signals::Signals;
 use super::{owner, progress};
 use crate::cli;
-use crate::config::{Environment, Reference, UNRELEASED, tries_postgres};
+use crate::config::{Environment, Reference};
 use crate::document::Fault;
 use crate::exit::{Exit, Failure};
 
@@ -67,9 +67,6 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
 fn lay_out(args: &cli::Drill, secret: &str) -> Result<Site, Failure> {
     let (config, folder) = (include_str!("drill/hooklatch.toml"), args.folder.as_deref());
     let mut files = vec![("handler", include_str!("drill/handler")), ("secret", secret)];
-    if args.url.is_some() && !tries_postgres() {
-        return Err(Exit::Config.failure(UNRELEASED));
-    }
     let Some(url) = &args.url else {
         files.push(("hooklatch.toml", config));
         return Site::new(folder, &files);

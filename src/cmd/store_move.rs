@@ -6,7 +6,7 @@ use serde_json::{Map, json};
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::config::{Environment, Reference, UNRELEASED, tries_postgres};
+use crate::config::{Environment, Reference};
 use crate::document::Fault;
 use crate::exit::{Exit, Failure};
 use crate::store::postgres::{Node, NodeFile, Target};
@@ -19,9 +19,6 @@ use super::{owner, progress, store};
 
 /// Moves the store, and says what to do next.
 pub(super) fn run(args: &cli::StoreMove) -> Result<Exit, Failure> {
-    if !tries_postgres() {
-        return Err(Exit::Config.failure(UNRELEASED));
-    }
     let options = &args.options;
     let config = store::load(options)?;
     store::need_file(&config)?;

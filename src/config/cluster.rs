@@ -7,7 +7,7 @@ use crate::model::Name;
 use crate::store::postgres::{ClusterNode, Target};
 
 use super::configuration::Config;
-use super::database::{Database, MACHINE_BYTES, OwnNode, URL, identity};
+use super::database::{MACHINE_BYTES, OwnNode, URL, identity};
 use super::environment::Environment;
 use super::files::read_regular;
 use super::settings::{Settings, dotted};
@@ -40,26 +40,6 @@ pub(super) fn check(settings: &Settings, problems: &Problems) {
             let message = "is a limit of SQLite's files, and the store is on PostgreSQL";
             problems.reject(at, message, "remove it");
         }
-    }
-}
-
-/// Whether PostgreSQL may be used, on which `serve` cannot run yet: by a debug build that is asked for it. When this goes,
-/// so go its callers, its variable in `cmd/kit/receiver.rs`, `hide` of `node`, `store` and `--nodes` in the command line, the exception in `tests/it/readme.rs` and the
-/// sentences on it in `docs/configuration.md` and `docs/several-machines.md`; the help of `doctor` then names the
-/// database's machine.
-pub fn tries_postgres() -> bool {
-    let is_asked = cfg!(test) || std::env::var_os("HOOKLATCH_UNRELEASED").is_some();
-    cfg!(debug_assertions) && is_asked
-}
-
-/// What is said of it elsewhere.
-pub const UNRELEASED: &str = "this version cannot keep its store on PostgreSQL";
-
-pub(super) fn refuse_unreleased(settings: &Settings, problems: &Problems) {
-    if let Some(Database { url, .. }) = &settings.database
-        && !tries_postgres()
-    {
-        problems.reject(&url.at, UNRELEASED, "remove it; the store is the file storage.path");
     }
 }
 

@@ -47,7 +47,6 @@ pub(crate) use {condition::read_when, values::read as read_values};
 
 pub use access::{Access, Token};
 pub use changes::read as secret_read;
-pub use cluster::{UNRELEASED, tries_postgres};
 pub use configuration::Config;
 pub use dashboard::{Dashboard, Listen, PROXY_SECRET};
 pub use database::{Database, OwnNode};

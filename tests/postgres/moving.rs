@@ -293,7 +293,6 @@ async fn a_killed_move_is_finished_or_taken_back_by_the_same_command() {
             let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
             command.args(["store", "move", "--json", "--to", &address]);
             command.args(["--password-from", &password, "--config"]).arg(&config);
-            command.env("HOOKLATCH_UNRELEASED", "1");
             if !armed.is_empty() {
                 command.env("HOOKLATCH_CRASH", armed);
             }

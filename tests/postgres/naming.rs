@@ -37,7 +37,7 @@ impl Operator {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
         command.args(words).arg("--config").arg(self.0.path().join("hooklatch.toml"));
-        command.env("HOOKLATCH_UNRELEASED", "1").env("COLUMNS", "80").env("SUDO_USER", "ann");
+        command.env("COLUMNS", "80").env("SUDO_USER", "ann");
         command
     }
 
@@ -177,11 +177,7 @@ async fn a_person_is_asked_before_a_node_is_lost() {
         let line = words.map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ");
         let output = tokio::task::spawn_blocking(move || {
             let script = format!("echo {answer} | script -qec '{line}' /dev/null");
-            Command::new("sh")
-                .args(["-c", &script])
-                .env("HOOKLATCH_UNRELEASED", "1")
-                .output()
-                .unwrap()
+            Command::new("sh").args(["-c", &script]).output().unwrap()
         });
         let output = output.await.unwrap();
         let said = String::from_utf8(output.stdout).unwrap();

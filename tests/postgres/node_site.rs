@@ -74,7 +74,6 @@ impl NodeSite {
     /// A command of the binary at this node.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.site.command(words);
-        command.env("HOOKLATCH_UNRELEASED", "1");
         if self.is_newer {
             command.env("HOOKLATCH_MIGRATE", "1");
         }

@@ -42,7 +42,6 @@ fn drill(hosts: &str) -> Output {
         .args(["--url", &url, "--password-from", "env:STORM_PASSWORD"])
         .arg("--require-synchronous-standby")
         .env("STORM_PASSWORD", PASSWORD)
-        .env("HOOKLATCH_UNRELEASED", "1")
         .stdin(Stdio::null())
         .output()
         .unwrap()

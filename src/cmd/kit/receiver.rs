@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// The environment variables that a receiver inherits. Others could configure it, or make it believe
 /// that it runs in a service manager's unit.
-const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "HOOKLATCH_UNRELEASED"];
+const ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 /// A running receiver. Dropping it kills the process with SIGKILL and reaps it.
 pub(crate) struct Receiver {

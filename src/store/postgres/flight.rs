@@ -24,7 +24,6 @@ use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
 use super::connection::{Connection, describe};
-use super::schema::UNUSABLE;
 
 /// A parameter of a statement.
 pub type Param = Box<dyn ToSql + Sync + Send>;
@@ -36,6 +35,9 @@ const FENCE: &str = "SELECT fence($1, $2)";
 /// The errors that `fence` raises.
 const FENCED: &str = "HL001";
 const UNSET: &str = "HL002";
+
+/// Of `check_schema`.
+const UNUSABLE: &str = "HL003";
 
 /// The classes of errors that pass: the server has too few resources, is stopped, has I/O errors, or only reads.
 const PASSING: [&str; 4] = ["53", "57", "58", "25"];

@@ -46,9 +46,8 @@ const END_SESSION: &str =
 
 const MIGRATED: &str = "UPDATE meta SET schema = $1, oldest = CASE WHEN $2 THEN $1 ELSE oldest END";
 
-/// Fails where this program cannot use the schema: it knows $1 migrations, and needs the first $2. With this code.
+/// Fails where this program cannot use the schema: it knows $1 migrations, and needs the first $2.
 pub(super) const CHECK: &str = "SELECT check_schema($1, $2)";
-pub(super) const UNUSABLE: &str = "HL003";
 
 /// The program's migrations, and those that a test may add.
 fn migrations() -> impl Iterator<Item = Migration> {
