@@ -54,7 +54,7 @@ pub(crate) async fn bench_on(engine: EngineKind, limits: Limits) -> Bench {
     }
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
-    let (clock, database) = (Clock::manual(START), TestDatabase::make().await);
+    let (clock, database) = (Clock::manual(START), TestDatabase::make(START).await);
     let store = database.open(&settings, &clock).await;
     Bench { store, clock, settings, database: Some(database), _dir: dir }
 }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod copy;
+#[path = "../../../tests/postgres/database.rs"]
 mod database;
 mod disk;
 mod folders;
