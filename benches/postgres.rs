@@ -367,6 +367,8 @@ impl Bench {
             let (_, after) = after.split_once("[]").unwrap();
             store = format!("{before}{value}{after}");
         }
+        // The events have just come.
+        let store = store.replace("$28", "false");
         let Session { node, id, .. } = self.session;
         let script = format!(
             "\\set tx :tx + 1\n\\startpipeline\nBEGIN READ WRITE;\nSELECT fence('{node}', '{id}');\n\

@@ -3,6 +3,10 @@
 //! The library exists so that the binary and the tests can share code; its API is not stable. To find
 //! your way, read `serve` for the flow and `ARCHITECTURE.md` for the layers.
 
+// Test kits of `tests/` use the public names.
+#[cfg(test)]
+extern crate self as hooklatch;
+
 // Layer 0: facts. No import, no async, no I/O.
 pub mod clock;
 pub mod crash;

@@ -243,7 +243,7 @@ CREATE TABLE job (
 
 -- Find the jobs to claim, in the order of arrival, the jobs that are due, and the jobs that wait for a person.
 CREATE INDEX job_ready ON job (handler, row) WHERE state = 'ready' AND NOT behind;
-CREATE INDEX job_waiting ON job (handler, due_at) WHERE state = 'waiting' AND NOT behind;
+CREATE INDEX job_waiting ON job (handler, due_at, row) WHERE state = 'waiting' AND NOT behind;
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
 

@@ -12,8 +12,14 @@
 mod cluster;
 mod cluster_groups;
 mod cluster_rate;
+#[path = "../postgres/database.rs"]
+#[allow(dead_code, reason = "the library's tests use more of it")]
+mod database;
 mod groups;
 mod model;
 #[path = "../support/random.rs"]
 mod random;
+#[path = "../postgres/server.rs"]
+#[allow(dead_code, reason = "tests of PostgreSQL alone use more of it")]
+mod server;
 mod simulate;

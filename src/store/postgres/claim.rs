@@ -53,7 +53,7 @@ const CLAIM: &str = "
         SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
             AND id <> ALL ($4::uuid[])
             AND (group_key IS NULL OR group_key <> ALL ($9::text[]) AND NOT EXISTS (SELECT FROM roll_call))
-        ORDER BY due_at LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
+        ORDER BY due_at, row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), chosen AS MATERIALIZED (
         SELECT row FROM (SELECT row FROM ready UNION ALL SELECT row FROM due) found
         ORDER BY row LIMIT coalesce((SELECT jobs FROM room), 0)

@@ -1,6 +1,9 @@
 //! A store for a test, on any engine.
+use std::io::Write;
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 
+use super::server::installed;
 use super::*;
 
 /// An engine that a store of a test runs on.
@@ -8,6 +11,21 @@ use super::*;
 pub(crate) enum EngineKind {
     Sqlite,
     Postgres,
+}
+
+/// PostgreSQL where it is installed. Elsewhere the suite says so, and repeats what it does on SQLite.
+pub(super) fn engine() -> EngineKind {
+    static ENGINE: LazyLock<EngineKind> = LazyLock::new(|| {
+        if installed("postgres").is_some() {
+            return EngineKind::Postgres;
+        }
+        let why = "no store on PostgreSQL: apt-get install postgresql";
+        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
+        // The text of a macro would be captured, and lost.
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+        EngineKind::Sqlite
+    });
+    *ENGINE
 }
 
 /// A store of its own in a directory of its own.
@@ -54,7 +72,7 @@ pub(crate) async fn bench_on(engine: EngineKind, limits: Limits) -> Bench {
     }
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
-    let (clock, database) = (Clock::manual(START), TestDatabase::make().await);
+    let (clock, database) = (Clock::manual(START), TestDatabase::make(START).await);
     let store = database.open(&settings, &clock).await;
     Bench { store, clock, settings, database: Some(database), _dir: dir }
 }

@@ -4,6 +4,7 @@
 
 mod bench;
 mod copy;
+#[path = "../../../tests/postgres/database.rs"]
 mod database;
 mod disk;
 mod folders;
@@ -39,7 +40,7 @@ mod sqlite {
 mod postgres {
     use super::*;
 
-    use super::database::engine;
+    use super::bench::engine;
 
     mod conformance;
 }

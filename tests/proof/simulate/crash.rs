@@ -15,8 +15,7 @@ pub(crate) const DATABASE: &str = "hooklatch.db";
 
 const LOG: &str = "hooklatch.db-wal";
 
-/// A helper process that copies files on request. It is started before the first store is opened: between
-/// fork and exec a child has all descriptors of its parent, so a lock could outlive its holder.
+/// A helper process that copies files on request, and ends with its input.
 pub(crate) struct Copier(Mutex<Child>);
 
 impl Copier {
@@ -33,14 +32,6 @@ impl Copier {
         // Each command is answered with one line, so the reader does not read ahead.
         BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut status).unwrap();
         assert_eq!(status, "0\n", "cp of {} to {}", from.display(), to.display());
-    }
-}
-
-impl Drop for Copier {
-    fn drop(&mut self) {
-        let shell = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(shell.stdin.take());
-        shell.wait().unwrap();
     }
 }
 

@@ -8,6 +8,7 @@ use hooklatch::retry::{GiveUp, Next, Policy};
 use hooklatch::store::Accepted;
 
 use super::deliveries::Delivery;
+use super::world::EngineKind;
 
 /// One accepted body under one id.
 #[derive(Debug, Clone)]
@@ -138,14 +139,39 @@ impl No {
 }
 
 /// Events and jobs, in the order of their creation.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Model {
+    engine: EngineKind,
     pub(crate) events: BTreeMap<u64, Event>,
     pub(crate) jobs: BTreeMap<u64, Job>,
     last: u64,
+    /// The last event that retention took the jobs of, if one of them had run and only the latest of its group counts.
+    newest_removed: u64,
 }
 
 impl Model {
+    pub(crate) fn of(engine: EngineKind) -> Self {
+        Model { engine, events: BTreeMap::new(), jobs: BTreeMap::new(), last: 0, newest_removed: 0 }
+    }
+
+    /// Since when the job is tried, for the decision to give up. On PostgreSQL a node gets that as an age by the database's
+    /// clock (N30): where the clock was set back before it, the age is zero.
+    pub(crate) fn since(&self, row: u64, now: i64) -> i64 {
+        let since = self.jobs[&row].since;
+        if self.engine == EngineKind::Postgres { since.min(now) } else { since }
+    }
+
+    /// The ready and waiting jobs whose handler has no policy. PostgreSQL looks for such a handler among the jobs that are
+    /// not behind another one, which an index has. If all are behind, they are held once one is not.
+    fn orphans(&self, policies: &[(&'static str, Policy)]) -> Vec<u64> {
+        let is_known = |handler: &str| policies.iter().any(|(name, _)| *name == handler);
+        let jobs = self.jobs.values().filter(|job| job.waits());
+        let found = jobs.filter(|job| self.engine == EngineKind::Sqlite || !job.behind);
+        let gone: Vec<_> = found.map(|job| job.handler).filter(|name| !is_known(name)).collect();
+        let is_orphan = |job: &Job| job.waits() && gone.contains(&job.handler);
+        self.jobs.iter().filter(|(_, job)| is_orphan(job)).map(|(&row, _)| row).collect()
+    }
+
     fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -317,14 +343,15 @@ impl Model {
         self.jobs.get_mut(&row).unwrap().behind = behind;
     }
 
-    /// Whether only the latest event of the job's group counts, and a newer one has begun or will.
+    /// Whether only the latest event of the job's group counts, and a newer one has begun or will. One that was removed
+    /// may have been of the same group.
     fn is_outdated(&self, row: u64) -> bool {
         let job = &self.jobs[&row];
         let Some((key, GroupRule::Latest)) = &job.group else { return false };
         self.jobs.values().any(|one| {
-            let begins = !one.attempts.is_empty() || one.waits();
+            let begins = !one.attempts.is_empty() || one.holds();
             one.of_group(job.handler, key) && one.event > job.event && begins
-        })
+        }) || job.event < self.newest_removed
     }
 
     pub(crate) fn drop_job(&mut self, row: u64, now: i64) -> Result<State, No> {
@@ -467,7 +494,7 @@ impl Model {
             let job = &self.jobs[&row];
             let next = match policy(job.handler) {
                 Some((_, policy)) => {
-                    next(policy, Outcome::Unknown, job.counted + 1, job.since, None, now)
+                    next(policy, Outcome::Unknown, job.counted + 1, self.since(row, now), None, now)
                 }
                 None => Next::Held(HeldReason::UnknownOutcome),
             };
@@ -475,22 +502,19 @@ impl Model {
             assert!(self.complete(row, number, Outcome::Unknown, true, next, now));
             unknown.push((row, self.jobs[&row].state));
         }
-        let (mut orphaned, mut moved) = (0, Vec::new());
-        for (row, job) in &mut self.jobs {
-            if matches!(job.state, State::Ready | State::Waiting) && policy(job.handler).is_none() {
-                job.state = State::Held;
-                job.reason = Some(HeldReason::HandlerGone.as_str());
-                job.due_at = None;
-                job.behind &= job.holds();
-                orphaned += 1;
-                moved.push(*row);
-            }
+        let orphans = self.orphans(policies);
+        for row in &orphans {
+            let job = self.jobs.get_mut(row).unwrap();
+            job.state = State::Held;
+            job.reason = Some(HeldReason::HandlerGone.as_str());
+            job.due_at = None;
+            job.behind &= job.holds();
         }
-        moved.into_iter().for_each(|row| self.moved(row));
+        orphans.iter().for_each(|row| self.moved(*row));
         for (handler, policy) in policies {
             self.clamp(handler, millis(policy.backoff_max), now);
         }
-        (unknown, orphaned)
+        (unknown, orphans.len() as u64)
     }
 
     pub(crate) fn in_state(&self, state: State) -> Vec<u64> {
@@ -612,6 +636,9 @@ impl Model {
             if event.payload_kept && old && !needed(&self.jobs, row) {
                 event.payload_kept = false;
                 for job in self.jobs.values().filter(|job| job.event == row) {
+                    if job.rule() == Some(GroupRule::Latest) && !job.attempts.is_empty() {
+                        self.newest_removed = self.newest_removed.max(row);
+                    }
                     *event.removed.entry(job.state).or_default() += 1;
                 }
                 self.jobs.retain(|_, job| job.event != row);

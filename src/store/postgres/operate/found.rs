@@ -33,10 +33,11 @@ const LOCK_JOBS: &str = "
         state = 'held' AND attempt = 0 AND detail IS NOT NULL AS undecided
     FROM job WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE";
 
-/// The jobs of an event ($1), or its one job of a handler.
+/// The held and dead jobs of an event ($1), the oldest first, or its one job of a handler.
 const JOBS_OF_EVENT: &str = r#"
     SELECT id FROM job WHERE event = $1 AND ($2::text IS NULL OR handler = $2::text COLLATE "C")
-        AND ($2::text IS NOT NULL OR state IN ('held', 'dead'))"#;
+        AND ($2::text IS NOT NULL OR state IN ('held', 'dead'))
+    ORDER BY row"#;
 
 /// What [`read_event`] reads of an event `e`.
 macro_rules! event_columns {

@@ -38,7 +38,9 @@ impl World<'_> {
             rows.iter().filter(|row| waiting.contains(row)).count() as u64,
         );
         let runner = model::is_command(handler).then(runner);
-        let claims = self.store.jobs.claim(&handler.parse().unwrap(), limit, runner).await.unwrap();
+        let name = handler.parse().unwrap();
+        let claims = self.ask(self.store.jobs.claim(&name, limit, runner)).await;
+        let Some(claims) = claims.map(Result::unwrap) else { return };
         let model = &self.memory.model;
         let due = if rows.len() < limit { model.next_due(handler) } else { None };
         assert_eq!(claims.due.map(|due| due.0), due, "when the next job is due");
@@ -59,7 +61,7 @@ impl World<'_> {
                     claimed.counted,
                     claimed.since.0
                 ),
-                (number, job.replays, event.received_at, job.counted, job.since),
+                (number, job.replays, event.received_at, job.counted, model.since(row, self.now())),
                 "attempt, replays, arrival, attempts counted and since when"
             );
             self.memory.ledger.claimed(claimed);
@@ -116,13 +118,13 @@ impl World<'_> {
         self.saw(what, 1);
         let done = self.completion(&running, outcome, counts, next);
         self.memory.ledger.said(running.job, running.number, outcome, done.record.clone());
-        let taken = self.store.jobs.complete(done).await.unwrap();
+        self.memory.ledger.completed(running.job, running.number, &policy);
         let (row, number) = (running.row, running.number as usize);
         assert!(self.memory.model.complete(row, number, outcome, counts, next, now.0));
-        assert!(taken, "the result of the running attempt was not taken");
+        let Some(taken) = self.ask(self.store.jobs.complete(done)).await else { return };
+        assert_eq!(taken, Ok(true), "the result of the running attempt was not taken");
         let ended = &self.memory.model.jobs[&row];
         let superseded = u64::from(ended.state == State::Dropped);
-        self.memory.ledger.completed(running.job, running.number, &policy);
         self.saw("superseded after an attempt", superseded);
         self.memory.past.push(running);
         self.look_at(row).await;
@@ -141,7 +143,12 @@ impl World<'_> {
             assert_eq!(taken, Ok(false), "a late result was taken");
             self.saw("late result", 1);
         } else {
-            assert!(matches!(taken, Err(Error::NoJob(_))), "{taken:?}");
+            let is_right = match self.database {
+                None => matches!(taken, Err(Error::NoJob(_))),
+                // Its job may be of a history that is gone, so the report is kept as a late end.
+                Some(_) => taken == Ok(false),
+            };
+            assert!(is_right, "{taken:?}");
             self.saw("result of a deleted job", 1);
         }
         self.look_at(running.row).await;
@@ -209,8 +216,10 @@ impl World<'_> {
             (what, model.replay_event(source, &about.id, handler, regardless, now.0))
         };
         self.note(format!("{what:?}, which must come to {expected:?}"));
-        let answer = self.store.admin.replay(what, regardless).await.map(|done| done.jobs);
-        match (answer, expected) {
+        let Some(answer) = self.ask(self.store.admin.replay(what, regardless)).await else {
+            return;
+        };
+        match (answer.map(|done| done.jobs), expected) {
             (Ok(jobs), Ok(rows)) => {
                 assert_eq!(jobs.len(), rows.len(), "how many jobs were put back");
                 let mut handlers = Vec::new();
@@ -250,7 +259,7 @@ impl World<'_> {
         let job = self.memory.model.jobs[&row].id.unwrap();
         let expected = self.memory.model.drop_job(row, self.now());
         self.note(format!("drop {job}, which must come to {expected:?}"));
-        let answer = self.store.admin.drop_job(job, None).await;
+        let Some(answer) = self.ask(self.store.admin.drop_job(job, None)).await else { return };
         assert_eq!(
             answer.map_err(|error| reason(&error).unwrap_or_else(|| panic!("{error}"))),
             expected

@@ -1,26 +1,32 @@
-//! The database of a bench, on the PostgreSQL server of this test program. Its clock is the bench's.
-use std::io::Write;
+//! The database of a test's store, on the PostgreSQL server of this test program. Its clock is the test's.
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use hooklatch::clock::Clock;
+use hooklatch::model::Timestamp;
+use hooklatch::store::postgres::{ClusterNode, Connection, FlightOutcome, Target, migrate};
+use hooklatch::store::{Settings, Store};
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use super::server::{PASSWORD, ROLE, Server, installed};
-use super::*;
-use crate::store::mutex::lock;
-use crate::store::postgres::{Connection, FlightOutcome, migrate};
+use super::server::{PASSWORD, PATIENCE, ROLE, Server};
 
-/// One for the tests of all threads, each of whose stores has up to eight connections.
+/// Started for the first database. One for the tests of all threads, each of whose stores has up to eight connections.
 static SERVER: OnceCell<Server> = OnceCell::const_new();
 
-/// The databases of benches that are gone.
+/// The databases of tests that are over.
 static UNUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn unused() -> MutexGuard<'static, Vec<String>> {
+    UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The database that the others are copies of.
 const TEMPLATE: &str = "app";
 
-/// The clock, the functions of [`Bench::change_rows`], and a lane for each handler that has a job: as if a node had
+/// The clock, functions that SQLite has, and a lane for each handler that has a job: as if a node had
 /// published it.
 const PREPARE: &str = "
     SET ROLE app;
@@ -51,23 +57,8 @@ pub(crate) struct TestDatabase {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        lock(&UNUSED).push(std::mem::take(&mut self.name));
+        unused().push(std::mem::take(&mut self.name));
     }
-}
-
-/// PostgreSQL where it is installed. Elsewhere the suite says so, and repeats what it does on SQLite.
-pub(super) fn engine() -> EngineKind {
-    static ENGINE: LazyLock<EngineKind> = LazyLock::new(|| {
-        if installed("postgres").is_some() {
-            return EngineKind::Postgres;
-        }
-        let why = "no store on PostgreSQL: apt-get install postgresql";
-        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
-        // The text of a macro would be captured, and lost.
-        let _ = writeln!(std::io::stderr(), "skipped: {why}");
-        EngineKind::Sqlite
-    });
-    *ENGINE
 }
 
 async fn server() -> &'static Server {
@@ -98,16 +89,26 @@ async fn admit(server: &Server, database: &str, is_open: bool) {
 
 /// Ends the connections for which `also` is true too, and waits until their backends are gone.
 async fn cut(server: &Server, database: &str, also: &str) {
-    let sql = format!(
-        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{database}' {also}"
+    end_connections(&server.admin().await, database, also).await;
+}
+
+async fn end_connections(client: &Client, database: &str, also: &str) {
+    // Given a time to wait, the server looks every 100 ms only.
+    let end = format!(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{database}' {also}"
     );
-    server.admin().await.batch_execute(&sql).await.unwrap();
+    let until = Instant::now() + PATIENCE;
+    while client.query_one(&end, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        assert!(Instant::now() < until, "connections do not end");
+        sleep(Duration::from_millis(1)).await;
+    }
 }
 
 impl TestDatabase {
-    pub(super) async fn make() -> Self {
+    /// A new one with the tables of a store, at this time.
+    pub(crate) async fn make(now: Timestamp) -> Self {
         let database = Self::copy_of(TEMPLATE).await;
-        database.set_clock(START).await;
+        database.set_clock(now).await;
         database
     }
 
@@ -116,7 +117,7 @@ impl TestDatabase {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let server = server().await;
         let admin = server.admin().await;
-        let unused = std::mem::take(&mut *lock(&UNUSED));
+        let unused = std::mem::take(&mut *unused());
         for name in unused {
             let drop = format!("DROP DATABASE {name} WITH (FORCE)");
             admin.batch_execute(&drop).await.unwrap();
@@ -128,25 +129,31 @@ impl TestDatabase {
         TestDatabase { name, client }
     }
 
-    pub(super) async fn open(&self, settings: &Settings, clock: &Clock) -> Store {
+    /// A store of the node `node`.
+    pub(crate) async fn open(&self, settings: &Settings, clock: &Clock) -> Store {
         let target = target(server().await, &self.name);
-        let node = ClusterNode { target, name: name("node"), machine: "machine".to_owned() };
+        let node =
+            ClusterNode { target, name: "node".parse().unwrap(), machine: "machine".to_owned() };
         Store::connect(settings, node, Vec::new(), clock.clone()).await.unwrap()
     }
 
-    pub(super) async fn run(&self, sql: &str) {
+    /// Runs statements of the superuser.
+    pub(crate) async fn run(&self, sql: &str) {
         self.client.batch_execute(sql).await.unwrap();
     }
 
-    pub(super) async fn number(&self, query: &str) -> i64 {
+    /// The number that this query finds.
+    pub(crate) async fn number(&self, query: &str) -> i64 {
         self.client.query_one(query, &[]).await.unwrap().get(0)
     }
 
-    pub(super) async fn set_clock(&self, to: Timestamp) {
+    /// Sets the time of all statements of the store.
+    pub(crate) async fn set_clock(&self, to: Timestamp) {
         self.run(&format!("UPDATE clock SET now = {}", to.0)).await;
     }
 
-    pub(super) async fn refuse(&self, change: &str, when: &str) {
+    /// From now on refuses this change of the rows for which `when` is true.
+    pub(crate) async fn refuse(&self, change: &str, when: &str) {
         let (change, when) = match change {
             "INSERT ON paused" => ("INSERT OR UPDATE ON lane", "new.paused_at IS NOT NULL"),
             "DELETE ON paused" => ("UPDATE ON lane", "new.paused_at IS NULL"),
@@ -158,7 +165,8 @@ impl TestDatabase {
         self.run(&refuse).await;
     }
 
-    pub(super) async fn allow(&self) {
+    /// Ends a refusal.
+    pub(crate) async fn allow(&self) {
         let tables =
             "SELECT string_agg('DROP TRIGGER refuse ON ' || tgrelid::regclass, ';') FROM pg_trigger
             WHERE tgname = 'refuse'";
@@ -167,7 +175,7 @@ impl TestDatabase {
     }
 
     /// Keeps each transaction of a node and of an operator waiting until the client is dropped.
-    pub(super) async fn hold_writer(&self) -> Client {
+    pub(crate) async fn hold_writer(&self) -> Client {
         let client = connect(&self.name).await;
         let hold = "BEGIN; SELECT FROM node FOR UPDATE; SELECT FROM meta FOR UPDATE";
         client.batch_execute(hold).await.unwrap();
@@ -175,16 +183,17 @@ impl TestDatabase {
     }
 
     /// Ends the connections of the store.
-    pub(super) async fn cut(&self) {
-        cut(server().await, &self.name, &format!("AND usename = '{ROLE}'")).await;
+    pub(crate) async fn cut(&self) {
+        end_connections(&self.client, &self.name, &format!("AND usename = '{ROLE}'")).await;
     }
 
-    pub(super) async fn admit(&self, is_open: bool) {
+    /// Takes new connections, or refuses them.
+    pub(crate) async fn admit(&self, is_open: bool) {
         admit(server().await, &self.name, is_open).await;
     }
 
     /// Of the store, which is closed.
-    pub(super) async fn copy(&mut self) -> Self {
+    pub(crate) async fn copy(&mut self) -> Self {
         cut(server().await, &self.name, "").await;
         let copy = Self::copy_of(&self.name).await;
         self.client = connect(&self.name).await;
