@@ -154,15 +154,15 @@ impl Model {
         Model { engine, events: BTreeMap::new(), jobs: BTreeMap::new(), last: 0, newest_removed: 0 }
     }
 
-    /// Since when the job is tried, for the decision to give up. On PostgreSQL a node gets that as an age by the database's
-    /// clock (N30): where the clock was set back before it, the age is zero.
+    /// Since when the job is tried, for the decision to give up. On PostgreSQL a node gets that as an age by the
+    /// database's clock (N30): where the clock was set back before it, the age is zero.
     pub(crate) fn since(&self, row: u64, now: i64) -> i64 {
         let since = self.jobs[&row].since;
         if self.engine == EngineKind::Postgres { since.min(now) } else { since }
     }
 
-    /// The ready and waiting jobs whose handler has no policy. PostgreSQL looks for such a handler among the jobs that are
-    /// not behind another one, which an index has. If all are behind, they are held once one is not.
+    /// The ready and waiting jobs whose handler has no policy. PostgreSQL looks for such a handler among the jobs that
+    /// are not behind another one, which an index has. If all are behind, they are held once one is not.
     fn orphans(&self, policies: &[(&'static str, Policy)]) -> Vec<u64> {
         let is_known = |handler: &str| policies.iter().any(|(name, _)| *name == handler);
         let jobs = self.jobs.values().filter(|job| job.waits());

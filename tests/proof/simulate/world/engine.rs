@@ -59,8 +59,8 @@ impl World<'_> {
         }
     }
 
-    /// The store's answer, or nothing if this is the request that is cut off: then the connections end while it is under
-    /// way, and the store.
+    /// The store's answer, or nothing if this is the request that is cut off: then the connections end while it is
+    /// under way, and the store.
     pub(super) async fn ask<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let Some(after) = self.cut.take() else { return Some(request.await) };
         let (began, mut request) = (Instant::now(), pin!(request));
@@ -79,8 +79,8 @@ impl World<'_> {
         None
     }
 
-    /// Kills the receiver during a request: its connections end, and it gets no others. Whether the request was committed
-    /// depends on the moment, and not on the seed alone. The rows say which of the two it is.
+    /// Kills the receiver during a request: its connections end, and it gets no others. Whether the request was
+    /// committed depends on the moment, and not on the seed alone. The rows say which of the two it is.
     pub(super) async fn cut_request(&mut self) {
         let database = self.database.as_ref().unwrap();
         let (before, rows) = (self.memory.clone(), database.number(ROWS).await);
