@@ -87,7 +87,7 @@ fn postgres_keeps_every_promise_in_every_history() {
         let _ = writeln!(std::io::stderr(), "skipped: {why}");
         return;
     }
-    simulate(EngineKind::Postgres, 15);
+    simulate(EngineKind::Postgres, 12);
 }
 
 fn simulate(engine: EngineKind, usual: u64) {
