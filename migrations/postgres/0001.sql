@@ -71,7 +71,8 @@ BEGIN
     END IF;
 END $$;
 
--- Fails where a program cannot use the tables: it does not know what was taken away, or lacks what it needs.
+-- Fails if a program cannot use the tables: a later version has taken something away, or a migration that the program
+-- needs is missing.
 CREATE FUNCTION check_schema(known bigint, needed bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF (SELECT oldest FROM meta) > known THEN

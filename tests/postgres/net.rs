@@ -115,7 +115,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // What was not made is not there.
+        // Some of them may not exist.
         for which in ["a", "b", ""] {
             let _ = shell(&format!("ip netns del {}{which}", self.name));
         }

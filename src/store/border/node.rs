@@ -47,7 +47,7 @@ pub struct NodeHandler {
 }
 
 impl NodeRow {
-    /// For people: `connected` is well, `lost` is settled, and `awaited` and `not connected` need somebody.
+    /// `connected`, `lost`, `not connected` or `awaited`. The last two need attention.
     pub fn condition(&self) -> &str {
         match (self.state.as_str(), self.connections) {
             _ if self.awaited => "awaited",

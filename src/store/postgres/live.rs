@@ -25,7 +25,7 @@ struct State {
     strays: HashSet<AttemptKey>,
     /// The runners that were asked when all had listed their attempts; none before that.
     listed: Option<BTreeSet<RunnerName>>,
-    /// Those that may have attempts, whatever the rows say, where a roll call waits for the node.
+    /// The runners that a roll call waits for. They may have attempts that the database has lost.
     asked: BTreeSet<RunnerName>,
     /// How many claims of this process were answered as committed.
     claims: u64,

@@ -87,7 +87,7 @@ pub struct Registered {
     pub running: Vec<NodeAttempt>,
     /// Events that this process has accepted and the database no longer has.
     pub lost: Vec<(Name, EventId)>,
-    /// Where a roll call waits for the node: the runners that may have attempts of it, whatever the rows say.
+    /// If a roll call waits for the node, the runners that may have attempts that the database has lost.
     pub asked: BTreeSet<RunnerName>,
 }
 

@@ -95,7 +95,7 @@ async fn send(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop
         if own.is_none() || pending.is_empty() {
             return Ok(());
         }
-        // Whoever comes behind a migration that waits for a table waits, too: accepts above all.
+        // While a migration waits for a table, later statements on that table wait behind it, accepts too.
         wait_briefly(flight).await;
         flight.send(LOCK_META, Vec::new()).await;
         if pending.iter().any(|(_, migration)| migration.contracts) {
