@@ -186,6 +186,8 @@ async fn a_session_that_another_process_takes_in_the_middle_stores_nothing() {
         .await
         .unwrap();
     assert_eq!(task.await.unwrap(), Ok(CREATED));
+    // Behind the note that its secret has matched, which the gate would block as well.
+    assert_eq!(accept(&node, stripe("e1", "{}")).await, Ok(duplicate(State::Ready)));
 
     let gate = cluster.hold().await;
     let task = begin(&node, stripe("e2", "{}")).await;
