@@ -10,6 +10,7 @@
 
 mod accepting;
 mod asking;
+mod claim_cost;
 mod claiming;
 mod cluster;
 mod conflicts;

@@ -14,6 +14,7 @@ use crate::store::border::{Claim, RunningAttempt};
 use crate::store::codec;
 use crate::store::decide::pace::Pace;
 
+use super::claim_start::ClaimStart;
 use super::flight::{Flight, Param, Session};
 
 /// Keeps the handler from being paused until the end of the transaction.
@@ -37,21 +38,26 @@ const PACE: &str = "
 const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";
 
 /// Makes the oldest jobs run that are ready, or waiting and due, up to $2 and up to $3 running ones in the cluster:
-/// none of the jobs $4, none of the groups $9, and none of any group during a roll call (N40). Jobs that another node is
-/// claiming are passed over, and with them their groups: no other job of a group is ready and not behind. The CTEs are
-/// materialized, or a LIMIT might be evaluated twice. Without a lane, or with a paused one, the limit is 0.
+/// none of the jobs $4, none of the groups $9, none before the start $10 and $11, and none of any group during a roll
+/// call (N40). Jobs that another node is claiming are passed over, and with them their groups: no other job of a group
+/// is ready and not behind. The CTEs are materialized, or a LIMIT might be evaluated twice. Without a lane, or with a
+/// paused one, the limit is 0.
+///
+/// Only the index of ready jobs has the order in which `ready` asks for them. By `row` alone the server may take the
+/// primary key, if nearly all jobs were ready when it counted them, and walk over all that have ended since.
 const CLAIM: &str = "
     WITH room AS MATERIALIZED (
         SELECT CASE WHEN $3::bigint IS NULL THEN $2::bigint ELSE greatest(0, least($2::bigint,
             $3::bigint - (SELECT count(*) FROM job WHERE handler = $1 AND state = 'running'))) END AS jobs
         FROM lane WHERE handler = $1 AND paused_at IS NULL
     ), ready AS MATERIALIZED (
-        SELECT row FROM job WHERE handler = $1 AND state = 'ready' AND NOT behind AND id <> ALL ($4::uuid[])
+        SELECT row FROM job WHERE (handler, row) >= ($1, $10::bigint) AND handler <= $1
+            AND state = 'ready' AND NOT behind AND id <> ALL ($4::uuid[])
             AND (group_key IS NULL OR group_key <> ALL ($9::text[]) AND NOT EXISTS (SELECT FROM roll_call))
-        ORDER BY row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
+        ORDER BY handler, row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), due AS MATERIALIZED (
-        SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
-            AND id <> ALL ($4::uuid[])
+        SELECT row FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind
+            AND due_at BETWEEN $11 AND now_ms() AND id <> ALL ($4::uuid[])
             AND (group_key IS NULL OR group_key <> ALL ($9::text[]) AND NOT EXISTS (SELECT FROM roll_call))
         ORDER BY due_at, row LIMIT coalesce((SELECT jobs FROM room), 0) FOR UPDATE SKIP LOCKED
     ), chosen AS MATERIALIZED (
@@ -176,7 +182,7 @@ pub(super) struct ClaimFlight<'a> {
 impl<'a> ClaimFlight<'a> {
     /// `pace`: of its handler's rate. The last: jobs and groups of which it claims nothing.
     pub(super) async fn send(
-        claim: &'a Claim,
+        (claim, start): (&'a Claim, ClaimStart),
         pace: Option<Pace>,
         (jobs, groups): (Vec<Uuid>, Vec<String>),
         flight: &mut Flight,
@@ -201,6 +207,8 @@ impl<'a> ClaimFlight<'a> {
             Box::new(incarnation),
             Box::new(runner),
             Box::new(groups),
+            Box::new(start.row),
+            Box::new(start.due_at),
         ];
         let claimed = flight.send(CLAIM, params).await;
         let due = flight.send(NEXT_DUE, vec![handler()]).await;

@@ -32,11 +32,14 @@ pub(super) async fn exchange(
 ) -> (FlightOutcome, Vec<Option<Tried>>) {
     let mut flight = Flight::begin(connection, session).await;
     wait_briefly(&mut flight).await;
-    let (mut ends, mut claims) = (Vec::new(), Vec::new());
+    let (mut ends, mut claims, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     for request in requests {
         match request {
             Request::End(end, _) => ends.push(end),
-            Request::Claim(claim, _) => claims.push(claim),
+            Request::Claim(claim, start, _) => {
+                claims.push(claim);
+                starts.push(*start);
+            }
             _ => {}
         }
     }
@@ -62,7 +65,7 @@ pub(super) async fn exchange(
     // Behind the ends: what they put back or make room for is claimed with them.
     let ending = ends.iter().map(|end| (end.end.done.job, end.end.done.attempt)).collect();
     let mut sent_claims = Vec::new();
-    for claim in claims {
+    for (claim, start) in claims.into_iter().zip(starts) {
         let taken = live.taken(&claim.handler, &ending);
         let pace = paces.get(&claim.handler).copied();
         let lock = locks.get(&claim.handler).copied().flatten();
@@ -72,7 +75,7 @@ pub(super) async fn exchange(
             sent_claims.push(None);
             continue;
         }
-        let sent = ClaimFlight::send(claim, pace, taken, &mut flight, session).await;
+        let sent = ClaimFlight::send((claim, start), pace, taken, &mut flight, session).await;
         sent_claims.push(Some(sent));
     }
     for claim in sent_claims.iter_mut().flatten() {

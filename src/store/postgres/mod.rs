@@ -10,6 +10,7 @@ mod answer;
 mod arrival;
 mod batches;
 mod claim;
+mod claim_start;
 mod columns;
 mod complete;
 mod connection;

@@ -11,6 +11,7 @@ use crate::store::border::{Accepted, Claim, Refused};
 use super::accept;
 use super::answer;
 use super::claim::NodeClaims;
+use super::claim_start::ClaimStart;
 use super::complete::{EndResult, PreparedEnd};
 use super::handlers::PublishedHandler;
 use super::prepared::Try;
@@ -26,7 +27,7 @@ pub(super) enum Request {
     Accept(accept::Request),
     Ask(answer::Request),
     End(PreparedEnd, Reply<EndResult>),
-    Claim(Claim, Reply<NodeClaims>),
+    Claim(Claim, ClaimStart, Reply<NodeClaims>),
     /// Replaces the published handlers, if there are others, and answers a roll call.
     Publish(Option<Vec<PublishedHandler>>, Reply<()>),
 }
@@ -64,7 +65,9 @@ impl Request {
     /// Why it must not be tried: its deadline has passed, or the caller of a claim does not wait for the attempts.
     pub(super) fn lapsed(&self, now: Instant, is_closing: bool) -> Option<Refused> {
         match self {
-            Request::Claim(_, reply) if is_closing || reply.is_closed() => Some(Refused::Stopping),
+            Request::Claim(_, _, reply) if is_closing || reply.is_closed() => {
+                Some(Refused::Stopping)
+            }
             _ if self.deadline().is_some_and(|deadline| deadline <= now) => {
                 Some(Refused::Unconfirmed("not stored in time".to_owned()))
             }
@@ -75,7 +78,7 @@ impl Request {
     /// The handler of a claim.
     pub(super) fn claimed_handler(&self) -> Option<&Name> {
         match self {
-            Request::Claim(claim, _) => Some(&claim.handler),
+            Request::Claim(claim, ..) => Some(&claim.handler),
             _ => None,
         }
     }
@@ -84,7 +87,7 @@ impl Request {
     pub(super) fn contended_row(&self) -> Option<String> {
         match self {
             Request::End(end, _) => Some(end.end.done.job.to_string()),
-            Request::Claim(claim, _) => Some(claim.handler.to_string()),
+            Request::Claim(claim, ..) => Some(claim.handler.to_string()),
             _ => None,
         }
     }
@@ -95,7 +98,7 @@ impl Request {
             Request::Accept(request) => request.refuse(why),
             Request::Ask(request) => request.refuse(why),
             Request::End(_, reply) => drop(reply.send(Err(why))),
-            Request::Claim(_, reply) => drop(reply.send(Err(why))),
+            Request::Claim(_, _, reply) => drop(reply.send(Err(why))),
             Request::Publish(_, reply) => drop(reply.send(Err(why))),
         }
     }
@@ -117,7 +120,7 @@ impl Request {
             (Request::Accept(request), Tried::Accept(tries)) => request.committed(tries),
             (Request::Ask(request), Tried::Ask(found)) => request.committed(found),
             (Request::End(_, reply), Tried::Ended(result, _)) => drop(reply.send(Ok(result))),
-            (Request::Claim(_, reply), Tried::Claimed(claims)) => drop(reply.send(Ok(claims))),
+            (Request::Claim(_, _, reply), Tried::Claimed(claims)) => drop(reply.send(Ok(claims))),
             (Request::Publish(_, reply), Tried::Published) => drop(reply.send(Ok(()))),
             // A transaction tries what it is given.
             (request, _) => request.refuse(Refused::Unconfirmed("no answer".to_owned())),

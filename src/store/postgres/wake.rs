@@ -19,6 +19,7 @@ use crate::model::{JobId, Name};
 use crate::store::mutex::lock;
 
 use super::claim::AttemptKey;
+use super::claim_start::{self, ClaimStarts};
 use super::connection::{Connection, Target, describe};
 
 /// How often a node looks without a wake-up.
@@ -61,6 +62,7 @@ pub(super) struct Wakeups {
     /// Other nodes are to be told.
     tell: Notify,
     found: Mutex<Found>,
+    pub(super) starts: ClaimStarts,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -127,7 +129,7 @@ impl Wakeups {
         let mut next = Instant::now();
         let mut is_first = true;
         loop {
-            let is_woken = select! {
+            let mut may_have_jobs = select! {
                 by = connection.woken() => by.iter().any(|process| *process != own),
                 () = self.tell.notified() => {
                     sleep_until(next).await;
@@ -135,16 +137,27 @@ impl Wakeups {
                     connection.client.batch_execute(NOTIFY).await.map_err(failed)?;
                     continue;
                 }
-                _ = tick.tick() => lock(&self.found).has_others,
+                _ = tick.tick() => {
+                    let is_elsewhere = self.starts.may_look() && self.look_for_starts(&mut connection).await?;
+                    is_elsewhere || lock(&self.found).has_others
+                }
             };
             let look = connection.statement(LOOK).await.map_err(failed)?;
             let row = connection.client.query_one(&look, &[&node]).await.map_err(failed)?;
             let found = read(&row).map_err(failed)?;
-            let is_new = std::mem::replace(&mut *lock(&self.found), found.clone()) != found;
-            if is_woken || is_new || std::mem::take(&mut is_first) {
+            may_have_jobs |= std::mem::replace(&mut *lock(&self.found), found.clone()) != found;
+            if may_have_jobs || std::mem::take(&mut is_first) {
                 self.ring();
             }
         }
+    }
+
+    /// Whether claims begin somewhere else now.
+    async fn look_for_starts(&self, connection: &mut Connection) -> Result<bool, String> {
+        let failed = |error: Error| describe(&error);
+        let look = connection.statement(claim_start::LOOK).await.map_err(failed)?;
+        let rows = connection.client.query(&look, &[]).await.map_err(failed)?;
+        self.starts.looked(&rows).map_err(|error| error.to_string())
     }
 }
 

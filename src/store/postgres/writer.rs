@@ -163,7 +163,8 @@ impl Writer {
         }
         let claimed = claim.map(|claim| {
             let (answer, claimed) = oneshot::channel();
-            items.push(Request::Claim(claim, answer));
+            let start = self.wakeups.starts.of(&claim.handler);
+            items.push(Request::Claim(claim, start, answer));
             claimed
         });
         if let Err(why) = self.queue.push_kept(items) {

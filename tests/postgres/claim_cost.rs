@@ -1,0 +1,94 @@
+//! What a claim reads where many jobs have ended before the first ready one.
+
+use hooklatch::model::OnUnknown;
+use hooklatch::store::postgres::{Jobs, Writer};
+use tokio::time::timeout;
+
+use super::cluster::Cluster;
+use super::dispatching::process;
+use super::server::PATIENCE;
+use super::site::node;
+use super::working::{claim_of, policy};
+
+/// The jobs of which the index of ready jobs keeps entries.
+const ENDED: i64 = 300_000;
+
+/// Together they would read so many times the entries.
+const CLAIMS: i64 = 40;
+
+/// Events with a ready job each. A body is a zstd frame of {}.
+const FILL: &str = "
+    SET synchronous_commit = off;
+    INSERT INTO event (row, source, event_id, variant, type, digest, received_at, body_bytes, guarded, repeated, flagged)
+        SELECT n, 's', 'e' || n, 0, 'a', sha256(n::text::bytea), n, 2, false, false, false
+        FROM generate_series(1, 301000) n;
+    INSERT INTO payload (event, headers, body) SELECT row, '', '\\x28b52ffd20021100007b7d' FROM event
+        WHERE row > 300000 OR row = 7;
+    INSERT INTO job (row, id, event, handler, state, attempt, since, created_at)
+        SELECT row, md5(row::text)::uuid, row, 'h', 'ready', 0, now_ms(), now_ms() FROM event;
+    ANALYZE";
+
+/// All but the last jobs end. Whether they were claimed is nothing to the index.
+const END: &str = "
+    UPDATE job SET state = 'succeeded', settled_at = now_ms() WHERE row <= 300000";
+
+/// The event of the one job that is claimed.
+async fn claim(jobs: &Jobs) -> String {
+    let (_, claimed) = jobs.complete_and_claim(&[], Some(claim_of(1))).await;
+    let claimed = claimed.await.unwrap().jobs;
+    assert_eq!(claimed.len(), 1);
+    claimed[0].facts.event_id.to_string()
+}
+
+/// Makes claims, which are to find the first ready jobs.
+async fn claims(jobs: &Jobs) {
+    for number in 1..=CLAIMS {
+        assert_eq!(claim(jobs).await, format!("e{}", ENDED + number));
+    }
+}
+
+/// Ends the process. The claims have read far less than what each of them would read if it walked over the ended jobs.
+async fn were_quick(cluster: &Cluster, (writer, jobs): (Writer, Jobs)) {
+    writer.close();
+    drop((writer, jobs));
+    let ended = "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'app')";
+    cluster.server.wait_for(ended).await;
+    let read = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE relname = 'job'";
+    let read: i64 = cluster.get(read).await;
+    assert!(read < CLAIMS * ENDED / 2, "{read} index entries");
+}
+
+#[tokio::test]
+async fn a_claim_does_not_walk_over_what_an_old_snapshot_keeps_and_finds_what_becomes_ready_before()
+{
+    let cluster = Cluster::new(&["autovacuum=off"]).await;
+    cluster.run(FILL).await;
+    let holder = cluster.admin().await;
+    let sql = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM node";
+    holder.batch_execute(sql).await.unwrap();
+    cluster.run(END).await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    let mut wakeups = writer.wakeups();
+    let mut woken = async |times: u64| {
+        timeout(PATIENCE, wakeups.wait_for(|count| *count >= times)).await.unwrap().unwrap();
+    };
+    // By the session before and behind its registration, the first look, and the look that has claims begin later.
+    woken(4).await;
+    claims(&jobs).await;
+    cluster.run("UPDATE job SET state = 'ready', settled_at = NULL WHERE row = 7").await;
+    woken(5).await;
+    assert_eq!(claim(&jobs).await, "e7");
+    were_quick(&cluster, (writer, jobs)).await;
+}
+
+/// The server has counted the jobs when all were ready.
+#[tokio::test]
+async fn a_claim_does_not_walk_over_jobs_that_have_ended() {
+    let cluster = Cluster::new(&["autovacuum=off"]).await;
+    cluster.run(FILL).await;
+    cluster.run(END).await;
+    cluster.run("VACUUM job").await;
+    let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    claims(&jobs).await;
+    were_quick(&cluster, (writer, jobs)).await;
+}
