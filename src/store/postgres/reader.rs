@@ -18,13 +18,6 @@ use crate::store::border::Error;
 use super::columns::{Column, FromRow, Numbered};
 use super::connection::{Connection, Target, describe};
 
-/// Every statement finds its rows by an index, one row after the other: the first rows of a page are there soon, and no
-/// plan depends on how many rows the server believes a table to have. A page costs the same wherever it lies: otherwise
-/// the server walks a whole index in the order of the table rather than the few entries of a partial one.
-const PLANS: &str =
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;
-    SET enable_mergejoin = off; SET random_page_cost = 1";
-
 /// How long a reading waits for those before it: as long as a connection may take to be made.
 const TURN: Duration = Duration::from_secs(10);
 
@@ -75,10 +68,7 @@ impl Reader {
 
     async fn connect(&self) -> Result<Connection, Error> {
         let connection = Connection::open(&self.target).await;
-        let connection = connection.map_err(|error| Error::Unavailable(error.to_string()))?;
-        let planned = connection.client.batch_execute(PLANS).await;
-        planned.map_err(|error| Error::Unavailable(describe(&error)))?;
-        Ok(connection)
+        connection.map_err(|error| Error::Unavailable(error.to_string()))
     }
 }
 

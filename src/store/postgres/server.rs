@@ -3,11 +3,6 @@
 use super::connection::{ConnectError, Connection, Target, describe};
 use crate::clock::Clock;
 
-/// Each statement that changes the store finds its rows by an index. A plan that is made while a table is known to be
-/// empty would read the whole table, until the server counts its rows again, a minute later: accepts went at a quarter
-/// of their rate.
-const PLANS: &str = "SET enable_seqscan = off";
-
 /// The oldest version that has what the store uses.
 const OLDEST: i32 = 150_000;
 
@@ -53,8 +48,6 @@ pub(in crate::store) async fn connect(
 ) -> Result<(Connection, Vec<String>), ConnectError> {
     let connection = Connection::open(target).await?;
     let warnings = inspect(&connection, clock).await.map_err(ConnectError::Unfit)?;
-    let planned = connection.client.batch_execute(PLANS).await;
-    planned.map_err(|error| ConnectError::Failed(describe(&error)))?;
     Ok((connection, warnings))
 }
 
