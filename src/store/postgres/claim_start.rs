@@ -25,7 +25,7 @@ use super::columns::column;
 /// A quicker look is worth no start. A claim of 64 jobs with their ends takes 20 ms.
 const SLOW: Duration = Duration::from_millis(10);
 
-/// How many times as long as a look took there is none.
+/// The next look comes at the earliest after so many times as long as one took.
 const PAUSE: u32 = 10;
 
 /// Each handler, its first ready job and the time of its first waiting one, and how long it took to find them, in
@@ -61,6 +61,11 @@ struct State {
 impl ClaimStarts {
     pub(super) fn of(&self, handler: &Name) -> ClaimStart {
         lock(&self.0).starts.get(handler).copied().unwrap_or_default()
+    }
+
+    /// There are no looks now: claims begin at the first entry. Returns whether they began somewhere else.
+    pub(super) fn forget(&self) -> bool {
+        !std::mem::take(&mut *lock(&self.0)).starts.is_empty()
     }
 
     pub(super) fn may_look(&self) -> bool {

@@ -30,7 +30,8 @@ use super::target::{CONNECT_WAIT, UNREACHED};
 ///   compile it at each run, for up to 300 ms; statements here take less than one.
 /// - Each statement finds its rows by an index, one row after the other, and no plan depends on how many rows the server
 ///   believes a table to have. It may have counted the jobs when there were none, or when all were ready.
-/// - A page of a listing costs the same wherever it lies: the server does not read an index in the order of the table.
+/// - A page of a listing costs the same wherever it lies: the server does not read a whole index in the order of the
+///   table.
 /// - Temporary tables come last, so that none hides a table of the store.
 const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')

@@ -107,9 +107,10 @@ impl Wakeups {
         loop {
             let Err(why) = self.hear(target, node).await;
             tracing::warn!(why, "wake-ups of other nodes are not heard");
-            // Nothing here would learn of a resume; a claim finds a pause by itself.
+            // Nothing here would learn of a resume; a claim finds a pause by itself. Nor would it learn of a job before
+            // the starts.
             let paused = std::mem::take(&mut lock(&self.found).paused);
-            if !paused.is_empty() {
+            if self.starts.forget() || !paused.is_empty() {
                 self.ring();
             }
             sleep(PAUSE).await;
@@ -138,7 +139,8 @@ impl Wakeups {
                     continue;
                 }
                 _ = tick.tick() => {
-                    let is_elsewhere = self.starts.may_look() && self.look_for_starts(&mut connection).await?;
+                    let is_elsewhere =
+                        self.starts.may_look() && self.look_for_starts(&mut connection).await?;
                     is_elsewhere || lock(&self.found).has_others
                 }
             };
