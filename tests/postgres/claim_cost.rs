@@ -78,8 +78,13 @@ async fn a_claim_does_not_walk_over_what_an_old_snapshot_keeps_and_finds_what_be
     woken(4).await;
     claims(&jobs, ENDED).await;
     cluster.run("UPDATE job SET state = 'ready', settled_at = NULL WHERE row = 7").await;
-    woken(5).await;
-    assert_eq!(claim(&jobs).await, "e7");
+    let rung = *writer.wakeups().borrow();
+    woken(rung + 1).await;
+    // That look may have begun before.
+    if claim(&jobs).await != "e7" {
+        woken(rung + 2).await;
+        assert_eq!(claim(&jobs).await, "e7");
+    }
     were_quick(&cluster, (writer, jobs)).await;
 }
 
