@@ -50,11 +50,15 @@ const FACTS: &str = "
 /// report comes late; its runner is kept, which may still have the attempt.
 ///
 /// Times are the database's: those of the completion come as differences to its end.
+///
+/// `found` has no condition but the keys, or the server may search the index of running jobs, or that of live attempts:
+/// while a transaction is open elsewhere, these keep an entry of every attempt since.
 const SETTLE: &str = "
-    WITH live AS MATERIALIZED (
-        SELECT job.row FROM job JOIN attempt ON attempt.job = job.row AND number = $2
-        WHERE id = $1 AND state = 'running' AND attempt = $2 AND claimant = $3 AND outcome IS NULL
-        FOR NO KEY UPDATE
+    WITH found AS MATERIALIZED (
+        SELECT job.row, state, job.attempt AS last, claimant, outcome
+        FROM job JOIN attempt ON attempt.job = job.row AND number = $2 WHERE id = $1 FOR NO KEY UPDATE
+    ), live AS MATERIALIZED (
+        SELECT row FROM found WHERE state = 'running' AND last = $2 AND claimant = $3 AND outcome IS NULL
     ), own AS MATERIALIZED (
         SELECT FROM attempt WHERE number = $2
             AND job IN (SELECT row FROM job WHERE id = $1 UNION ALL SELECT job FROM former_key WHERE id = $1)
@@ -66,11 +70,11 @@ const SETTLE: &str = "
             stderr_tail = $14, stderr_total = $15, cpu_millis = $16, memory_bytes = $17,
             incarnation = CASE WHEN $23 THEN incarnation END, runner = CASE WHEN $23 THEN runner END,
             claimant = CASE WHEN NOT $23 THEN claimant END
-        FROM live WHERE job = live.row AND number = $2 AND outcome IS NULL
+        FROM live WHERE job = live.row AND number = $2
     ), settled AS (
         UPDATE job SET state = $18, reason = $19, due_at = now_ms() + $20,
             settled_at = CASE WHEN $21 THEN now_ms() END, counted = counted + $22, superseded_by = $24
-        FROM live WHERE job.row = live.row AND state = 'running' AND attempt = $2
+        FROM live WHERE job.row = live.row
         RETURNING job.row, job.event
     ), answered AS (
         UPDATE answer SET answered_at = now_ms(), status = $25::integer, headers = $26, body = $27, body_bytes = $28,
