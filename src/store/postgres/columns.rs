@@ -11,8 +11,8 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
 use crate::model::{
-    AuditVerb, Blob, Digest, EventId, GroupRule, JobId, Name, NoticeType, Outcome, State,
-    Timestamp, Via,
+    AuditVerb, Blob, Digest, EventId, GroupRule, Incarnation, JobId, Name, NoticeType, Outcome,
+    RunnerName, State, Timestamp, Via,
 };
 use crate::store::border::{AuditSubject, Error};
 
@@ -55,7 +55,7 @@ columns! {
     Vec<u8> as Vec<u8> => Ok;
     Vec<String> as Vec<String> => Ok;
     &'a str as AuditSubject => |text| serde_json::from_str(text).map_err(|error| error.to_string());
-    &'a str as AuditVerb, EventId, GroupRule, Name, NoticeType, Outcome, State, Via => word;
+    &'a str as AuditVerb, EventId, GroupRule, Incarnation, Name, NoticeType, Outcome, RunnerName, State, Via => word;
     // The schema lets none be negative.
     i64 as u32, u64, usize => number;
     i32 as u16 => number;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::store::border::Refused;
 
-use super::claim::{ClaimFlight, NodeClaims, lock_lane, read_paces, send_paces, uuid};
+use super::claim::{NodeClaims, SentClaim, lock_lane, read_paces, send_paces, uuid};
 use super::complete::{EndFacts, EndResult, note};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
@@ -75,7 +75,7 @@ pub(super) async fn exchange(
             sent_claims.push(None);
             continue;
         }
-        let sent = ClaimFlight::send((claim, start), pace, taken, &mut flight, session).await;
+        let sent = SentClaim::send(claim, start, pace, taken, &mut flight, session).await;
         sent_claims.push(Some(sent));
     }
     for claim in sent_claims.iter_mut().flatten() {
@@ -87,7 +87,8 @@ pub(super) async fn exchange(
     let (mut ended, mut claimed) = (sent_ends.iter(), sent_claims.iter());
     let done = requests.iter().map(|request| match request {
         Request::End(end, _) => ended.next().map(|sent| {
-            let makes_room = live.ended((end.end.done.job, end.end.done.attempt), end.end.claimant);
+            let makes_room =
+                live.remove_ended((end.end.done.job, end.end.done.attempt), end.end.claimant);
             let result = sent.read(rows.get(sent.statement).map_or(&[], Vec::as_slice));
             Tried::Ended(result, sent.concerns_others || makes_room)
         }),
@@ -95,7 +96,7 @@ pub(super) async fn exchange(
             let Some(sent) = sent else { return Tried::Claimed(NodeClaims::locked_out()) };
             let claims = sent.read(rows);
             let is_limited = sent.claim.cluster_concurrency.is_some();
-            let number = live.claimed(&claims.attempts, is_limited);
+            let number = live.add_claim(&claims.attempts, is_limited);
             Tried::Claimed(NodeClaims { number, ..claims })
         }),
     });

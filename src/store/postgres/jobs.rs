@@ -156,7 +156,7 @@ impl Jobs {
     }
 
     pub fn note_stray(&self, job: JobId, attempt: u32) {
-        self.writer.live.stray((job, attempt));
+        self.writer.live.note_stray((job, attempt));
     }
 
     pub fn unlisted(&self) -> Option<BTreeSet<RunnerName>> {
@@ -165,7 +165,7 @@ impl Jobs {
 
     /// It is answered soon; at the latest by the next registration.
     pub fn answer_roll_call(&self, listed: BTreeSet<RunnerName>) {
-        self.writer.live.listed(listed);
+        self.writer.live.set_listed_runners(listed);
         let (done, _) = oneshot::channel();
         // Fails only where the writer ends.
         let _ = self.writer.queue.push_kept(vec![Request::Publish(None, done)]);

@@ -3,9 +3,12 @@
 //! The writer notes a claim when its commit is known, before it answers it. Only this process asks its runners to start
 //! something. So what a later registration lists and this process does not know was claimed by a transaction whose
 //! answer was lost, and has never started (N16).
+//!
+//! A *stray* is an attempt that a runner lists and this process does not know: the database was put back to a state
+//! before its claim, or has settled it. After the database was put back, each node answers a *roll call* (N40): it
+//! stores which attempts its runners list, and until all nodes have done so, no job of a group is claimed.
 
-use std::collections::hash_map::{Entry, HashMap};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
 
 use uuid::Uuid;
@@ -13,19 +16,18 @@ use uuid::Uuid;
 use crate::model::{Name, RunnerName};
 use crate::store::mutex::lock;
 
-use super::claim::{AttemptKey, NodeAttempt, uuid};
+use super::claim::{AttemptKey, NodeAttempt, Taken};
 
 #[derive(Default)]
 pub(super) struct LiveAttempts(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    attempts: HashMap<AttemptKey, Live>,
-    /// Attempts that a runner lists and that run in no row: the database has lost their claims, or knows their ends.
+    attempts: HashMap<AttemptKey, TrackedAttempt>,
     strays: HashSet<AttemptKey>,
-    /// The runners that were asked when all had listed their attempts; none before that.
+    /// All runners that were needed when each of them had listed its attempts; none before that.
     listed: Option<BTreeSet<RunnerName>>,
-    /// The runners that a roll call waits for. They may have attempts that the database has lost.
+    /// The runners that a roll call waits for, as of the last registration.
     asked: BTreeSet<RunnerName>,
     /// How many claims of this process were answered as committed.
     claims: u64,
@@ -34,10 +36,10 @@ struct State {
     is_registering: bool,
 }
 
-struct Live {
+struct TrackedAttempt {
     attempt: NodeAttempt,
-    /// False if it is settled already, or has never started. It stays until its end is committed, so that no claim
-    /// takes its job.
+    /// False if it is settled already, or is to be settled as never started. Either way it is tracked until its end is
+    /// committed, so that no claim takes its job.
     may_begin: bool,
     /// Its end may make room for other nodes: the cluster limits its handler, or it is not known whether it does.
     is_limited: bool,
@@ -50,18 +52,18 @@ impl State {
 }
 
 impl LiveAttempts {
-    /// A runner lists this attempt, which is not known. Until its end is committed, no claim takes its job.
-    pub(super) fn stray(&self, key: AttemptKey) {
+    /// Until the end of the stray is committed, no claim takes its job.
+    pub(super) fn note_stray(&self, key: AttemptKey) {
         lock(&self.0).strays.insert(key);
     }
 
-    /// These runners are all that are needed, and each has listed its attempts. What one lists later is noted here.
-    pub(super) fn listed(&self, runners: BTreeSet<RunnerName>) {
+    /// These runners are all that are needed, and each has listed its attempts: strays among them are noted before.
+    pub(super) fn set_listed_runners(&self, runners: BTreeSet<RunnerName>) {
         lock(&self.0).listed = Some(runners);
     }
 
     /// A roll call waits for what these runners list.
-    pub(super) fn ask(&self, runners: BTreeSet<RunnerName>) {
+    pub(super) fn set_asked_runners(&self, runners: BTreeSet<RunnerName>) {
         lock(&self.0).asked = runners;
     }
 
@@ -73,40 +75,41 @@ impl LiveAttempts {
     }
 
     /// A registration is about to be sent: until one has succeeded, nothing begins.
-    pub(super) fn registering(&self) {
+    pub(super) fn begin_registration(&self) {
         lock(&self.0).is_registering = true;
     }
 
-    /// A registration has read this list. At the first one, this process takes over all of it. Later, a known attempt
-    /// that the list lacks is settled, and may not begin; an unknown one has never started, and is returned: it is to
-    /// be settled as such.
-    pub(super) fn registered(&self, running: &[NodeAttempt]) -> Vec<NodeAttempt> {
+    /// A registration has read these running attempts. At the first one, this process takes over all of them. Later, a
+    /// known attempt that is not among them is settled, and may not begin; an unknown one has never started, and is
+    /// returned: it is to be settled as such.
+    pub(super) fn finish_registration(&self, running: &[NodeAttempt]) -> Vec<NodeAttempt> {
         let state = &mut *lock(&self.0);
         let is_first = !std::mem::replace(&mut state.is_registered, true);
         state.is_registering = false;
-        for live in state.attempts.values_mut() {
-            live.may_begin &= running.iter().any(|listed| listed.is(&live.attempt));
+        for tracked in state.attempts.values_mut() {
+            tracked.may_begin &= running.iter().any(|read| read.is(&tracked.attempt));
         }
         let mut unknown = Vec::new();
-        for listed in running {
-            if state.attempts.get(&listed.key()).is_some_and(|live| live.attempt.is(listed)) {
+        for read in running {
+            if state.attempts.get(&read.key()).is_some_and(|tracked| tracked.attempt.is(read)) {
                 continue;
             }
-            // If the database went back, an attempt of another claimant may have this number and still run: it stays,
-            // and the listed one is settled without an entry.
-            let live = Live { attempt: listed.clone(), may_begin: is_first, is_limited: true };
-            state.attempts.entry(listed.key()).or_insert(live);
-            unknown.extend((!is_first).then(|| listed.clone()));
+            // After the database was put back, an attempt of another claimant may have this number and still run: that
+            // one stays tracked, and the one that was read is settled.
+            let tracked =
+                TrackedAttempt { attempt: read.clone(), may_begin: is_first, is_limited: true };
+            state.attempts.entry(read.key()).or_insert(tracked);
+            unknown.push(read.clone());
         }
-        unknown
+        if is_first { Vec::new() } else { unknown }
     }
 
     /// A claim is committed, of a handler that the cluster limits or not. Returns its number, from 1.
-    pub(super) fn claimed(&self, attempts: &[NodeAttempt], is_limited: bool) -> u64 {
+    pub(super) fn add_claim(&self, attempts: &[NodeAttempt], is_limited: bool) -> u64 {
         let mut state = lock(&self.0);
         for attempt in attempts {
-            let live = Live { attempt: attempt.clone(), may_begin: true, is_limited };
-            state.attempts.insert(attempt.key(), live);
+            let tracked = TrackedAttempt { attempt: attempt.clone(), may_begin: true, is_limited };
+            state.attempts.insert(attempt.key(), tracked);
         }
         state.claims += 1;
         state.claims
@@ -114,29 +117,27 @@ impl LiveAttempts {
 
     /// An end of this claimant is committed, also as a late one: its runner need not keep it. Returns whether
     /// that may make room for other nodes.
-    pub(super) fn ended(&self, key: AttemptKey, claimant: Uuid) -> bool {
+    pub(super) fn remove_ended(&self, key: AttemptKey, claimant: Uuid) -> bool {
         let mut state = lock(&self.0);
         state.strays.remove(&key);
-        match state.attempts.entry(key) {
-            Entry::Occupied(own) if own.get().attempt.claimant == claimant => {
-                own.remove().is_limited
-            }
-            _ => false,
+        if state.attempts.get(&key).is_some_and(|own| own.attempt.claimant == claimant) {
+            return state.attempts.remove(&key).is_some_and(|own| own.is_limited);
         }
+        false
     }
 
     /// Whether the attempt may begin: it is known, no registration is under way, and none has lacked it.
     pub(super) fn may_begin(&self, key: AttemptKey) -> bool {
         let state = lock(&self.0);
-        !state.is_registering && state.attempts.get(&key).is_some_and(|live| live.may_begin)
+        !state.is_registering && state.attempts.get(&key).is_some_and(|own| own.may_begin)
     }
 
     pub(super) fn claimant(&self, key: AttemptKey) -> Option<Uuid> {
-        lock(&self.0).attempts.get(&key).map(|live| live.attempt.claimant)
+        lock(&self.0).attempts.get(&key).map(|own| own.attempt.claimant)
     }
 
     pub(super) fn all(&self) -> Vec<NodeAttempt> {
-        lock(&self.0).attempts.values().map(|live| live.attempt.clone()).collect()
+        lock(&self.0).attempts.values().map(|own| own.attempt.clone()).collect()
     }
 
     /// What a runner may list, if this process knows all.
@@ -145,23 +146,17 @@ impl LiveAttempts {
         state.has_all_lists().then(|| state.attempts.keys().chain(&state.strays).copied().collect())
     }
 
-    /// The jobs of the handler's attempts and of all strays, and the attempts' groups, without those in `ending`: a claim
-    /// takes none of them (N15, N39).
-    pub(super) fn taken(
-        &self,
-        handler: &Name,
-        ending: &HashSet<AttemptKey>,
-    ) -> (Vec<Uuid>, Vec<String>) {
+    /// The jobs of the handler's attempts and of all strays, and the attempts' groups, without those in `ending`.
+    pub(super) fn taken(&self, handler: &Name, ending: &HashSet<AttemptKey>) -> Taken {
         let state = lock(&self.0);
         let strays = state.strays.iter().filter(|key| !ending.contains(key));
-        let mut jobs: Vec<Uuid> = strays.map(|(job, _)| uuid(job)).collect();
-        let mut groups = Vec::new();
-        for (key, Live { attempt, .. }) in &state.attempts {
+        let mut taken = Taken { jobs: strays.map(|(job, _)| *job).collect(), groups: Vec::new() };
+        for (key, TrackedAttempt { attempt, .. }) in &state.attempts {
             if attempt.running.handler == *handler && !ending.contains(key) {
-                jobs.push(uuid(&attempt.running.job));
-                groups.extend(attempt.group.clone());
+                taken.jobs.push(attempt.running.job);
+                taken.groups.extend(attempt.group.clone());
             }
         }
-        (jobs, groups)
+        taken
     }
 }

@@ -226,8 +226,8 @@ impl Registrar {
             history.begin(flight).await?;
         }
         match &self.file {
-            _ if is_new => live.listed(BTreeSet::new()),
-            Some(file) => live.ask(file.runners.clone()),
+            _ if is_new => live.set_listed_runners(BTreeSet::new()),
+            Some(file) => live.set_asked_runners(file.runners.clone()),
             None => {}
         }
         history::answer(flight, node.id, live).await;

@@ -107,7 +107,7 @@ impl WriterTask {
     /// Connects and registers until it succeeds. Fails if the writer must end.
     async fn session(&mut self) -> Result<(Connection, Session), Refused> {
         self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
-        self.wakeups.ring();
+        self.wakeups.wake_own();
         let mut last = None;
         loop {
             match self.register().await {
@@ -144,7 +144,7 @@ impl WriterTask {
         let connected = connect(&self.target, &self.clock).await;
         let (connection, _) = connected.map_err(|error| not_now(error.to_string()))?;
         self.look = Instant::now() + LOOK;
-        self.live.registering();
+        self.live.begin_registration();
         self.sessions.send_replace(None);
         let remembered = &mut self.batches.remembered;
         let registered = self.registrar.renew(connection, &self.live, remembered).await;
@@ -166,8 +166,8 @@ impl WriterTask {
     fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
         self.payloads.renew(&self.target);
-        self.live.ask(registered.asked.clone());
-        for attempt in self.live.registered(&registered.running) {
+        self.live.set_asked_runners(registered.asked.clone());
+        for attempt in self.live.finish_registration(&registered.running) {
             // No runner was asked to start it.
             let end = AttemptEnd::unstarted(&attempt, Next::Ready, LOST_CLAIM, self.clock.now());
             settle_soon(&self.queue, end);
@@ -175,7 +175,7 @@ impl WriterTask {
         // Who hears of the session finds that requests are taken.
         self.queue.open();
         self.sessions.send_replace(Some(Arc::new(registered)));
-        self.wakeups.committed();
+        self.wakeups.wake_all();
         session
     }
 
@@ -287,7 +287,7 @@ impl WriterTask {
             }
         }
         if concerns_others {
-            self.wakeups.committed();
+            self.wakeups.wake_all();
         }
         self.batches.committed(work, tried);
     }

@@ -3,14 +3,12 @@
 use crate::model::JobId;
 use crate::store::border::{Error, JobRow, RunningAttempt};
 
-use super::super::claim;
 use super::handle::Admin;
 use super::rows::find_job;
 
 /// The live attempt of a job, by the unique id, on whatever node it runs.
 const RUNNING: &str = "
-    SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner, a.claimant,
-        j.group_key, now_ms() - j.since
+    SELECT j.id AS job, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
     FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt JOIN event e ON e.row = j.event
     WHERE j.id = $1 AND j.state = 'running' AND a.outcome IS NULL";
 
@@ -29,12 +27,12 @@ impl Admin {
         verb: &'static str,
     ) -> Result<RunningAttempt, Error> {
         let mut reading = self.look().snapshot(None).await?;
-        let running = claim::read(&reading.rows(RUNNING, &[&job]).await?).pop();
+        let running: Option<RunningAttempt> = reading.one(RUNNING, &[&job]).await?;
         let found = find_job(&mut reading, job).await?;
         if let Some(seen) = seen.filter(|seen| *seen != found.attempt) {
             return Err(Error::NewerAttempt { job, seen, attempt: found.attempt });
         }
         let wrong = Error::WrongState { job, state: found.state, verb };
-        running.map(|own| own.running).ok_or(wrong)
+        running.ok_or(wrong)
     }
 }
