@@ -50,10 +50,11 @@ pub(super) struct Flow {
     /// Ends that the next exchange sends to the store.
     ends: Vec<Ending>,
     acks: PendingAcks,
-    /// Tasks that a stop waits for: exchanges, forwards, and retries of the ends of forwards that the store refused.
+    /// Tasks that a stop waits for: exchanges, forwards, and what the ends of forwards still need: their policy, or the
+    /// store, where it was not available.
     work: JoinSet<Step>,
-    /// Tasks that a stop does not wait for: waits for the ends of commands, which outlive this process, and retries
-    /// of such ends, which their runner keeps.
+    /// Tasks that a stop does not wait for: waits for the ends of commands and of strays, and what these ends still
+    /// need. Commands outlive this process, and their runner keeps their ends.
     commands: JoinSet<Step>,
     /// The attempts cancelled through other nodes whose runners are asked to end them.
     cancelled: Vec<Key>,
@@ -69,7 +70,7 @@ pub(super) struct Flow {
 enum Step {
     Exchanged(Box<Exchanged>),
     Ended(Box<(Attempt, Report)>),
-    /// A stray is acknowledged.
+    /// The end of a stray is recorded and acknowledged, or it never can be.
     Strayed,
     /// The end of an attempt whose handler was not configured here, with the policy that other nodes publish.
     Removed(Box<(Attempt, Report)>, Option<Policy>),
@@ -129,7 +130,8 @@ impl Flow {
             select! {
                 left = start::recover(&self.store, policies.collect(), self.tick) => break left,
                 Some(reload) = self.reloads.recv() => self.reload(reload).await,
-                Ok(_wait) = &mut stop => return,
+                // If the handle was dropped, it runs until the process ends.
+                Ok(_wait) = &mut stop, if !stop.is_terminated() => return,
             }
         };
         self.name_runners();
@@ -158,7 +160,6 @@ impl Flow {
                 }
                 _now = tick.tick() => self.check(),
                 Some(reload) = self.reloads.recv() => self.reload(reload).await,
-                // If the handle was dropped, it runs until the process ends.
                 Ok(wait) = &mut stop, if !stop.is_terminated() => break wait,
             }
         };
@@ -214,7 +215,8 @@ impl Flow {
         }
     }
 
-    /// Waits for the end of a stray, which the store keeps unless it knows it (N24), and acknowledges it then.
+    /// Waits for the end of a stray, an attempt that a runner has and this process does not know; then records it, as a
+    /// late end unless the store knows it (N24), and acknowledges it.
     fn attend(&mut self, Stray { key, client, pending }: Stray) {
         self.store.note_stray(key.job, key.attempt);
         let (store, clock) = (self.store.clone(), self.clock.clone());
@@ -299,8 +301,8 @@ impl Flow {
         }
     }
 
-    /// Periodic safety net: finds jobs missed by a lost wake-up, a clock change (rule K1), or a replay for a handler
-    /// that is not configured.
+    /// At each tick: makes the notices that are due, and finds what else would wait for ever: jobs whose wake-up was
+    /// lost, jobs of a handler that is not configured, and jobs that a clock change has put off (K1).
     fn check(&mut self) {
         self.slots.expect_jobs();
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {
@@ -385,6 +387,7 @@ impl Flow {
                     self.begin(&pending, claimed);
                 }
             }
+            Err(_) if self.stopping => self.slots.finish_claim(claim, 0),
             Err(error) => {
                 tracing::error!(handler = %claim.handler, %error, "failed to claim");
                 self.slots.finish_claim(claim, 0);
@@ -476,7 +479,8 @@ impl Flow {
         let report = if answers { report.at_once() } else { report };
         let (pause, notice) = self.back_off(&attempt, &report).unzip();
         // The policy of its handler as it is configured now, even if the attempt began under another one: a
-        // restart would know no other. If only other nodes have the handler, its job goes on there.
+        // restart would know no other. Where only other nodes have the handler, its job goes on there, by the policy at
+        // the claim, or by theirs where that is not known. Where none has it, the handler is removed.
         let configured = self.configured_for(&attempt);
         let elsewhere =
             elsewhere.as_ref().map(|published| attempt.policy.as_ref().unwrap_or(published));
@@ -549,6 +553,7 @@ impl Flow {
     /// this process.
     async fn finish(mut self, wait: Duration, hurry: &Notify) {
         self.stopping = true;
+        self.store.end_claims();
         if let Some(check) = &self.check {
             check.abort();
         }
@@ -563,7 +568,10 @@ impl Flow {
     }
 
     async fn cancel(&mut self) {
-        tracing::warn!(count = self.work.len(), "the wait is over: ending what still runs");
+        tracing::warn!(
+            count = self.work.len(),
+            "the wait is over: cancelling the forwards that still run"
+        );
         self.stop_attempts.cancel(AskedBy::Stop);
         if timeout(CANCEL_WAIT, self.drain()).await.is_err() {
             let count = self.work.len();

@@ -110,6 +110,24 @@ async fn a_handler_that_another_node_publishes_is_not_gone_and_its_attempts_end_
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_does_not_wait_for_claims_where_the_database_is_away() {
+    let mut cluster = Cluster::new(&[]).await;
+    let a = NodeSite::new(&cluster, "a", &ONCE.replace("concurrency = 1", "concurrency = 2"));
+    let receiver = a.start();
+    // It keeps its runner, which has room for another one.
+    deliver(&cluster, &receiver, "evt_1").await;
+    a.begun(1).await;
+    cluster.server.crash();
+    // By then the handler's claim waits for a session.
+    receiver.log_when(|line| line["message"] == "no session at the database");
+    let since = Instant::now();
+    assert_eq!(tokio::task::spawn_blocking(|| receiver.stop()).await.unwrap(), Some(0));
+    // The limit of a stop for forwards is 30 s.
+    assert!(since.elapsed().as_secs() < 15, "{:?}", since.elapsed());
+    a.finish();
+}
+
 /// The claim is younger than the dump that another server has loaded, and its command runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_of_another_history_asks_its_runner_and_starts_nothing_that_runs() {

@@ -68,6 +68,9 @@ impl Jobs {
             claim: Option<Claim>,
         ) -> (Vec<Result<bool, Error>>, ClaimsFuture);
 
+        /// The dispatcher stops: claims that wait for the database are refused, but those that it may have committed.
+        pub fn end_claims();
+
         /// Whether a claimed attempt may begin (N16). On SQLite always: no other node can have its job.
         pub fn may_begin(job: JobId, attempt: u32) -> bool;
 

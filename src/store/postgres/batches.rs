@@ -217,13 +217,13 @@ impl Batches {
     }
 
     /// Refuses the requests that must not be tried.
-    pub(super) fn drop_lapsed(&mut self, is_closing: bool) {
+    pub(super) fn drop_lapsed(&mut self, claims_ended: bool) {
         let now = Instant::now();
         for works in [&mut self.todo, &mut self.retries] {
             for work in works.iter_mut() {
-                let is_lapsed = |request: &mut Request| request.lapsed(now, is_closing).is_some();
+                let is_lapsed = |request: &mut Request| request.lapsed(now, claims_ended).is_some();
                 for request in work.requests.extract_if(.., is_lapsed) {
-                    if let Some(why) = request.lapsed(now, is_closing) {
+                    if let Some(why) = request.lapsed(now, claims_ended) {
                         request.refuse(why);
                     }
                 }

@@ -176,6 +176,10 @@ impl Jobs {
         self.writer.may_begin(job, attempt)
     }
 
+    pub fn end_claims(&self) {
+        self.writer.queue.end_claims();
+    }
+
     /// Notified when something may be ready. One task may wait for it.
     pub fn wake(&self) -> Arc<Notify> {
         self.writer.wakeups.dispatcher()

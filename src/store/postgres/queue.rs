@@ -38,6 +38,7 @@ struct State {
     /// Why new items are refused.
     door: Option<Refused>,
     closed: bool,
+    claims_ended: bool,
     /// Why the writer has ended: nothing takes an item any more.
     ended: Option<Refused>,
 }
@@ -92,9 +93,25 @@ impl Queue {
             return Err(why.clone());
         }
         state.kept.extend(items);
+        let ended = state.ended_claims();
         drop(state);
+        ended.into_iter().for_each(|claim| claim.refuse(Refused::Stopping));
         self.filled.notify_one();
         Ok(())
+    }
+
+    /// Refuses the claims in the queue, and later ones. The writer refuses those that it has taken and not sent.
+    pub(super) fn end_claims(&self) {
+        let mut state = lock(&self.state);
+        state.claims_ended = true;
+        let ended = state.ended_claims();
+        drop(state);
+        ended.into_iter().for_each(|claim| claim.refuse(Refused::Stopping));
+    }
+
+    pub(super) fn has_ended_claims(&self) -> bool {
+        let state = lock(&self.state);
+        state.claims_ended || state.closed
     }
 
     pub(super) fn shut(&self, why: Refused) {
@@ -194,6 +211,16 @@ impl Queue {
 }
 
 impl State {
+    fn ended_claims(&mut self) -> VecDeque<Request> {
+        if !self.claims_ended {
+            return VecDeque::new();
+        }
+        let kept = std::mem::take(&mut self.kept).into_iter();
+        let (claims, others) = kept.partition(|request| request.claimed_handler().is_some());
+        self.kept = others;
+        claims
+    }
+
     fn door(&self) -> Result<(), Refused> {
         match &self.door {
             _ if self.closed => Err(Refused::Stopping),

@@ -63,9 +63,9 @@ impl Request {
     }
 
     /// Why it must not be tried: its deadline has passed, or the caller of a claim does not wait for the attempts.
-    pub(super) fn lapsed(&self, now: Instant, is_closing: bool) -> Option<Refused> {
+    pub(super) fn lapsed(&self, now: Instant, claims_ended: bool) -> Option<Refused> {
         match self {
-            Request::Claim(_, _, reply) if is_closing || reply.is_closed() => {
+            Request::Claim(_, _, reply) if claims_ended || reply.is_closed() => {
                 Some(Refused::Stopping)
             }
             _ if self.deadline().is_some_and(|deadline| deadline <= now) => {

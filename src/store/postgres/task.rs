@@ -129,7 +129,7 @@ impl WriterTask {
                 }
             }
             self.queue.rest(Instant::now() + PAUSE).await;
-            self.batches.drop_lapsed(self.queue.is_closed());
+            self.batches.drop_lapsed(self.queue.has_ended_claims());
             if self.queue.is_closed() {
                 return Err(Refused::Stopping);
             }
@@ -191,7 +191,7 @@ impl WriterTask {
                 }
                 self.queue.open();
             }
-            self.batches.drop_lapsed(self.queue.is_closed());
+            self.batches.drop_lapsed(self.queue.has_ended_claims());
             if let Some(work) = self.batches.next() {
                 match self.fly(connection, &session, work).await {
                     Some(next) => connection = next,

@@ -56,6 +56,9 @@ impl Jobs {
         Ok(None)
     }
 
+    /// A claim waits for the disk alone.
+    pub fn end_claims(&self) {}
+
     pub fn cancel_asked(&self) -> Vec<(JobId, u32)> {
         Vec::new()
     }
