@@ -29,7 +29,7 @@ use super::flight::{Flight, FlightOutcome, Session};
 use super::new_event::{self, GroupedJobs, Groups, Rows};
 use super::notices::NodeNotices;
 use super::prepared::{Form, NewEvent, Try};
-use super::stop::{Stop, ask, wait_briefly};
+use super::stop::{Stop, ask, limit_lock_wait};
 
 /// Memory that a request takes in addition to its stored form, roughly.
 pub(super) const REQUEST_BYTES: usize = 1024;
@@ -119,7 +119,7 @@ pub(super) async fn fast(
     notices: &NodeNotices,
 ) -> (FlightOutcome, Tries) {
     let mut flight = Flight::begin(connection, session).await;
-    wait_briefly(&mut flight).await;
+    limit_lock_wait(&mut flight).await;
     let events: Vec<&NewEvent> = requests.iter().flat_map(|request| &request.events).collect();
     new_event::lock(&mut flight, &new_event::groups(events.iter().copied())).await;
     let mut places = vec![0; events.len()];
@@ -183,7 +183,7 @@ pub(super) async fn store(
     groups: &Groups,
     notices: &NodeNotices,
 ) -> Result<Tries, Stop> {
-    wait_briefly(flight).await;
+    limit_lock_wait(flight).await;
     new_event::lock(flight, groups).await;
     let events: Vec<&NewEvent> = requests.iter().flat_map(|request| &request.events).collect();
     let sources = |guarded_only: bool| -> Vec<String> {

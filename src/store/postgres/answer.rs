@@ -26,7 +26,7 @@ use super::flight::{Flight, FlightOutcome, Session};
 use super::params::params;
 use super::remembered::Remembered;
 use super::secret_use::SecretUses;
-use super::stop::{Stop, ask, wait_briefly};
+use super::stop::{Stop, ask, limit_lock_wait};
 
 /// The caller's key, by its unique index, with the state of its job: also a key that should have expired, until
 /// retention has deleted it.
@@ -220,7 +220,7 @@ pub(super) async fn find(
 }
 
 async fn find_all(flight: &mut Flight, requests: &[&Request]) -> Result<Vec<Found>, Stop> {
-    wait_briefly(flight).await;
+    limit_lock_wait(flight).await;
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|place| requests[*place].question.order());
     let mut found: Vec<Found> = requests.iter().map(|_| Found::Nothing).collect();

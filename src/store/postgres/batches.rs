@@ -27,7 +27,7 @@ use super::notices::NodeNotices;
 use super::remembered::Remembered;
 use super::request::{Request, Tried};
 use super::secret_use::SecretUses;
-use super::stop::wait_briefly;
+use super::stop::limit_lock_wait;
 
 /// The longest pause between two tries of one request.
 const MOST_PAUSE: Duration = Duration::from_millis(250);
@@ -141,7 +141,7 @@ impl Work {
             Way::Exchange => exchange(connection, session, live, notices, &self.requests).await,
             Way::Publish => {
                 let mut flight = Flight::begin(connection, session).await;
-                wait_briefly(&mut flight).await;
+                limit_lock_wait(&mut flight).await;
                 publish(&mut flight, session.node, handlers).await;
                 answer(&mut flight, session.node, live).await;
                 let tried = self.requests.iter().map(|_| Some(Tried::Published)).collect();

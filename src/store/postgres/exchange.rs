@@ -11,7 +11,7 @@ use super::flight::{Flight, FlightOutcome, Session};
 use super::live::LiveAttempts;
 use super::notices::NodeNotices;
 use super::request::{Request, Tried};
-use super::stop::wait_briefly;
+use super::stop::limit_lock_wait;
 
 /// What became of the ends and the claim of one call.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) async fn exchange(
     requests: &[Request],
 ) -> (FlightOutcome, Vec<Option<Tried>>) {
     let mut flight = Flight::begin(connection, session).await;
-    wait_briefly(&mut flight).await;
+    limit_lock_wait(&mut flight).await;
     let (mut ends, mut claims, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     for request in requests {
         match request {

@@ -1,6 +1,8 @@
 //! The file that makes a state folder a node's: a random id, made once, the count of its last session, and the runners
 //! that may have attempts of the node in this boot. A failover that loses commits takes none of it away.
 //!
+//! It is one line, `ID COUNT BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
+//!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
 
@@ -39,7 +41,7 @@ pub enum NodeFileError {
     #[error("failed to {action} {}: {error}", .path.display())]
     Io { action: &'static str, path: PathBuf, error: io::Error },
     #[error(
-        "{} does not have the node's id as it was written; put back a copy, or declare the node lost (`hooklatch node lost NAME`) and delete the file: the folder is then another node's",
+        "{} is damaged, and with it the node's id; put back a copy, or declare the node lost (`hooklatch node lost NAME`) and delete the file: the folder is then another node's",
         .0.display()
     )]
     Damaged(PathBuf),
@@ -58,22 +60,16 @@ impl NodeFile {
         let read = File::open(&path);
         match read.and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text)) {
             Ok(_) => parse(&text, &path, boot).ok_or(NodeFileError::Damaged(path)),
-            Err(error) if error.kind() == ErrorKind::InvalidData => {
-                Err(NodeFileError::Damaged(path))
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let id = Uuid::from_bytes(random::id());
-                let (boot, runners) = (boot.to_owned(), BTreeSet::new());
-                let made = NodeFile { path, id, count: 0, boot, runners, is_new: true };
-                made.keep()?;
-                Ok(made)
-            }
-            Err(error) => Err(NodeFileError::Io { action: "read", path, error }),
+            Err(error) => match error.kind() {
+                ErrorKind::InvalidData => Err(NodeFileError::Damaged(path)),
+                ErrorKind::NotFound => create(path, boot),
+                _ => Err(NodeFileError::Io { action: "read", path, error }),
+            },
         }
     }
 
     /// Replaces the file. After a power cut it is this one or the one before.
-    pub(super) fn keep(&self) -> Result<(), NodeFileError> {
+    pub(super) fn save(&self) -> Result<(), NodeFileError> {
         let new = self.path.with_added_extension("new");
         let words = [self.id.to_string(), self.count.to_string(), self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
@@ -94,12 +90,21 @@ impl NodeFile {
     }
 }
 
+fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
+    let id = Uuid::from_bytes(random::id());
+    let (boot, runners) = (boot.to_owned(), BTreeSet::new());
+    let made = NodeFile { path, id, count: 0, boot, runners, is_new: true };
+    made.save()?;
+    Ok(made)
+}
+
 fn parse(text: &str, path: &Path, boot: &str) -> Option<NodeFile> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let is_same_boot = words.next()? == boot || boot.is_empty();
+    let written = words.next()?;
+    let may_be_same_boot = written == boot || written.is_empty() || boot.is_empty();
     let mut runners = words.map(|name| name.parse().ok()).collect::<Option<BTreeSet<_>>>()?;
-    runners.retain(|_| is_same_boot);
+    runners.retain(|_| may_be_same_boot);
     let (path, boot) = (path.to_owned(), boot.to_owned());
     Some(NodeFile { path, id, count, boot, runners, is_new: false })
 }
@@ -124,12 +129,16 @@ mod tests {
         assert_eq!(NodeFile::open(&store).unwrap(), made);
         made.count = 7;
         made.runners = BTreeSet::from(["default".parse().unwrap(), "other".parse().unwrap()]);
-        made.keep().unwrap();
+        made.save().unwrap();
         // A process that was killed before it renamed the file.
         fs::write(folder.path().join("hooklatch.db.node.new"), "half").unwrap();
         assert_eq!(NodeFile::open(&store).unwrap(), made);
         let booted = NodeFile::open_in(&store, "another").unwrap();
         assert_eq!((booted.id, booted.count, booted.runners), (made.id, 7, BTreeSet::new()));
+        let unknown = NodeFile::open_in(&store, "").unwrap();
+        assert_eq!(unknown.runners, made.runners);
+        unknown.save().unwrap();
+        assert_eq!(NodeFile::open(&store).unwrap().runners, made.runners);
         let other = NodeFile::open(&folder.path().join("other.db")).unwrap();
         assert_ne!(other.id, made.id);
     }

@@ -231,7 +231,7 @@ impl Registrar {
             None => {}
         }
         history::answer(flight, node.id, live).await;
-        let (known, _) = schema::known();
+        let (known, _) = schema::migration_counts();
         let version = env!("CARGO_PKG_VERSION");
         let params = params![node.id, node.name.clone(), id, node.count, version, known];
         let renew = flight.send(RENEW, params).await;
@@ -275,7 +275,7 @@ impl Registrar {
         if file == before {
             return;
         }
-        let kept = tokio::task::spawn_blocking(move || file.keep()).await;
+        let kept = tokio::task::spawn_blocking(move || file.save()).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!("{error}");
         }

@@ -1,15 +1,15 @@
-//! The schema: made by the first node that comes, and changed by the first one of a newer version, behind a lock that the
-//! others wait for (N32).
+//! The schema: made by the first node or `store move` that comes, and changed by the first node of a newer version, behind
+//! a lock that the others wait for (N32).
 //!
 //! A migration *expands* the schema, and older programs run on. Or it *contracts* the schema: what it takes away, older
-//! programs use, so it waits until no node that is not lost runs one.
+//! programs use, so it waits until no node that is not lost runs one. The migrations behind it wait with it.
 
 use uuid::Uuid;
 
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome};
 use super::params::params;
-use super::stop::{Stop, ask, ask_one, wait_briefly};
+use super::stop::{Stop, ask, ask_one, limit_lock_wait};
 use crate::crash;
 
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ fn migrations() -> impl Iterator<Item = Migration> {
 }
 
 /// How many migrations this program knows, and how many of them it needs: all up to the last one that expands.
-pub(super) fn known() -> (i64, i64) {
+pub(super) fn migration_counts() -> (i64, i64) {
     let (mut known, mut needed) = (0, 0);
     for migration in migrations() {
         known += 1;
@@ -68,7 +68,7 @@ pub(super) fn known() -> (i64, i64) {
 
 /// Fails the flight where this program cannot use the schema.
 pub(in crate::store) async fn check(flight: &mut Flight) {
-    let (known, needed) = known();
+    let (known, needed) = migration_counts();
     flight.send(CHECK, params![known, needed]).await;
 }
 
@@ -77,13 +77,13 @@ pub(in crate::store) async fn check(flight: &mut Flight) {
 pub async fn migrate(connection: Connection, own: Option<(Uuid, &str)>) -> FlightOutcome {
     let mut flight = Flight::unfenced(connection);
     flight.run(LOCK);
-    match send(&mut flight, own).await {
+    match apply_pending(&mut flight, own).await {
         Ok(()) => flight.commit().await,
         Err(stop) => stop.end(flight).await,
     }
 }
 
-async fn send(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop> {
+async fn apply_pending(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop> {
     let is_there: bool = ask_one(flight, IS_THERE, Vec::new()).await?.try_get(0)?;
     let schema: i64 = match is_there {
         true => ask_one(flight, SCHEMA, Vec::new()).await?.try_get(0)?,
@@ -96,7 +96,7 @@ async fn send(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop
             return Ok(());
         }
         // While a migration waits for a table, later statements on that table wait behind it, accepts too.
-        wait_briefly(flight).await;
+        limit_lock_wait(flight).await;
         flight.send(LOCK_META, Vec::new()).await;
         if pending.iter().any(|(_, migration)| migration.contracts) {
             flight.run(LOCK_NODES);
@@ -110,7 +110,7 @@ async fn send(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop
                 tracing::warn!(
                     node,
                     version,
-                    "a change of the tables waits until this node is upgraded"
+                    "a change of the tables waits until this node is upgraded, or declared lost: hooklatch node lost {node}"
                 );
                 return Ok(());
             }

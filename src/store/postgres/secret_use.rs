@@ -9,7 +9,7 @@ use crate::verify::Verified;
 
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
-use super::stop::wait_briefly;
+use super::stop::limit_lock_wait;
 
 /// How often a node writes a secret's last match.
 const EVERY: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ impl SecretUses {
         let due = self.due.drain(..).map(|(source, reference)| (source.to_string(), reference));
         let (sources, references): (Vec<String>, Vec<String>) = due.unzip();
         let mut flight = Flight::begin(connection, session).await;
-        wait_briefly(&mut flight).await;
+        limit_lock_wait(&mut flight).await;
         flight.send(NOTE, vec![Box::new(sources), Box::new(references)]).await;
         match flight.commit().await {
             FlightOutcome::Committed(connection, _) => Some(connection),

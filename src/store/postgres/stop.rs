@@ -88,6 +88,6 @@ pub(super) async fn change_one(
 }
 
 /// Lets the statements that follow wait for a lock for a short time only.
-pub(super) async fn wait_briefly(flight: &mut Flight) {
+pub(super) async fn limit_lock_wait(flight: &mut Flight) {
     flight.send(LOCK_WAIT, params![]).await;
 }

@@ -244,7 +244,7 @@ async fn identity(connection: &Connection) -> Result<Uuid, String> {
         Some(&SqlState::UNDEFINED_TABLE) => NO_TABLES.to_owned(),
         _ => describe(&error),
     };
-    let (known, needed) = schema::known();
+    let (known, needed) = schema::migration_counts();
     let id = connection.client.query_one(ID, &[]).await.map_err(read)?.try_get(0).map_err(read)?;
     connection.client.query_one(schema::CHECK, &[&known, &needed]).await.map_err(read)?;
     Ok(id)

@@ -212,7 +212,7 @@ async fn attempt<C: Change>(
 }
 
 fn guest() -> Vec<Param> {
-    let (known, needed) = schema::known();
+    let (known, needed) = schema::migration_counts();
     params![known, needed]
 }
 
