@@ -1,8 +1,9 @@
-//! For `hooklatch config check`: finds jobs of handlers that the configuration does not have.
+//! For `hooklatch config check`: finds jobs of handlers that neither the configuration nor another node has.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::admin::ListHandlers;
+use crate::admin::{GetStatus, HandlerRow, ListHandlers};
 use crate::config::Config;
 use crate::document::{Fault, Problem, nearest};
 use crate::exit::Exit;
@@ -24,8 +25,25 @@ pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
         }
     };
     let gone = handlers.iter().filter(|row| config.handler(&row.handler).is_none());
-    let gone = gone.filter(|row| row.unfinished_jobs > 0);
-    gone.map(|row| orphaned(path, config, &row.handler, row.unfinished_jobs)).collect()
+    let mut gone: Vec<_> = gone.filter(|row| row.unfinished_jobs > 0).collect();
+    if !gone.is_empty() {
+        let elsewhere = published_elsewhere(config);
+        gone.retain(|row| !elsewhere.contains(&row.handler));
+    }
+    let orphaned = |row: &&HandlerRow| orphaned(path, config, &row.handler, row.unfinished_jobs);
+    gone.iter().map(orphaned).collect()
+}
+
+/// The handlers of the other nodes, as far as they can be asked for: their jobs are not held (N29).
+fn published_elsewhere(config: &Config) -> BTreeSet<Name> {
+    let status = ask_of(config, GetStatus { sources: Vec::new() }).ok();
+    let (own, _) = config.node_and_machine();
+    let nodes = status.and_then(|status| status.store).map(|store| store.nodes);
+    let others = nodes
+        .into_iter()
+        .flatten()
+        .filter(|node| own.as_ref().is_ok_and(|own| own.as_str() != node.name));
+    others.flat_map(|node| node.handlers).map(|published| published.handler).collect()
 }
 
 fn orphaned(path: &Path, config: &Config, handler: &Name, jobs: u64) -> Problem {

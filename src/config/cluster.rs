@@ -10,6 +10,7 @@ use super::configuration::Config;
 use super::database::{MACHINE_BYTES, OwnNode, URL, identity};
 use super::environment::Environment;
 use super::files::read_regular;
+use super::secrets::Reference;
 use super::settings::{Settings, dotted};
 
 /// Limits of SQLite's files, which PostgreSQL has settings of its own for.
@@ -90,19 +91,21 @@ impl Config {
 
     fn read_target(&self, environment: &Environment, problems: &Problems) -> Option<Target> {
         let database = self.settings.database.as_ref()?;
-        let (mut password, ca) = (None, database.ca.as_ref());
-        if let Some(Value { value: reference, at }) = &database.password {
-            let read = reference.read(environment).map_err(|error| problems.report(at, error));
-            password = Some(read.ok()?);
-        }
+        let ca = database.ca.as_ref();
+        let read = |Value { value: reference, at }: &Value<Reference>| {
+            reference.read(environment).map_err(|error| problems.report(at, error))
+        };
+        let password = database.password.as_ref().map(read).transpose();
+        // Without the password too, so that what else is wrong is reported with it.
         let target = Target::new(
             &database.url.value,
-            password.as_ref().map(|password| password.as_str()),
+            password.as_ref().ok().and_then(|read| read.as_ref()).map(|read| read.as_str()),
             ca.map(|ca| ca.value.as_path()),
             database.require_synchronous_standby,
         );
         let at = ca.map_or(&database.url.at, |ca| &ca.at);
-        target.map_err(|error| problems.report(at, error.to_string())).ok()
+        let target = target.map_err(|error| problems.report(at, error.to_string())).ok();
+        password.ok().and(target)
     }
 }
 

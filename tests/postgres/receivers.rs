@@ -97,6 +97,8 @@ async fn a_handler_that_another_node_publishes_is_not_gone_and_its_attempts_end_
             at_a.kill();
             at_a = a.start();
         }
+        let checked = a.json(&["config", "check"]).await.to_string();
+        assert!(!checked.contains("will be held"), "{checked}");
         a.finish();
         becomes(&cluster, &first, "dead attempts exhausted 1").await;
         becomes(&cluster, &second, "ready 0").await;
