@@ -3,8 +3,8 @@
 //! A caller gets [`Intake`], [`Jobs`] or [`Admin`], and sees no verb of another. `handles` lists their verbs, each
 //! with what it promises; an engine has a file for each. All SQL is in this folder: only domain types cross its border.
 //! What the facts of a transaction lead to is decided in `decide` alone; the engines read the facts and make the
-//! writes. The rules S1 to S13 are in `docs/protocol.md`, N1 and on in `docs/cluster.md`; each file names those that it
-//! keeps.
+//! writes. `rows` says how what both of them list is read. The rules S1 to S13 are in `docs/protocol.md`, N1 and on in
+//! `docs/cluster.md`; each file names those that it keeps.
 //!
 //! ```text
 //! handles ──▶ sqlite, postgres ──▶ quarantine ──▶ node ──▶ decide ──▶ border
@@ -16,12 +16,14 @@
 mod answer;
 mod border;
 mod codec;
+mod columns;
 mod decide;
 mod handles;
 mod mutex;
 mod node;
 pub mod postgres;
 mod quarantine;
+mod rows;
 mod sqlite;
 #[cfg(test)]
 mod tests;

@@ -16,11 +16,11 @@ use crate::random;
 use crate::store::answer::{Fate, StoredAnswer, unreadable};
 use crate::store::border::{Ask, Asked, Error, KeyState, Refused};
 use crate::store::codec;
+use crate::store::columns::{column, unreadable as unreadable_column};
 use crate::store::decide::key::{Repeat, repeat, unanswered};
 
 use super::accept::REQUEST_BYTES;
 use super::arrival::PUT_BACK;
-use super::columns::{column, unreadable as unreadable_column};
 use super::connection::Connection;
 use super::flight::{Flight, FlightOutcome, Session};
 use super::params::params;

@@ -8,12 +8,13 @@ use uuid::Uuid;
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{EventType, State};
 use crate::store::border::{Accepted, Error};
+use crate::store::columns::column;
 use crate::store::decide::delivery::{
     Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
 };
 use crate::store::decide::group::newer;
 
-use super::columns::{column, stored};
+use super::columns::stored;
 use super::flight::Flight;
 use super::new_event::{GroupedJobs, Groups, Rows};
 use super::params::params;

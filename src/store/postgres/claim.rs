@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use crate::model::{JobId, Name, Runner, Timestamp};
 use crate::store::border::{Claim, RunningAttempt};
+use crate::store::columns::{FromRow, column, from_row};
 use crate::store::decide::pace::Pace;
 
 use super::claim_start::ClaimStart;
-use super::columns::{FromRow, column, from_row};
 use super::flight::{Flight, Session};
 use super::params::params;
 

@@ -20,7 +20,7 @@ use crate::model::Name;
 use crate::store::border::Error;
 use crate::store::mutex::lock;
 
-use super::columns::column;
+use crate::store::columns::column;
 
 /// A quicker look is worth no start. A claim of 64 jobs with their ends takes 20 ms.
 const SLOW: Duration = Duration::from_millis(10);

@@ -14,8 +14,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::store::border::Error;
+use crate::store::columns::{Column, FromRow, Numbered};
 
-use super::columns::{Column, FromRow, Numbered};
 use super::connection::{Connection, Target, describe};
 
 /// How long a reading waits for those before it: as long as a connection may take to be made.

@@ -16,11 +16,12 @@ use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use crate::model::{JobId, Name};
+use crate::store::columns::column;
 use crate::store::mutex::lock;
 
 use super::claim::AttemptKey;
 use super::claim_start::{self, ClaimStarts};
-use super::columns::{column, stored};
+use super::columns::stored;
 use super::connection::{Connection, Target, describe};
 
 /// How often a node looks without a wake-up.

@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 const FOLDERS: &[&[&str]] = &[
     &["mutex", "codec", "border"],
-    &["answer", "decide"],
-    &["node"],
+    &["answer", "decide", "columns"],
+    &["node", "rows"],
     &["quarantine"],
     &["sqlite::tables", "postgres"],
     &["sqlite::engine"],

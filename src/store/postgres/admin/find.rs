@@ -3,14 +3,12 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Row;
-
 use crate::model::{EventId, Name};
 use crate::store::border::{Error, IdKind, IdMatch, IdQuery, JobRow, LEAST_CHARS};
 use crate::store::codec;
+use crate::store::columns::{Cells, FromRow, column};
 use crate::store::decide::ids::{FoundId, NAMED, short_forms, uuids};
 
-use super::super::columns::{FromRow, column};
 use super::super::reader::Reading;
 use super::handle::Admin;
 use super::rows::find_job;
@@ -50,7 +48,7 @@ const IDS: &str = concat!(
 );
 
 impl FromRow for FoundId {
-    fn from_row(row: &Row) -> Result<Self, Error> {
+    fn from_row(row: &impl Cells) -> Result<Self, Error> {
         Ok(match column(row, "event")? {
             Some(event) => FoundId::Event(event),
             None => FoundId::Job(column(row, "job")?),

@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use crate::store::border::{AwaitedNode, Error};
+use crate::store::columns::from_row;
 
-use super::super::columns::from_row;
 use super::handle::Admin;
 
 const HISTORY: &str = "SELECT system, timeline, store_id AS store FROM meta";

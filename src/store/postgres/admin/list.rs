@@ -3,17 +3,15 @@
 //! A page looks back over a window of a bounded number of rows, and says where to go on. Row numbers have gaps, so a
 //! window is a number of rows, and not a range of numbers.
 
-use tokio_postgres::Row;
-
 use crate::limits::PAGE_LOOK_ROWS;
 use crate::model::{Name, State, Timestamp};
 use crate::store::border::{
     AuditFilter, AuditRow, Error, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor,
     SecretUse,
 };
+use crate::store::columns::{Cells, FromRow, column};
 use crate::store::decide::listing::{ListedEvent, page_limit};
 
-use super::super::columns::{FromRow, column, from_row};
 use super::super::reader::Reading;
 use super::filter::{
     Value, event_filters, event_values, for_events, for_jobs, job_filters, job_values,
@@ -84,11 +82,6 @@ const FEW_OF_SOURCE: &str = "SELECT row AS event FROM event WHERE source = $1 LI
 /// A few rows: one per configured secret.
 pub(super) const SECRETS: &str =
     "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference";
-
-from_row! {
-    AuditRow { at, verb, subject, count, result, reason, uid, name, via }
-    SecretUse { source, reference, last_matched_at }
-}
 
 impl Admin {
     /// A page of events, newest first.
@@ -172,7 +165,7 @@ struct Placed<T> {
 }
 
 impl<T: FromRow> FromRow for Placed<T> {
-    fn from_row(row: &Row) -> Result<Self, Error> {
+    fn from_row(row: &impl Cells) -> Result<Self, Error> {
         Ok(Placed { row: column(row, "row")?, at: column(row, "at")?, of: T::from_row(row)? })
     }
 }

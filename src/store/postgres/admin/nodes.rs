@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::model::JobId;
 use crate::store::border::{Error, NodeHandler, NodeRow};
+use crate::store::columns::from_row;
 
-use super::super::columns::from_row;
 use super::super::reader::Reading;
 use super::handle::Admin;
 

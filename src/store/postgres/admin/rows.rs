@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Blob, JobId};
-use crate::store::border::{Error, EventRow, HandlerJob, JobRow};
-use crate::store::decide::listing::{ListedEvent, removed_jobs};
+use crate::model::JobId;
+use crate::store::border::{Error, EventRow, JobRow};
+use crate::store::decide::listing::ListedEvent;
 
-use super::super::columns::{column, from_row};
 use super::super::reader::Reading;
 
 /// The columns of a [`ListedEvent`], of an event `e`.
@@ -46,24 +45,6 @@ const JOB: &str =
 /// By the unique (event, handler); none where they were removed.
 const HANDLERS: &str =
     "SELECT event AS row, handler, state FROM job WHERE event = ANY ($1) ORDER BY event, handler";
-
-from_row! {
-    HandlerJob { handler, state }
-    ListedEvent { row, digest; columns => event: EventRow::from_row(columns)? }
-    EventRow {
-        source, event_id, variant, event_type, received_at, body_bytes, duplicates, last_duplicate_at,
-        conflicts, flagged, payload_kept; columns =>
-        raw_type: column::<Option<Blob>>(columns, "raw_type")?
-            .map(|raw| String::from_utf8_lossy(&raw).into_owned()),
-        jobs: removed_jobs(column(columns, "removed_succeeded")?, column(columns, "removed_dropped")?),
-        handlers: Vec::new()
-    }
-    JobRow {
-        job, source, event_id, event_type, handler, state, reason, detail, group, behind, superseded_by,
-        attempt, replays, created_at, due_at, settled_at, paused, stopped_at, last_detail; _columns =>
-        broken: None
-    }
-}
 
 /// The events with their jobs, in the same order.
 pub(super) async fn with_jobs(

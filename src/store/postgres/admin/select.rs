@@ -3,15 +3,13 @@
 //! A call looks at a bounded number of rows, and says how far it looked and where to go on. It changes nothing:
 //! the move checks each job again, so the walk may end at any call, and the same walk again finds the rest.
 
-use tokio_postgres::Row;
-
 use crate::limits::{PAGE_LOOK_ROWS, SELECTED_JOBS};
 use crate::model::State;
 use crate::store::border::{Error, JobSelection, SelectedJob, SelectedJobs};
+use crate::store::columns::{Cells, FromRow, column, from_row};
 use crate::store::decide::key::KeyOf;
 use crate::store::decide::listing::{Selectable, select};
 
-use super::super::columns::{FromRow, column, from_row};
 use super::filter::{Value, for_jobs, job_filters, job_values};
 use super::handle::Admin;
 use super::rows::job_joins;
@@ -49,7 +47,7 @@ from_row! {
 }
 
 impl FromRow for Selectable<KeyOf> {
-    fn from_row(row: &Row) -> Result<Self, Error> {
+    fn from_row(row: &impl Cells) -> Result<Self, Error> {
         let [had_key, in_use, answered] =
             ["has_key", "in_use", "answered"].map(|of| column(row, of));
         Ok(Selectable {

@@ -2,17 +2,12 @@
 
 use std::collections::HashMap;
 
-use tokio_postgres::Row;
-
 use crate::model::{Blob, Digest, EventId, Name};
-use crate::store::border::{
-    AttemptRow, Error, EventDetail, EventRow, FormerKey, JobDetail, JobRow, KeyRow, LateEnd,
-    OutputExcerpt, Record, RestoredRow, SameBodyEvent, Usage,
-};
+use crate::store::border::{Error, EventDetail, EventRow, JobDetail, JobRow, KeyRow};
 use crate::store::codec;
+use crate::store::columns::{FromRow, Numbered, from_row, unreadable};
 use crate::store::decide::listing::ListedEvent;
 
-use super::super::columns::{FromRow, Numbered, column, from_row, unreadable};
 use super::super::reader::Reading;
 use super::find::sources;
 use super::handle::Admin;
@@ -99,37 +94,6 @@ impl Packed {
 
 from_row! {
     Packed { headers, body, body_bytes }
-    AttemptRow {
-        number, started_at, finished_at, outcome; columns =>
-        record: Record::from_row(columns)?,
-        late_end: column::<Option<_>>(columns, "late_outcome")?
-            .zip(column(columns, "late_detail")?)
-            .zip(column(columns, "received_at")?)
-            .map(|((outcome, detail), received_at)| LateEnd { outcome, detail, received_at })
-    }
-    Record {
-        detail, exit_code, signal, http_status; columns =>
-        ended_at: None,
-        stdout: output(columns, ["stdout_head", "stdout_tail", "stdout_total"])?,
-        stderr: output(columns, ["stderr_head", "stderr_tail", "stderr_total"])?,
-        usage: column::<Option<_>>(columns, "cpu_millis")?
-            .zip(column(columns, "memory_bytes")?)
-            .map(|(cpu_millis, memory_bytes)| Usage { cpu_millis, memory_bytes })
-    }
-    FormerKey { key, attempt, replaced_at }
-    SameBodyEvent { event_id, event_type, received_at }
-    RestoredRow { from_store, made_at, restored_at, held }
-    KeyRow {
-        caller, created_at, expires_at, answered_at, error_until, status; columns =>
-        request: column::<Digest>(columns, "request")?.to_string(),
-        headers: Vec::new(),
-        body: None
-    }
-}
-
-fn output(row: &Row, [head, tail, total]: [&str; 3]) -> Result<OutputExcerpt, Error> {
-    let [head, tail] = [column(row, head)?, column(row, tail)?];
-    Ok(OutputExcerpt { head, tail, total: column(row, total)? })
 }
 
 impl Admin {

@@ -8,14 +8,12 @@ use std::collections::BTreeMap;
 use crate::limits::{COUNTED_JOBS, COUNTED_READY, LOOK_BACK_ROWS};
 use crate::model::{EventId, Name, State, Timestamp};
 use crate::store::border::{
-    Backlog, BlockedGroups, Disk, Error, Gauges, JobCounts, PausedRow, SourceActivity, StoppedJobs,
-    StoreStatus,
+    Backlog, Disk, Error, Gauges, JobCounts, PausedRow, SourceActivity, StoreStatus,
 };
 use crate::store::codec;
 use crate::store::decide::listing;
 use crate::store::mutex::lock;
 
-use super::super::columns::from_row;
 use super::super::reader::Reading;
 use super::handle::Admin;
 use super::history::{AWAITED, MOST_AWAITED};
@@ -92,13 +90,6 @@ const LAST_EVENTS: &str = "
 
 /// A few rows: one per secret.
 const LAST_MATCHES: &str = "SELECT source, max(last_matched_at) FROM secret_use GROUP BY source";
-
-from_row! {
-    Backlog { handler, jobs, since }
-    BlockedGroups { handler, groups, job }
-    PausedRow { handler, since }
-    StoppedJobs { handler, state, reason, jobs, oldest_at }
-}
 
 impl Admin {
     /// How the store stands, in one snapshot. Up to 10,000 jobs of a handler and state and 100,000 held and dead ones

@@ -6,8 +6,8 @@
 use crate::limits::STUCK_ROWS;
 use crate::model::State;
 use crate::store::border::{Error, StuckGroup, StuckJobs};
+use crate::store::columns::{FromRow, from_row};
 
-use super::super::columns::{FromRow, from_row};
 use super::handle::Admin;
 use super::rows::{job_columns, job_joins};
 

@@ -7,11 +7,11 @@ use crate::model::{AuditVerb, Timestamp};
 use crate::routing::Router;
 use crate::store::border::{AuditSubject, Backfill, BackfillCursor, BackfillResult, Error};
 use crate::store::codec;
+use crate::store::columns::column;
 use crate::store::decide::backfill::EventCandidate;
 use crate::store::decide::delivery::held_at_arrival;
 
 use super::super::admin::handle::Admin;
-use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::notices::NodeNotices;
 use super::super::params::params;

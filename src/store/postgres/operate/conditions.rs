@@ -8,9 +8,10 @@ use tokio_postgres::Row;
 use crate::model::{EventType, Headers, Name};
 use crate::routing::{NewJob, Router};
 use crate::store::border::Error;
+use crate::store::columns::column;
 use crate::store::decide::conditions::{Decided, StoredEvent};
 
-use super::super::columns::{column, stored};
+use super::super::columns::stored;
 use super::super::flight::Flight;
 use super::super::new_event::{Groups, group_of};
 use super::super::params::params;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
 use crate::store::border::{Cutoffs, Error};
+use crate::store::columns::column;
 
-use super::super::columns::column;
 use super::super::flight::{Flight, Param};
 use super::super::params::params;
 use super::super::stop::{Stop, ask};

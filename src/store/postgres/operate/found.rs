@@ -4,12 +4,12 @@ use tokio_postgres::Row;
 
 use crate::model::{EventId, GroupRule, JobId, Name};
 use crate::store::border::{Error, Newer};
+use crate::store::columns::column;
 use crate::store::decide::group;
 use crate::store::decide::job_move::{FoundEvent, FoundJob};
 use crate::store::decide::key::KeyOf;
 
 use super::super::answer::LOCK_KEY;
-use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::new_event::{Groups, lock};
 use super::super::params::params;

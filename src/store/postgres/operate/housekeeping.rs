@@ -11,9 +11,9 @@ use crate::model::{INTERNAL_SOURCE, Name, NoticeType, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{ClockWatch, Cutoffs, Error, NODE_SILENCE, RetentionResult};
 use crate::store::codec;
+use crate::store::columns::column;
 use crate::store::decide::notice::Notice;
 
-use super::super::columns::column;
 use super::super::connection::{Target, describe};
 use super::super::handlers::{self, ELSEWHERE};
 use super::super::notices::NodeNotices;

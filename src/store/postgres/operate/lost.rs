@@ -8,11 +8,11 @@ use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::random;
 use crate::retry::History;
 use crate::store::border::{AuditSubject, Completion, Error, Record};
+use crate::store::columns::column;
 use crate::store::decide::recovery;
 
 use super::super::admin::handle::Admin;
 use super::super::claim::uuid;
-use super::super::columns::column;
 use super::super::complete::{AttemptEnd, EndFacts, EndResult, PreparedEnd, note};
 use super::super::flight::Flight;
 use super::super::handlers;

@@ -9,11 +9,11 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{AuditVerb, JobId, Name, State, Timestamp};
 use crate::routing::{NewJob, Router};
 use crate::store::border::{AuditSubject, BatchResult, Error, JobBatch, Replay, Replayed, Verb};
+use crate::store::columns::column;
 use crate::store::decide::conditions::Decided;
 use crate::store::decide::job_move::{FoundEvent, Move, make};
 
 use super::super::admin::handle::Admin;
-use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::new_event::{Groups, group_of};
 use super::super::notices::NodeNotices;

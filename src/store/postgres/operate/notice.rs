@@ -8,11 +8,11 @@ use tokio_postgres::Row;
 use crate::model::{Blob, INTERNAL_SOURCE, JobId, Name, Timestamp};
 use crate::random;
 use crate::store::border::{Error, OutputExcerpt};
+use crate::store::columns::column;
 use crate::store::decide::notice::{
     Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due,
 };
 
-use super::super::columns::column;
 use super::super::flight::{Flight, Param};
 use super::super::notices::NodeNotices;
 use super::super::params::params;

@@ -2,9 +2,9 @@
 
 use crate::model::{HeldReason, JobId, Name, Timestamp};
 use crate::store::border::Error;
+use crate::store::columns::column;
 
 use super::super::claim::uuid;
-use super::super::columns::column;
 use super::super::flight::Flight;
 use super::super::group::RELEASE_OF_JOBS;
 use super::super::notices::NodeNotices;

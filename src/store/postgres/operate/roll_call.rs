@@ -1,9 +1,9 @@
 //! The roll call (N40) as operators meet it.
 
 use crate::store::border::{AwaitedNode, Error};
+use crate::store::columns::FromRow;
 
 use super::super::admin::history::AWAITED;
-use super::super::columns::FromRow;
 use super::super::flight::Flight;
 use super::super::params::params;
 use super::super::stop::{Stop, ask};

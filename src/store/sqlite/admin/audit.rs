@@ -11,7 +11,7 @@ use crate::store::border::{AuditFilter, AuditRow, AuditSubject, DONE, Error, Pag
 use crate::store::decide::listing::page_limit;
 use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::engine::verb::VerbError;
-use crate::store::sqlite::tables::audit::{COLUMNS, read};
+use crate::store::sqlite::tables::audit::COLUMNS;
 
 use super::clauses::Clauses;
 use super::handle::Admin;
@@ -32,7 +32,7 @@ impl Admin {
         let query = move |conn: &Connection| {
             let mut clauses = Clauses::default();
             clauses.audit(&filter);
-            AUDIT.page(conn, &clauses, (filter.since, filter.before), limit, read)
+            AUDIT.page(conn, &clauses, (filter.since, filter.before), limit)
         };
         self.engine.list(limit, query).await
     }

@@ -7,14 +7,14 @@ use rusqlite::{Connection, params};
 
 use crate::limits::COUNTED_READY;
 use crate::model::Name;
-use crate::store::border::{Backlog, BlockedGroups, JobCounts, StoppedJobs};
+use crate::store::border::{Backlog, JobCounts};
 use crate::store::sqlite::tables::codec;
 
 /// By the index of the jobs that may be claimed, which has them by handler in the order in which they are claimed.
-pub(crate) const READY: &str = "SELECT handler, count(*),
+pub(crate) const READY: &str = "SELECT handler, count(*) AS jobs,
          coalesce((SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler AND n.behind = 0
              ORDER BY n.row LIMIT 1), (SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler
-             AND n.behind = 1 ORDER BY n.row LIMIT 1))
+             AND n.behind = 1 ORDER BY n.row LIMIT 1)) AS since
      FROM job j WHERE state = 'ready' GROUP BY handler";
 
 /// The next handler by name that has ready jobs.
@@ -37,24 +37,26 @@ pub(crate) const SOME_READY: &str =
 const FIRST_READY: i64 = 1_000;
 
 /// By the index of due times.
-pub(crate) const WAITING: &str =
-    "SELECT handler, count(*), min(due_at) FROM job WHERE state = 'waiting' GROUP BY handler";
+pub(crate) const WAITING: &str = "SELECT handler, count(*) AS jobs, min(due_at) AS since FROM job
+     WHERE state = 'waiting' GROUP BY handler";
 
 /// By the index of live attempts, of which there are few.
 pub(crate) const RUNNING: &str =
-    "SELECT j.handler, count(*), min(a.started_at) FROM attempt a JOIN job j ON j.row = a.job
+    "SELECT j.handler, count(*) AS jobs, min(a.started_at) AS since FROM attempt a JOIN job j ON j.row = a.job
      WHERE a.outcome IS NULL GROUP BY j.handler";
 
 /// By the indexes of their causes, which have the groups in order.
 pub(crate) const STUCK: &str =
-    "SELECT 'held', handler, reason, count(*), min(created_at) FROM job INDEXED BY job_held_cause
+    "SELECT 'held' AS state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at
+         FROM job INDEXED BY job_held_cause
          WHERE state = 'held' GROUP BY handler, reason
      UNION ALL
      SELECT 'dead', handler, reason, count(*), min(created_at) FROM job INDEXED BY job_dead_cause
          WHERE state = 'dead' GROUP BY handler, reason";
 
 /// By the indexes of held and of dead jobs, ?1 of each at most.
-pub(crate) const SOME_STUCK: &str = "SELECT 'held', handler, reason, count(*), min(created_at)
+pub(crate) const SOME_STUCK: &str = "
+     SELECT 'held' AS state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler, reason
      UNION ALL
      SELECT 'dead', handler, reason, count(*), min(created_at)
@@ -62,7 +64,7 @@ pub(crate) const SOME_STUCK: &str = "SELECT 'held', handler, reason, count(*), m
 
 /// Of the held and of the dead jobs that have a group ?1 at most, each with one look at the index of groups. By the
 /// indexes of causes: without the name SQLite takes that of all jobs with a group.
-pub(crate) const BLOCKED: &str = "SELECT handler, count(*), id FROM (
+pub(crate) const BLOCKED: &str = "SELECT handler, count(*) AS groups, id AS job FROM (
          SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job INDEXED BY job_held_cause
              WHERE state = 'held' AND group_key IS NOT NULL LIMIT ?1)
          UNION ALL
@@ -81,27 +83,12 @@ const ANY_BEHIND: &str = "SELECT 1 FROM job WHERE behind = 1 LIMIT 1";
 pub(super) fn read(conn: &Connection, bound: Option<i64>) -> rusqlite::Result<JobCounts> {
     // SQLite takes a negative limit for none.
     let most = bound.unwrap_or(-1);
-    let mut stuck = conn.prepare_cached(if bound.is_some() { SOME_STUCK } else { STUCK })?;
-    let stuck = stuck
-        .query_map(rusqlite::params_from_iter(bound), |row| {
-            Ok(StoppedJobs {
-                state: codec::text(row, 0)?,
-                handler: codec::text(row, 1)?,
-                reason: row.get(2)?,
-                jobs: codec::count(row, 3)?,
-                oldest_at: codec::time(row, 4)?,
-            })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
-    let mut blocked = Vec::new();
-    if conn.prepare_cached(ANY_BEHIND)?.exists([])? {
-        let mut select = conn.prepare_cached(BLOCKED)?;
-        let rows = select.query_map([most], |row| {
-            let (handler, groups) = (codec::text(row, 0)?, codec::count(row, 1)?);
-            Ok(BlockedGroups { handler, groups, job: codec::job_id(row, 2)? })
-        })?;
-        blocked = rows.collect::<rusqlite::Result<_>>()?;
-    }
+    let stuck = if bound.is_some() { SOME_STUCK } else { STUCK };
+    let stuck = codec::all(conn, stuck, rusqlite::params_from_iter(bound))?;
+    let blocked = match conn.prepare_cached(ANY_BEHIND)?.exists([])? {
+        true => codec::all(conn, BLOCKED, [most])?,
+        false => Vec::new(),
+    };
     Ok(JobCounts {
         ready: if bound.is_some() { backlogs(conn, READY)? } else { some_ready(conn)? },
         waiting: backlogs(conn, WAITING)?,
@@ -125,13 +112,5 @@ fn some_ready(conn: &Connection) -> rusqlite::Result<Vec<Backlog>> {
 
 /// The jobs of each handler in one state, by this statement.
 pub(super) fn backlogs(conn: &Connection, sql: &str) -> rusqlite::Result<Vec<Backlog>> {
-    conn.prepare_cached(sql)?
-        .query_map([], |row| {
-            Ok(Backlog {
-                handler: codec::text(row, 0)?,
-                jobs: codec::count(row, 1)?,
-                since: codec::time(row, 2)?,
-            })
-        })?
-        .collect()
+    codec::all(conn, sql, [])
 }

@@ -7,11 +7,12 @@ use rusqlite::Connection;
 
 use crate::limits::PAGE_LOOK_ROWS;
 use crate::store::border::{Error, EventFilter, EventRow, FollowCursor};
-use crate::store::decide::listing::list_limit;
+use crate::store::decide::listing::{ListedEvent, list_limit};
+use crate::store::sqlite::tables::codec;
 
 use super::clauses::Clauses;
 use super::handle::Admin;
-use super::list::{EVENT, event_row, newest_events, with_jobs};
+use super::list::{EVENT, newest_events, with_jobs};
 
 impl Admin {
     pub async fn new_events(
@@ -42,10 +43,7 @@ fn new_events(
             clauses.raw(&format!("e.row <= {upto}"));
             // The next in the order of arrival.
             let sql = format!("{EVENT} {} ORDER BY e.row LIMIT {limit}", clauses.sql());
-            let found = conn
-                .prepare_cached(&sql)?
-                .query_map(clauses.values().as_slice(), event_row)?
-                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let found: Vec<ListedEvent> = codec::all(conn, &sql, clauses.values().as_slice())?;
             let is_full = found.len() as i64 == limit;
             let place = found.last().filter(|_| is_full).map_or(upto.max(after), |last| last.row);
             (found, place)

@@ -8,11 +8,12 @@
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{Digest, EventId, JobId, Name, Timestamp};
+use crate::model::{EventId, JobId, Name, Timestamp};
 use crate::store::border::{
-    Error, EventFilter, EventRow, HandlerJob, JobFilter, JobRow, Page, PageCursor, SecretUse,
+    Error, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor, SecretUse,
 };
-use crate::store::decide::listing::{ListedEvent, page_limit, removed_jobs};
+use crate::store::columns::{FromRow, Numbered};
+use crate::store::decide::listing::{ListedEvent, page_limit};
 use crate::store::sqlite::tables::codec;
 
 use super::clauses::{Clauses, Walk};
@@ -34,43 +35,34 @@ impl Admin {
         let query = move |conn: &Connection| {
             let mut clauses = Clauses::default();
             clauses.job(conn, &filter)?;
-            JOBS.page(conn, &clauses, (filter.since, filter.before), limit, job_row)
+            JOBS.page(conn, &clauses, (filter.since, filter.before), limit)
         };
         self.engine.list(limit, query).await
     }
 
     pub async fn secrets(&self) -> Result<Vec<SecretUse>, Error> {
-        self.engine.read(|conn| {
-            // A few rows: one per configured secret.
-            conn.prepare_cached(
-                "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference",
-            )?
-            .query_map([], |row| {
-                Ok(SecretUse {
-                    source: codec::text(row, 0)?,
-                    reference: row.get(1)?,
-                    last_matched_at: codec::time(row, 2)?,
-                })
-            })?
-            .collect()
-        })
-        .await
+        // A few rows: one per configured secret.
+        const SECRETS: &str =
+            "SELECT source, reference, last_matched_at FROM secret_use ORDER BY source, reference";
+        self.engine.read(|conn| codec::all(conn, SECRETS, [])).await
     }
 }
 
-/// The columns of [`event_row`].
+/// The columns of a [`ListedEvent`].
 pub(crate) const EVENT: &str =
-    "SELECT e.source, e.event_id, e.variant, e.type, e.raw_type, e.received_at,
+    "SELECT e.source, e.event_id, e.variant, e.type AS event_type, e.raw_type, e.received_at,
     e.body_bytes, e.duplicates, e.last_duplicate_at, e.conflicts, e.flagged,
-    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row), e.row AS row, e.digest,
+    EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row) AS payload_kept, e.row AS row, e.digest,
     e.removed_succeeded, e.removed_dropped FROM event e";
 
-/// The columns of [`job_row`].
-pub(crate) const JOB: &str = "SELECT j.id, e.source, e.event_id, e.type, j.handler, j.state, j.reason,
-    j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
-    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler),
-    CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END,
-    nullif(a.detail, ''), j.row AS row, j.detail AS said, j.group_key, j.behind, j.superseded_by
+/// The columns of a [`JobRow`].
+pub(crate) const JOB: &str = "SELECT j.id AS job, e.source, e.event_id, e.type AS event_type, j.handler, j.state,
+    j.reason, j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
+    EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler) AS paused,
+    CASE j.state WHEN 'dead' THEN j.settled_at WHEN 'held' THEN max(j.since, coalesce(a.finished_at, 0)) END
+        AS stopped_at,
+    nullif(a.detail, '') AS last_detail, j.row AS row, j.detail AS detail, j.group_key AS \"group\", j.behind,
+    j.superseded_by
     FROM job j JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
@@ -147,13 +139,12 @@ impl Arrivals {
 
     /// Lists a page of them. No index has the times, so with `since` the walk ends behind a page whose rows are
     /// all older.
-    pub(super) fn page<T>(
+    pub(super) fn page<T: FromRow>(
         &self,
         conn: &Connection,
         clauses: &Clauses,
         (since, before): (Option<Timestamp>, Option<PageCursor>),
         limit: i64,
-        read: fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Page<T>> {
         let (first, newest): (i64, i64) =
             conn.prepare_cached(self.ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -164,10 +155,10 @@ impl Arrivals {
         let values = values.chain(range.iter().map(|number| number as &dyn ToSql));
         let found = conn
             .prepare_cached(&self.sql(clauses))?
-            .query_map(rusqlite::params_from_iter(values), |row| Ok((row.get("row")?, read(row)?)))?
-            .collect::<rusqlite::Result<Vec<(i64, T)>>>()?;
+            .query_map(rusqlite::params_from_iter(values), codec::read)?
+            .collect::<rusqlite::Result<Vec<Numbered<T>>>>()?;
         let is_full = found.len() as i64 >= limit;
-        let end = found.last().filter(|_| is_full).map_or(from, |(row, _)| *row);
+        let end = found.last().filter(|_| is_full).map_or(from, |last| last.row);
         let mut is_over = end <= first;
         if let (Some(since), Walk::Table, false) = (since, &clauses.walk, is_full || is_over) {
             let latest: Option<i64> =
@@ -175,7 +166,7 @@ impl Arrivals {
             is_over = latest.is_some_and(|latest| latest < since.0);
         }
         let mut page = Page { rows: Vec::new(), next: None, looked_back_to: None };
-        page.rows.extend(found.into_iter().map(|(_, row)| row));
+        page.rows.extend(found.into_iter().map(|found| found.of));
         if !is_over {
             page.next = Some(PageCursor(end));
             let time = conn.prepare_cached(self.time)?.query_row([end], |row| codec::time(row, 0));
@@ -192,69 +183,18 @@ pub(crate) fn newest_events(
 ) -> rusqlite::Result<Page<ListedEvent>> {
     let mut clauses = Clauses::default();
     clauses.event(conn, filter)?;
-    EVENTS.page(conn, &clauses, (filter.since, filter.before), limit, event_row)
-}
-
-pub(crate) fn event_row(row: &Row<'_>) -> rusqlite::Result<ListedEvent> {
-    let event = EventRow {
-        source: codec::text(row, 0)?,
-        event_id: codec::event_id(row, 1)?,
-        variant: row.get(2)?,
-        event_type: row.get(3)?,
-        raw_type: row.get(4)?,
-        received_at: codec::time(row, 5)?,
-        body_bytes: codec::count(row, 6)?,
-        duplicates: codec::count(row, 7)?,
-        last_duplicate_at: codec::maybe_time(row, 8)?,
-        conflicts: codec::count(row, 9)?,
-        flagged: row.get(10)?,
-        payload_kept: row.get(11)?,
-        jobs: removed_jobs(codec::count(row, 14)?, codec::count(row, 15)?),
-        handlers: Vec::new(),
-    };
-    Ok(ListedEvent { row: row.get("row")?, digest: Digest(row.get(13)?), event })
+    EVENTS.page(conn, &clauses, (filter.since, filter.before), limit)
 }
 
 pub(crate) fn with_jobs(conn: &Connection, listed: ListedEvent) -> rusqlite::Result<EventRow> {
     // Its jobs, by the unique (event, handler); none where they were removed.
-    let jobs = conn
-        .prepare_cached("SELECT handler, state FROM job WHERE event = ?1 ORDER BY handler")?
-        .query_map([listed.row], |found| {
-            Ok(HandlerJob { handler: codec::text(found, 0)?, state: codec::text(found, 1)? })
-        })?
-        .collect::<rusqlite::Result<_>>()?;
+    const JOBS: &str = "SELECT handler, state FROM job WHERE event = ?1 ORDER BY handler";
+    let jobs = codec::all(conn, JOBS, [listed.row])?;
     Ok(listed.with_jobs(jobs))
 }
 
 /// The job with this id.
 pub(crate) fn find_row(conn: &Connection, job: JobId) -> rusqlite::Result<Option<JobRow>> {
     // By the unique id.
-    conn.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?
-        .query_row([job.as_bytes()], job_row)
-        .optional()
-}
-
-pub(crate) fn job_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
-    Ok(JobRow {
-        job: codec::job_id(row, 0)?,
-        source: codec::text(row, 1)?,
-        event_id: codec::event_id(row, 2)?,
-        event_type: row.get(3)?,
-        handler: codec::text(row, 4)?,
-        state: codec::text(row, 5)?,
-        reason: row.get(6)?,
-        attempt: row.get(7)?,
-        replays: row.get(8)?,
-        created_at: codec::time(row, 9)?,
-        due_at: codec::maybe_time(row, 10)?,
-        settled_at: codec::maybe_time(row, 11)?,
-        paused: row.get(12)?,
-        broken: None,
-        stopped_at: codec::maybe_time(row, 13)?,
-        last_detail: row.get(14)?,
-        detail: row.get("said")?,
-        group: row.get("group_key")?,
-        behind: row.get("behind")?,
-        superseded_by: row.get::<_, Option<[u8; 16]>>("superseded_by")?.map(JobId::from_bytes),
-    })
+    Ok(codec::all(conn, &format!("{JOB} WHERE j.id = ?1"), [job.as_bytes()])?.pop())
 }

@@ -4,14 +4,22 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::model::{Blob, EventId, Name};
-use crate::store::border::{
-    AttemptRow, Error, EventDetail, FormerKey, JobDetail, JobRow, OutputExcerpt, Record, Usage,
-};
+use crate::store::border::{Error, EventDetail, JobDetail, JobRow};
+use crate::store::columns::Numbered;
 use crate::store::decide::listing::ListedEvent;
 use crate::store::sqlite::tables::{answer, codec, replay_index, restored};
 
 use super::handle::Admin;
-use super::list::{EVENT, JOB, event_row, find_by_id, job_row, with_jobs};
+use super::list::{EVENT, JOB, find_by_id, with_jobs};
+
+/// All that the job ever had but its present one; two are never replaced after the same attempt at the same moment, and
+/// keys are in the order of their making.
+const FORMER_KEYS: &str =
+    "SELECT id AS key, attempt, replaced_at FROM former_key WHERE job = ?1 ORDER BY attempt, id";
+
+/// All attempts of one job by number.
+const ATTEMPTS: &str = "SELECT *, NULL AS late_outcome, NULL AS late_detail, NULL AS received_at
+    FROM attempt WHERE job = ?1 ORDER BY number";
 
 impl Admin {
     pub async fn show(
@@ -22,7 +30,7 @@ impl Admin {
     ) -> Result<Vec<EventDetail>, Error> {
         self.engine
             .read(move |conn| {
-                let events = find_by_id(conn, source, &event, (EVENT, event_row))?;
+                let events = find_by_id(conn, source, &event, (EVENT, codec::read))?;
                 events.into_iter().map(|event| detail(conn, event, variant)).collect()
             })
             .await
@@ -49,14 +57,13 @@ fn detail(
         .optional()?;
     let (headers, body) = payload.unzip();
     // Its jobs in the order of their making.
-    let jobs = conn
-        .prepare_cached(&format!("{JOB} WHERE j.event = ?1 ORDER BY j.row"))?
-        .query_map([row], |found| Ok((job_row(found)?, found.get("row")?)))?
-        .collect::<rusqlite::Result<Vec<(JobRow, i64)>>>()?;
+    let select = format!("{JOB} WHERE j.event = ?1 ORDER BY j.row");
+    let jobs: Vec<Numbered<JobRow>> = codec::all(conn, &select, [row])?;
     let jobs = jobs
         .into_iter()
-        .map(|(job, row)| {
-            let (attempts, former_keys) = (attempts(conn, row)?, former_keys(conn, row)?);
+        .map(|Numbered { row, of: job }| {
+            let attempts = codec::all(conn, ATTEMPTS, [row])?;
+            let former_keys = codec::all(conn, FORMER_KEYS, [row])?;
             Ok(JobDetail { job, attempts, former_keys })
         })
         .collect::<rusqlite::Result<_>>()?;
@@ -66,64 +73,4 @@ fn detail(
     let (headers, key) = (headers.unwrap_or_default(), answer::key_row(conn, row)?);
     let digest = digest.to_string();
     Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
-}
-
-fn former_keys(conn: &Connection, job: i64) -> rusqlite::Result<Vec<FormerKey>> {
-    // All that the job ever had but its present one; two are never replaced after the same attempt
-    // at the same moment, and keys are in the order of their making.
-    conn.prepare_cached(
-        "SELECT id, attempt, replaced_at FROM former_key WHERE job = ?1 ORDER BY attempt, id",
-    )?
-    .query_map([job], |row| {
-        Ok(FormerKey {
-            key: codec::job_id(row, 0)?,
-            attempt: row.get(1)?,
-            replaced_at: codec::time(row, 2)?,
-        })
-    })?
-    .collect()
-}
-
-fn attempts(conn: &Connection, job: i64) -> rusqlite::Result<Vec<AttemptRow>> {
-    // All attempts of one job by number.
-    conn.prepare_cached(
-        "SELECT number, started_at, finished_at, outcome, detail, exit_code, signal, http_status,
-             stdout_head, stdout_tail, stdout_total, stderr_head, stderr_tail, stderr_total,
-             cpu_millis, memory_bytes
-         FROM attempt WHERE job = ?1 ORDER BY number",
-    )?
-    .query_map([job], |row| {
-        let captured = |from: usize| {
-            Ok::<_, rusqlite::Error>(OutputExcerpt {
-                head: Blob(row.get(from)?),
-                tail: Blob(row.get(from + 1)?),
-                total: codec::count(row, from + 2)?,
-            })
-        };
-        let usage = match row.get::<_, Option<i64>>(14)? {
-            Some(_) => {
-                let (cpu_millis, memory_bytes) = (codec::count(row, 14)?, codec::count(row, 15)?);
-                Some(Usage { cpu_millis, memory_bytes })
-            }
-            None => None,
-        };
-        Ok(AttemptRow {
-            number: row.get(0)?,
-            started_at: codec::time(row, 1)?,
-            finished_at: codec::maybe_time(row, 2)?,
-            outcome: codec::maybe_text(row, 3)?,
-            record: Record {
-                ended_at: None,
-                detail: row.get(4)?,
-                exit_code: row.get(5)?,
-                signal: row.get(6)?,
-                http_status: row.get(7)?,
-                stdout: captured(8)?,
-                stderr: captured(11)?,
-                usage,
-            },
-            late_end: None,
-        })
-    })?
-    .collect()
 }

@@ -11,7 +11,7 @@ use crate::store::border::{Error, StuckGroup, StuckJobs};
 use crate::store::sqlite::tables::codec;
 
 use super::handle::Admin;
-use super::list::{JOB, job_row};
+use super::list::JOB;
 
 impl Admin {
     pub async fn stuck(&self) -> Result<StuckJobs, Error> {
@@ -44,7 +44,7 @@ fn stuck(conn: &Connection) -> rusqlite::Result<StuckJobs> {
             // By the primary key.
             let newest = conn
                 .prepare_cached(&format!("{JOB} WHERE j.row = ?1"))?
-                .query_row([newest], job_row)?;
+                .query_row([newest], codec::read)?;
             stuck.groups.push(StuckGroup { newest, jobs, oldest_at });
         }
         // One more than were walked, by the same index.

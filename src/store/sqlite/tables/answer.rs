@@ -99,33 +99,21 @@ pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
 /// The event's key for people, where it has one.
 pub(crate) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<KeyRow>> {
     // By the primary key.
-    conn.prepare_cached(
-        "SELECT caller, request, created_at, expires_at, answered_at, status, headers, body, body_bytes,
-             error_until
-         FROM answer WHERE event = ?1",
-    )?
-    .query_row([event], |row| {
-        let body = match row.get_ref(7)?.as_blob_or_null()? {
-            Some(body) => {
-                let bytes = usize::try_from(codec::count(row, 8)?).unwrap_or(usize::MAX);
-                let body = codec::decompress_now(body, bytes);
-                Some(Blob(body.map_err(|error| codec::unreadable(7, Type::Blob, error))?))
-            }
-            None => None,
-        };
-        Ok(KeyRow {
-            caller: row.get(0)?,
-            request: Digest(row.get(1)?).to_string(),
-            created_at: codec::time(row, 2)?,
-            expires_at: codec::time(row, 3)?,
-            answered_at: codec::maybe_time(row, 4)?,
-            error_until: codec::maybe_time(row, 9)?,
-            status: row.get(5)?,
-            headers: codec::header_lines(row.get_ref(6)?.as_blob_or_null()?.unwrap_or_default()),
-            body,
+    conn.prepare_cached("SELECT * FROM answer WHERE event = ?1")?
+        .query_row([event], |row| {
+            let body = match row.get_ref("body")?.as_blob_or_null()? {
+                Some(body) => {
+                    let bytes: i64 = row.get("body_bytes")?;
+                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    let body = codec::decompress_now(body, bytes);
+                    Some(Blob(body.map_err(|error| codec::unreadable(0, Type::Blob, error))?))
+                }
+                None => None,
+            };
+            let headers = row.get_ref("headers")?.as_blob_or_null()?.unwrap_or_default();
+            Ok(KeyRow { headers: codec::header_lines(headers), body, ..codec::read(row)? })
         })
-    })
-    .optional()
+        .optional()
 }
 
 /// Writes the answer of the event's job, where its key waits for one. `is_error`: the job is dead with it, and

@@ -1,11 +1,10 @@
 //! The rows of the audit list, as the transactions of the changes write them.
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 
 use crate::limits::{AUDIT_ROWS, BATCH_JOBS};
 use crate::model::{AuditVerb, Timestamp};
-use crate::store::border::{AuditPlace, AuditRow, AuditSubject, By, Caller};
+use crate::store::border::{AuditPlace, AuditSubject, By, Caller};
 
 use super::codec;
 
@@ -57,24 +56,7 @@ pub(crate) fn expire(tx: &Connection, before: Timestamp) -> rusqlite::Result<usi
     .execute(params![before.0, codec::size(BATCH_JOBS)])
 }
 
-/// Reads a row of [`COLUMNS`].
-pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
-    let subject = row.get_ref("subject")?.as_str()?;
-    Ok(AuditRow {
-        at: codec::time(row, 0)?,
-        verb: codec::text(row, 1)?,
-        subject: serde_json::from_str(subject)
-            .map_err(|error| codec::unreadable(2, Type::Text, error))?,
-        count: codec::count(row, 3)?,
-        result: row.get(4)?,
-        reason: row.get(5)?,
-        uid: row.get(6)?,
-        name: row.get(7)?,
-        via: codec::text(row, 8)?,
-    })
-}
-
-/// The SELECT of the rows that [`read`] reads.
+/// The SELECT of an [`AuditRow`].
 pub(crate) const COLUMNS: &str =
     "SELECT a.at, a.verb, a.subject, a.count, a.result, a.reason, a.uid, a.name, a.via, a.row AS row
     FROM audit a";

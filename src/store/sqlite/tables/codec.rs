@@ -8,8 +8,39 @@ use rusqlite::{Connection, Params, Row};
 use uuid::Uuid;
 
 use crate::model::{EventId, JobId, Name, Timestamp};
+use crate::store::border::Error;
+use crate::store::columns::{self, At, Cell, Cells, FromRow};
 
 pub(crate) use crate::store::codec::{compress, decompress, decompress_now, header_lines, size};
+
+impl Cells for Row<'_> {
+    fn cell(&self, at: impl At) -> Result<Cell<'_>, Error> {
+        let stored = self.get_ref(at).map_err(|error| columns::unreadable(at, error))?;
+        Ok(match stored {
+            ValueRef::Null => Cell::Null,
+            ValueRef::Integer(number) => Cell::Integer(number),
+            ValueRef::Blob(bytes) => Cell::Bytes(bytes),
+            text @ ValueRef::Text(_) => {
+                Cell::Text(text.as_str().map_err(|error| columns::unreadable(at, error))?)
+            }
+            ValueRef::Real(_) => return Err(columns::unreadable(at, "it is a fraction")),
+        })
+    }
+}
+
+/// A row by the names of its columns.
+pub(crate) fn read<T: FromRow>(row: &Row<'_>) -> rusqlite::Result<T> {
+    T::from_row(row).map_err(|error| unreadable(0, Type::Null, error))
+}
+
+/// All rows of a statement, by the names of their columns.
+pub(crate) fn all<T: FromRow>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> rusqlite::Result<Vec<T>> {
+    conn.prepare_cached(sql)?.query_map(params, read)?.collect()
+}
 
 /// A column that holds a word, name or id in its text form.
 pub(crate) fn text<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>

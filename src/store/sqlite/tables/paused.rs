@@ -38,11 +38,7 @@ impl Paused {
 /// The paused handlers by name, as of this transaction.
 pub(crate) fn paused(conn: &Connection) -> rusqlite::Result<Vec<PausedRow>> {
     // A few rows: one per paused handler.
-    conn.prepare_cached("SELECT handler, since FROM paused ORDER BY handler")?
-        .query_map([], |row| {
-            Ok(PausedRow { handler: codec::text(row, 0)?, since: codec::time(row, 1)? })
-        })?
-        .collect()
+    codec::all(conn, "SELECT handler, since FROM paused ORDER BY handler", [])
 }
 
 /// Their names alone.

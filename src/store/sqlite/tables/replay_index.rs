@@ -48,7 +48,7 @@ pub(crate) const UNDER_ANOTHER_TYPE: &str = concat!(
 
 /// The oldest ?4 events other than ?3 with the body; none where the guard does not look at ?3.
 pub(crate) const TWINS: &str = concat!(
-    "SELECT event_id, type, received_at FROM event WHERE row IN (",
+    "SELECT event_id, type AS event_type, received_at FROM event WHERE row IN (",
     first!(),
     " UNION ALL ",
     repeated!(),
@@ -97,13 +97,5 @@ pub(crate) fn twins(
     event: i64,
 ) -> rusqlite::Result<Vec<SameBodyEvent>> {
     // By the guard's own indexes, and by rows.
-    conn.prepare_cached(TWINS)?
-        .query_map(params![source.as_str(), digest.0, event, TWINS_SHOWN], |row| {
-            Ok(SameBodyEvent {
-                event_id: codec::event_id(row, 0)?,
-                event_type: row.get(1)?,
-                received_at: codec::time(row, 2)?,
-            })
-        })?
-        .collect()
+    codec::all(conn, TWINS, params![source.as_str(), digest.0, event, TWINS_SHOWN])
 }
