@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hooklatch::cli::Cli;
 
+use crate::listing::is_root;
 use crate::support::install;
 
 fn compose() -> PathBuf {
@@ -61,8 +62,7 @@ fn within<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
 /// of the image.
 #[test]
 fn receiver_and_runner_work_as_two_users_that_share_only_the_socket() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be two users");
+    if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

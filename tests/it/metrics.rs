@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::made;
-use crate::support::{PATIENCE, Receiver, Site, post};
+use crate::support::{PATIENCE, Receiver, Site, needs, post};
 use hooklatch::metrics::{FAMILIES, Kind};
 
 const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
@@ -63,11 +63,13 @@ fn family(name: &str) -> &'static str {
     found.unwrap_or_else(|| panic!("{name} is of no family")).name
 }
 
-/// Runs promtool on `input`, if it is installed (Debian's package prometheus); it must accept the input.
+/// Runs promtool on `input`, which it must accept.
 fn promtool(what: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(what).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else { return eprintln!("skipped: promtool is not here") };
+    let Ok(mut child) = command.spawn() else {
+        return needs::missing("promtool", "apt install prometheus");
+    };
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

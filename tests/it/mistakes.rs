@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::listing::is_root;
 use crate::operator::{id, of, text};
 use crate::support::{Site, stripe_event};
 
@@ -168,7 +169,7 @@ fn a_reload_reports_the_jobs_that_it_leaves_without_a_handler() {
 
 #[test]
 fn handlers_that_run_as_root_are_warned_of() {
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         return;
     }
     let site = Site::new(HANDLERS);

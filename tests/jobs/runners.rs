@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Receiver, Site, stripe_event};
+use crate::support::{PATIENCE, Receiver, Site, needs, stripe_event};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -518,7 +518,7 @@ const NOBODY: u32 = 65534;
 #[test]
 fn a_runner_that_cannot_see_anothers_commands_proves_nothing_of_them() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: two users take root");
+        return needs::missing("root", "run cargo test as root");
     }
     let yard = Yard::new(HANDLERS);
     let site = |name: &str| yard.site.path(name);
@@ -558,7 +558,7 @@ fn a_runner_that_cannot_see_anothers_commands_proves_nothing_of_them() {
 #[test]
 fn two_runners_are_two_users() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: two users take root");
+        return needs::missing("root", "run cargo test as root");
     }
     // The default runner's secret is for its user alone, as the sources' are.
     let secret = "env = { TOKEN = \"file:token\" }\ncommand = [";

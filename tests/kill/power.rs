@@ -1,7 +1,6 @@
 //! Power cuts, failing flushes and full disks, on a real file system under the real binary.
 //!
-//! They need root, `xfsprogs`, `util-linux` and a C compiler. Without these they print "skipped" with the
-//! reason, or fail if `HOOKLATCH_CI` is set. `HOOKLATCH_POWER_CUTS` sets the number of cuts;
+//! They need root, `xfsprogs`, `util-linux` and a C compiler. `HOOKLATCH_POWER_CUTS` sets the number of cuts;
 //! `HOOKLATCH_SEED` repeats the random choices of a run.
 
 mod cuts;

@@ -6,6 +6,7 @@ pub(crate) mod caller;
 pub(crate) mod disk;
 pub(crate) mod front;
 pub(crate) mod made;
+pub(crate) mod needs;
 pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod runner;

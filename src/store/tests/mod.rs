@@ -61,6 +61,7 @@ use crate::limits::Limits;
 use crate::model::*;
 use crate::provider::Scheme;
 use crate::retry::{GiveUp, Next, Policy};
+use crate::runner::tests::needs;
 use crate::verify::{self, Draft, Verified};
 
 use super::decide::job_move::FoundJob;

@@ -161,11 +161,7 @@ impl Mount {
         if run("mount", &["-t", "tmpfs", "-o", options, "tmpfs"], dir.path()) {
             return Some(Mount(dir));
         }
-        assert!(
-            std::env::var_os("HOOKLATCH_CI").is_none(),
-            "CI promises that it can mount a tmpfs"
-        );
-        eprintln!("skipped: this user cannot mount a tmpfs");
+        needs::missing("mounts", "run as root with CAP_SYS_ADMIN");
         None
     }
 
