@@ -14,6 +14,9 @@ mod cluster;
 #[path = "appliance/load.rs"]
 #[allow(dead_code, reason = "its clients speak HTTP")]
 mod load;
+#[path = "../tests/support/needs.rs"]
+#[allow(dead_code, reason = "the server notes those of tests")]
+mod needs;
 #[path = "appliance/requests.rs"]
 #[allow(dead_code, reason = "the other bench sends more kinds")]
 mod requests;
@@ -98,6 +101,7 @@ const FILL: &str = "
 const SOURCE: &str = include_str!("../src/store/postgres/new_event.rs");
 
 fn main() -> ExitCode {
+    assert!(installed("postgres").is_some(), "PostgreSQL is missing: apt install postgresql");
     let table = Table::new();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let bench = Bench::new(&table, runtime);

@@ -48,3 +48,5 @@ mod unanswered;
 mod versions;
 mod waits;
 mod working;
+
+use support::needs;

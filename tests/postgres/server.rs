@@ -18,6 +18,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio_postgres::{Client, NoTls, Row};
 
+use super::needs;
+
 /// The longest wait for an event: far longer than a slow machine takes, so that only a fault reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,16 +34,26 @@ pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     programs.filter(|path| path.exists()).max()
 }
 
-fn program(name: &str) -> PathBuf {
-    installed(name).unwrap_or_else(|| skip_all(name))
+/// Whether a server can run here. If not, it is noted as a need of this test.
+#[allow(dead_code, reason = "the program `postgres` has `skip_all`")]
+pub(crate) fn is_installed() -> bool {
+    let is_installed = installed("postgres").is_some();
+    if !is_installed {
+        needs::missing(NEED.0, NEED.1);
+    }
+    is_installed
 }
 
-/// Ends this test program, of which each test needs a server.
-fn skip_all(missing: &str) -> ! {
-    let why = format!("no {missing} below /usr/lib/postgresql: apt-get install postgresql");
-    assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
-    // The text of a macro would be captured, and lost.
-    let _ = writeln!(std::io::stderr(), "skipped: {why}");
+/// The need of each test that starts a server, and how to get it.
+const NEED: (&str, &str) = ("PostgreSQL", "apt install postgresql");
+
+fn program(name: &str) -> PathBuf {
+    installed(name).unwrap_or_else(|| skip_all())
+}
+
+/// Ends the test program `postgres`, of which each test needs a server. The other programs call [`is_installed`] first.
+fn skip_all() -> ! {
+    needs::missing_for_all(NEED.0, NEED.1);
     std::process::exit(0);
 }
 
@@ -65,6 +77,8 @@ fn command(name: &str) -> Command {
 
 /// The data of a new server, made once and kept with the build.
 fn template() -> &'static Path {
+    // A panic in the initializer would poison it, and later tests would not name the need.
+    program("postgres");
     static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
         let version = program("postgres");
         let version = version.iter().nth_back(2).unwrap().to_str().unwrap();

@@ -17,6 +17,9 @@ mod cluster_rate;
 mod database;
 mod groups;
 mod model;
+#[path = "../support/needs.rs"]
+#[allow(dead_code, reason = "tests of PostgreSQL alone use more of it")]
+mod needs;
 #[path = "../support/random.rs"]
 mod random;
 #[path = "../postgres/server.rs"]

@@ -1,9 +1,6 @@
 //! A store for a test, on any engine.
-use std::io::Write;
 use std::num::NonZeroU32;
-use std::sync::LazyLock;
 
-use super::server::installed;
 use super::*;
 
 /// An engine that a store of a test runs on.
@@ -11,21 +8,6 @@ use super::*;
 pub(crate) enum EngineKind {
     Sqlite,
     Postgres,
-}
-
-/// PostgreSQL where it is installed. Elsewhere the suite says so, and repeats what it does on SQLite.
-pub(super) fn engine() -> EngineKind {
-    static ENGINE: LazyLock<EngineKind> = LazyLock::new(|| {
-        if installed("postgres").is_some() {
-            return EngineKind::Postgres;
-        }
-        let why = "no store on PostgreSQL: apt-get install postgresql";
-        assert!(std::env::var_os("HOOKLATCH_CI").is_none(), "{why}");
-        // The text of a macro would be captured, and lost.
-        let _ = writeln!(std::io::stderr(), "skipped: {why}");
-        EngineKind::Sqlite
-    });
-    *ENGINE
 }
 
 /// A store of its own in a directory of its own.

@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 

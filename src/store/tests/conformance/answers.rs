@@ -1,5 +1,5 @@
 //! Requests with keys: begun once, answered once, and the same to whoever asks.
-use super::*;
+use super::{tokio, *};
 use crate::store::tests::writing::queued;
 
 const KEEP: Duration = DAY;

@@ -1,7 +1,7 @@
 //! Who changed what: a row for each change, in its transaction, and none for what changes nothing.
 use futures_util::future::LocalBoxFuture;
 
-use super::*;
+use super::{tokio, *};
 use crate::limits::{AUDIT_ROWS, BY_NAME_BYTES, BY_REASON_BYTES};
 use crate::pattern::Pattern;
 

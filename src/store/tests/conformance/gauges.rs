@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn jobs_are_counted_by_handler_and_state() {

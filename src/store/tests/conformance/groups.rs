@@ -1,5 +1,5 @@
 //! Groups: jobs of one key run one at a time, in the order of arrival, or the latest wins (I6, I7).
-use super::*;
+use super::{tokio, *};
 use crate::condition::Key;
 use crate::pattern::Pattern;
 use crate::payload::Place;

@@ -1,5 +1,5 @@
 //! The rows of the state table: claim, complete, recover, and the clock rule.
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn a_job_is_claimed_once_and_oldest_first() {

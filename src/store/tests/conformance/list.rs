@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn events_and_jobs_are_listed_newest_first_and_filtered() {

@@ -1,5 +1,5 @@
 //! The jobs that stored events lack.
-use super::*;
+use super::{tokio, *};
 use crate::pattern::Pattern;
 
 fn wanted(source: &str, types: &[&str], only: Option<&str>) -> EventMatcher {

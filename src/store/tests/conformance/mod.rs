@@ -1,5 +1,5 @@
 //! What every engine must do: each test runs on each engine.
-use super::*;
+use super::{tokio, *};
 
 mod accept;
 mod answers;

@@ -1,7 +1,7 @@
 //! The receiver's own events: who gets them, what is in them, and how few they are.
 use serde_json::Value;
 
-use super::*;
+use super::{tokio, *};
 use crate::limits::NOTICE_WINDOW;
 use crate::pattern::Pattern;
 

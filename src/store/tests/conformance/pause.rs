@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn nothing_of_a_paused_handler_is_claimed_and_no_job_changes() {

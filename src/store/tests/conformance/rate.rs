@@ -1,5 +1,5 @@
 //! The rate of a handler's starts: over retries, restarts, claims that are tried again, and clocks.
-use super::*;
+use super::{tokio, *};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,5 @@
 //! `on_redelivery = "replay-dead"`: what a duplicate puts back, and what it must leave alone.
-use super::*;
+use super::{tokio, *};
 
 /// Redelivers to a source that puts dead letters back: the state told, and how many were put back.
 async fn redeliver(bench: &Bench, delivery: Verified) -> (Option<State>, usize, bool) {

@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 fn event(source: Option<&str>, event: &str, handler: Option<&str>) -> Replay {
     Replay::Event { source: source.map(name), event: id(event), handler: handler.map(name) }

@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn payloads_go_first_ids_much_later_and_neither_while_needed() {

@@ -1,5 +1,5 @@
 //! Many jobs at once, and what of them is left alone.
-use super::*;
+use super::{tokio, *};
 use crate::limits::{BATCH_JOBS, PAGE_LOOK_ROWS, STUCK_ROWS};
 
 async fn stopped(bench: &Bench, event: &str, next: Next) -> (JobId, u32) {

@@ -1,4 +1,4 @@
-use super::*;
+use super::{tokio, *};
 
 #[tokio::test]
 async fn a_store_says_what_waits_and_for_whom() {

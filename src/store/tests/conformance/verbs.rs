@@ -1,5 +1,5 @@
 //! What the operator decides about one job: resolve and drop.
-use super::*;
+use super::{tokio, *};
 
 /// A job in each state, under its name; those that need an attempt have had one.
 async fn in_every_state(bench: &Bench) -> Vec<(State, JobId)> {
