@@ -10,6 +10,7 @@ use hooklatch::pattern::Pattern;
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{AttemptEnd, EndResult, Exchanged, NodeAttempt, Writer};
 use hooklatch::store::{Completion, NoticeSubscribers, Refused};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::cluster::{CREATED, Cluster, START, accept, begin, new, stripe};
@@ -36,8 +37,16 @@ struct Course {
     begun: BTreeMap<String, Vec<String>>,
 }
 
-/// Claims and ends jobs until all have succeeded.
-async fn work(writer: Writer, course: Arc<Mutex<Course>>, jobs: usize) {
+/// How long a job runs: long enough that the other node claims meanwhile. Nothing is awaited by it.
+const RUN: Duration = Duration::from_millis(1);
+
+/// Claims and ends jobs until all have succeeded. Counts the ends in `ended`.
+async fn work(
+    writer: Writer,
+    course: Arc<Mutex<Course>>,
+    jobs: usize,
+    ended: watch::Sender<usize>,
+) {
     let mut wakeups = writer.wakeups();
     let is_done = || course.lock().unwrap().begun.values().map(Vec::len).sum::<usize>() == jobs;
     while !is_done() {
@@ -50,6 +59,7 @@ async fn work(writer: Writer, course: Arc<Mutex<Course>>, jobs: usize) {
         }
         for attempt in claimed {
             run(&writer, &course, attempt).await;
+            ended.send_modify(|ended| *ended += 1);
         }
     }
 }
@@ -67,7 +77,7 @@ async fn run(writer: &Writer, course: &Mutex<Course>, attempt: NodeAttempt) {
         assert_eq!(other, None, "{event} begins");
         course.begun.entry(group.clone()).or_default().push(event);
     }
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    tokio::time::sleep(RUN).await;
     // From here on the end may be committed.
     course.lock().unwrap().running.remove(&group);
     assert_ne!(complete(writer, succeeded(&attempt)).await, EndResult::Late);
@@ -78,19 +88,25 @@ async fn the_jobs_of_a_group_run_one_at_a_time_in_order_while_backends_are_kille
     let cluster = Cluster::new(&[]).await;
     let (a, b) = (holder(&cluster, "a").await, holder(&cluster, "b").await);
     const JOBS: usize = 120;
+    // Enough for the flights of both nodes, and so few that many backends are killed.
+    const ENDS_BETWEEN_KILLS: usize = 6;
     for number in 0..JOBS {
         add_jobs(&a, number, 1).await;
     }
     group(&cluster, 3, "step-over").await;
     let course = Arc::<Mutex<Course>>::default();
+    let (ended, mut ends) = watch::channel(0);
     let workers = async {
-        tokio::join!(work(a, course.clone(), JOBS), work(b, course.clone(), JOBS));
+        tokio::join!(
+            work(a, course.clone(), JOBS, ended.clone()),
+            work(b, course.clone(), JOBS, ended.clone())
+        );
     };
     let killer = async {
         let admin = cluster.admin().await;
+        let mut next = ENDS_BETWEEN_KILLS;
         loop {
-            // As long as a connection takes, and some flights.
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            next = *ends.wait_for(|ended| *ended >= next).await.unwrap() + ENDS_BETWEEN_KILLS;
             let kill =
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'
                 ORDER BY random() LIMIT 1";

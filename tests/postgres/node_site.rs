@@ -26,6 +26,14 @@ pub(crate) struct Place {
     pub(crate) limits: &'static str,
 }
 
+impl Place {
+    /// Where the test is.
+    pub(crate) fn of_the_test() -> Self {
+        let [own, server] = ["127.0.0.1"; 2].map(str::to_owned);
+        Place { own, server, namespace: None, limits: "" }
+    }
+}
+
 /// The folder of a node.
 pub(crate) struct NodeSite {
     pub(crate) site: Site,
@@ -39,8 +47,7 @@ pub(crate) struct NodeSite {
 impl NodeSite {
     /// One where the test is.
     pub(crate) fn new(cluster: &Cluster, name: &'static str, handlers: &str) -> Self {
-        let [own, server] = ["127.0.0.1"; 2].map(str::to_owned);
-        Self::at(Place { own, server, namespace: None, limits: "" }, cluster, name, handlers)
+        Self::at(Place::of_the_test(), cluster, name, handlers)
     }
 
     /// One at another place.
