@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use hooklatch::admin::{
     AcceptQuarantine, CallError, CancelJob, Client, ConnectError, DropJob, Effect, FailureKind,
@@ -393,12 +394,17 @@ async fn a_slow_client_is_closed_and_keeps_no_place() {
             stream
         })
         .collect();
-    let begun = Instant::now();
-    let client = client(&settings).await.unwrap();
-    client.call(GetInfo {}).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let asking = async {
+        let client = client(&settings).await.unwrap();
+        client.call(GetInfo {}).await.unwrap();
+    };
+    // An idle connection is closed after 5 s, and a client that is served may be silent for as long as this.
+    timeout(limits::ADMIN_WAIT, asking).await.expect("idle connections keep their places");
     drop(idle);
 }
+
+/// The longest time of an answer that comes at once: less than the 25 s that a call waits for a change.
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
@@ -410,9 +416,7 @@ async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
     let changed = async |after: u64| client.call(&GetChanges { after }).await.unwrap().mark;
 
     // The mark of an earlier receiver, as from an answer before its restart.
-    let begun = Instant::now();
-    let mut mark = changed(u64::MAX).await;
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let mut mark = timeout(AT_ONCE, changed(u64::MAX)).await.expect("it waits for a change");
     running(&store, "e1", None).await;
     let accepted = changed(mark).await;
     assert!(accepted > mark, "{accepted}");
@@ -448,11 +452,11 @@ async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
     assert_eq!(failure.kind, FailureKind::Unavailable);
     assert!(failure.message.starts_with("32 callers follow, wait or back up"), "{failure}");
     client.call(&GetInfo {}).await.unwrap();
-    let begun = Instant::now();
     listener.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Each has an answer: a stop that had waited for them would have cut them off in the end.
     while let Some(ended) = waiting.join_next().await {
-        assert!(ended.unwrap().is_err(), "nothing had changed");
+        let Err(CallError::Failed(failure)) = ended.unwrap() else { panic!("no answer") };
+        assert_eq!(failure.message, "the receiver is stopping");
     }
 }
 
@@ -496,11 +500,13 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     half.write_all(b"POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{").unwrap();
     // The server has read its head: a later request is answered.
     client.call(GetInfo {}).await.unwrap();
-    let begun = Instant::now();
     listener.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // Both have an answer to its end: a stop that had waited for them would have cut them off in the end.
+    let mut answer = String::new();
+    half.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 503 ") && answer.contains("the receiver is stopping"), "{answer}");
     let ended: Result<Option<FollowedEvents>, _> = stream.line().await;
-    assert!(matches!(ended, Ok(None) | Err(_)), "{ended:?}");
+    assert!(matches!(ended, Ok(None)), "{ended:?}");
 }
 
 async fn accept(store: &Store, id: &str, jobs: Vec<NewJob>) {

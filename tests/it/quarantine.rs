@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -12,6 +12,10 @@ use crate::support::{PATIENCE, Receiver, SECRET, Site, hex, hmac, stripe_event};
 
 /// The number of deliveries with the wrong secret.
 const SENT: usize = 30;
+
+/// The number of forged deliveries of a flood, and of the connections that bring them.
+const FORGED: usize = 20_000;
+const FLOODS: usize = 4;
 
 const HANDLER: &str = r#"
 [handlers.note]
@@ -152,8 +156,8 @@ fn connect_from(from: &str, to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `count` forged deliveries over one connection, one after the other.
-fn forge(to: SocketAddr, count: usize) {
+/// Sends so many forged deliveries over one connection, one after the other, and counts those that are answered.
+fn forge(to: SocketAddr, count: usize, answered: &AtomicUsize) {
     let mut stream = connect_from("127.0.0.2", to);
     let mut answer = [0; 4096];
     for nth in 0..count {
@@ -170,6 +174,7 @@ fn forge(to: SocketAddr, count: usize) {
         while !answer[..read].ends_with(br#"{"status":"rejected"}"#) {
             read += stream.read(&mut answer[read..]).unwrap();
         }
+        answered.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -182,27 +187,27 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
     fs::write(site.path("other"), SECRET).unwrap();
     let receiver = site.start();
     send(&receiver);
-    let (to, done) = (receiver.address, std::sync::atomic::AtomicBool::new(false));
-    let (mut genuine, mut worst) = (0, Duration::ZERO);
+    let (to, answered) = (receiver.address, AtomicUsize::new(0));
+    let mut behind = Vec::new();
     std::thread::scope(|scope| {
-        let floods: Vec<_> = (0..4).map(|_| scope.spawn(|| forge(to, 5_000))).collect();
-        let waiter = scope.spawn(|| {
-            floods.into_iter().for_each(|flood| flood.join().unwrap());
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-        });
-        while !done.load(std::sync::atomic::Ordering::Relaxed) || genuine < 10 {
-            let body = stripe_event(&format!("evt_{genuine}"), "a.b", "");
+        let floods: Vec<_> =
+            (0..FLOODS).map(|_| scope.spawn(|| forge(to, FORGED / FLOODS, &answered))).collect();
+        while floods.iter().any(|flood| !flood.is_finished()) || behind.len() < 10 {
+            let body = stripe_event(&format!("evt_{}", behind.len()), "a.b", "");
             let header = crate::support::stripe_header(&body, 0);
-            let begun = Instant::now();
+            let before = answered.load(Ordering::Relaxed);
             let (code, _) = crate::support::post(to, "/hooks/other", &header, body.as_bytes());
-            worst = worst.max(begun.elapsed());
+            behind.push(answered.load(Ordering::Relaxed) - before);
             assert_eq!(code, 200);
-            genuine += 1;
         }
-        waiter.join().unwrap();
     });
-    // A generous limit: on an idle machine it is a few milliseconds.
-    assert!(worst < Duration::from_secs(5), "a genuine delivery took {worst:?}");
+    behind.sort_unstable();
+    let (median, worst) = (behind[behind.len() / 2], behind[behind.len() - 1]);
+    println!("{} genuine deliveries, each behind {median} forged ones, or {worst}", behind.len());
+    // In forged deliveries, because a load on the machine delays them alike. A genuine one also waits for its flush, and
+    // a busy disk may delay a single one.
+    assert!(median < FORGED / 50, "genuine deliveries are answered behind {median} forged ones");
+    assert!(worst < FORGED / 2, "a genuine delivery was answered behind {worst} forged ones");
 
     let kept = site.json(&["quarantine", "--limit", "100000"]);
     let from = |address: &str| {
@@ -214,7 +219,7 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
     assert!(kept["bytes"].as_u64().unwrap() <= 1 << 20);
     let left_out = kept["left_out"]["github"].as_object().unwrap();
     let left_out: u64 = left_out.values().map(|count| count.as_u64().unwrap()).sum();
-    assert_eq!(left_out as usize + from("127.0.0.2"), 20_000, "{kept:#}");
+    assert_eq!(left_out as usize + from("127.0.0.2"), FORGED, "{kept:#}");
 
     receiver.stop();
     correct_secret(&site);

@@ -398,11 +398,9 @@ fn a_receiver_whose_database_was_removed_or_moved_refuses_events() {
                 .iter()
                 .for_each(|suffix| std::fs::remove_file(of_store(suffix)).unwrap()),
         }
-        let gone_at = Instant::now();
         assert_eq!(receiver.github("d-2", "issues", r#"{"n":2}"#).0, 503);
-        while receiver.is_ready() {
-            assert!(gone_at.elapsed() < Duration::from_secs(5), "the receiver stays ready");
-        }
+        // Accepts are refused before the first caller is answered.
+        assert!(!receiver.is_ready(), "the receiver stays ready");
         let (code, broken) = status(&site);
         assert_eq!(code, 69, "{broken:#}");
         let said = broken["refused"].as_str().unwrap();

@@ -27,6 +27,7 @@ use hooklatch::traffic::Traffic;
 use hooklatch::verify::{Request, verify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -89,6 +90,22 @@ impl Bench {
 
     fn script(&self, name: &str, text: &str) -> Worker {
         self.command(name, &["/bin/sh", "-c", text])
+    }
+
+    /// A forward to a listener of the test.
+    async fn forward(&self, name: &str) -> (Worker, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}/", listener.local_addr().unwrap());
+        let forward = Handler::Forward(ForwardSettings {
+            target: Target::parse(&target).unwrap(),
+            resigners: std::sync::Arc::default(),
+            timeout: MINUTE,
+            connect_timeout: MINUTE,
+            answer_bytes: 1024,
+            whole_answer_bytes: None,
+            request: None,
+        });
+        (worker(name, forward), listener)
     }
 
     fn start(&self, workers: Vec<Worker>) -> Dispatcher {
@@ -254,17 +271,19 @@ async fn a_paused_handler_is_not_asked_for_and_a_resume_runs_it() {
     let handler = "once".parse().unwrap();
     bench.store.admin.pause(&handler).await.unwrap();
     let handle = bench.start(vec![bench.script("once", "true")]);
-    bench.accept("first", &["once"]).await;
-    // What recovery and the first look at the store ask of the writer is over when nothing comes.
-    let mut before = 0.0;
-    while before < items() {
-        before = items();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    // What recovery and the first look at the store ask of the writer falls into the first rounds. The claims of a handler
+    // that is not taken for paused would fall into each.
+    let mut rounds = 0..10;
+    loop {
+        let round = rounds.next().expect("something is asked for with each accept");
+        let before = items();
+        for n in 0..20 {
+            bench.accept(&format!("e{round}-{n}"), &["once"]).await;
+        }
+        if items() - before == 20.0 {
+            break;
+        }
     }
-    for n in 0..20 {
-        bench.accept(&format!("e{n}"), &["once"]).await;
-    }
-    assert_eq!(items() - before, 20.0, "the accepts alone");
     bench.store.admin.resume(&handler).await.unwrap();
     bench.until_all("once", State::Succeeded).await;
     handle.stop(MINUTE, pending()).await;
@@ -452,20 +471,10 @@ async fn a_slow_handler_delays_no_other_even_if_it_could_use_all_slots() {
 #[tokio::test]
 async fn a_stop_waits_and_then_cancels_forwards_without_an_answer() {
     let bench = Bench::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("http://{}/", listener.local_addr().unwrap());
-    let forward = Handler::Forward(ForwardSettings {
-        target: Target::parse(&target).unwrap(),
-        resigners: std::sync::Arc::default(),
-        timeout: MINUTE,
-        connect_timeout: MINUTE,
-        answer_bytes: 1024,
-        whole_answer_bytes: None,
-        request: None,
-    });
+    let (forward, listener) = bench.forward("mute").await;
     bench.accept("mute", &["mute"]).await;
     bench.accept("later", &["mute"]).await;
-    let handle = bench.start(vec![worker("mute", forward)]);
+    let handle = bench.start(vec![forward]);
     let (_unanswered, _) = listener.accept().await.unwrap();
     // The second signal ends an hour's wait.
     let begun = Instant::now();
@@ -517,19 +526,9 @@ async fn commands_outlive_a_stop_and_the_next_dispatcher_records_their_ends() {
 #[tokio::test]
 async fn a_stop_waits_for_forwards_that_end_in_time() {
     let bench = Bench::new();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = format!("http://{}/", listener.local_addr().unwrap());
-    let forward = Handler::Forward(ForwardSettings {
-        target: Target::parse(&target).unwrap(),
-        resigners: std::sync::Arc::default(),
-        timeout: MINUTE,
-        connect_timeout: MINUTE,
-        answer_bytes: 1024,
-        whole_answer_bytes: None,
-        request: None,
-    });
+    let (forward, listener) = bench.forward("forward").await;
     bench.accept("f", &["forward"]).await;
-    let handle = bench.start(vec![worker("forward", forward)]);
+    let handle = bench.start(vec![forward]);
     let (mut stream, _) = listener.accept().await.unwrap();
     stream.read_exact(&mut [0; 64]).await.unwrap();
     let answer = async {
@@ -657,14 +656,21 @@ async fn attempts_of_an_unknown_handler_at_a_full_runner_are_awaited() {
 
     bench.commands.replace_with(|text| text.split("[handlers").next().unwrap().to_owned());
     bench.accept("next", &["next"]).await;
-    let handle = bench.start(vec![bench.script("next", "exit 0")]);
-    // Its second receiver is admitted. That nothing happens then cannot be waited for.
+    let (forward, listener) = bench.forward("probe").await;
+    let (handle, links) = bench.start_linked(vec![bench.script("next", "exit 0"), forward]);
+    // The receiver knows what its runner has.
     let begun = Instant::now();
-    while !bench.ledger().contains("\"epoch\":2") {
+    while links.capacities().is_empty() {
         assert!(begun.elapsed() < MINUTE);
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // The wake-up that claims this job would claim the next command too, and record its end before that of the forward.
+    bench.accept("probe", &["probe"]).await;
+    let (mut stream, _) = timeout(MINUTE, listener.accept()).await.unwrap().unwrap();
+    stream.read_exact(&mut [0; 64]).await.unwrap();
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+    bench.until_all("probe", State::Succeeded).await;
+    assert_eq!(bench.outcomes("next").await, [], "it is claimed while its runner is full");
     fs::write(bench.file("go"), "").unwrap();
     bench.until_all("next", State::Succeeded).await;
     handle.stop(MINUTE, pending()).await;

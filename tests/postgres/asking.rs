@@ -240,9 +240,8 @@ async fn an_ask_cut_at_any_message_begins_its_job_once() {
                     })
                 };
                 // Where it began, it fails before the request comes again.
-                let begun_at = tokio::time::Instant::now();
                 let mut runs = 0;
-                while !asking.is_finished() || begun_at.elapsed() < Duration::from_millis(50) {
+                while !asking.is_finished() {
                     for attempt in claim(&other, 1).await {
                         runs += 1;
                         let dead = Next::Dead(DeadReason::Exhausted);

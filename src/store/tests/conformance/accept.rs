@@ -1,3 +1,5 @@
+use futures_util::FutureExt;
+
 use super::{tokio, *};
 
 const CREATED: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
@@ -250,12 +252,21 @@ async fn a_new_event_rings_the_bell() {
     bench.accept("stripe", stripe("e", "a", "{}"), &["h"]).await;
     let wake = bench.store.jobs.wake();
     wake.notified().await;
-    let heard = async || tokio::time::timeout(Duration::from_millis(50), wake.notified()).await;
-    // A store on PostgreSQL may have more to say at its start.
-    while heard().await.is_ok() {}
-    // A claim of nothing changes nothing and rings nothing, or the dispatcher would spin.
-    assert!(bench.store.jobs.claim(&name("nobody"), 1, None).await.unwrap().jobs.is_empty());
-    assert!(heard().await.is_err());
+    // A claim of nothing changes nothing and rings nothing, or the dispatcher would spin. A store on PostgreSQL may have
+    // more to say at its start, but not with each claim.
+    let mut claims = 0..100;
+    loop {
+        claims.next().expect("each claim rings");
+        let _rung_before = wake.notified().now_or_never();
+        // The second is answered behind what the first one rings.
+        for _ in 0..2 {
+            let claimed = bench.store.jobs.claim(&name("nobody"), 1, None).await.unwrap();
+            assert!(claimed.jobs.is_empty());
+        }
+        if wake.notified().now_or_never().is_none() {
+            break;
+        }
+    }
 }
 
 #[tokio::test]
