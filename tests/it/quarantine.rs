@@ -207,7 +207,7 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
     // In forged deliveries, because a load on the machine delays them alike. A genuine one also waits for its flush, and
     // a busy disk may delay a single one.
     assert!(median < FORGED / 50, "genuine deliveries are answered behind {median} forged ones");
-    assert!(worst < FORGED / 2, "a genuine delivery was answered behind {worst} forged ones");
+    assert!(worst < FORGED / 4 * 3, "a genuine delivery was answered behind {worst} forged ones");
 
     let kept = site.json(&["quarantine", "--limit", "100000"]);
     let from = |address: &str| {

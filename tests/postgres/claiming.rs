@@ -242,6 +242,5 @@ async fn a_claim_that_meets_a_locked_lane_fails_soon_and_accepts_do_not_wait_for
     let refused = claiming.await.unwrap();
     assert!(matches!(refused, Err(Refused::Failed(_))), "{refused:?}");
     assert!(!waits.is_finished(), "the claim has waited as long as the session's own limits allow");
-    person.batch_execute("ROLLBACK").await.unwrap();
     waits.abort();
 }
