@@ -203,7 +203,6 @@ fn a_flood_evicts_itself_and_costs_genuine_deliveries_little() {
     });
     behind.sort_unstable();
     let (median, worst) = (behind[behind.len() / 2], behind[behind.len() - 1]);
-    println!("{} genuine deliveries, each behind {median} forged ones, or {worst}", behind.len());
     // In forged deliveries, because a load on the machine delays them alike. A genuine one also waits for its flush, and
     // a busy disk may delay a single one.
     assert!(median < FORGED / 50, "genuine deliveries are answered behind {median} forged ones");
