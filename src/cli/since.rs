@@ -45,7 +45,7 @@ impl FromStr for Since {
 /// passed over.
 fn midnight(text: &str) -> Option<Since> {
     let day = jiff::fmt::strtime::parse("%Y-%m-%d", text).ok()?.to_date().ok()?;
-    let begins = day.to_zoned(jiff::tz::TimeZone::system()).ok()?;
+    let begins = day.to_zoned_datetime(jiff::tz::TimeZone::system()).ok()?;
     Some(Since::At(Timestamp(begins.timestamp().as_millisecond())))
 }
 
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(seen("2026-01-01T01:00:00+01:00"), now);
         assert_eq!(seen("2026-01-01 00:00:00.250+00:00"), Timestamp(now.0 + 250));
         let midnight = jiff::Timestamp::from_millisecond(seen("2026-01-01").0).unwrap();
-        let here = midnight.to_zoned(jiff::tz::TimeZone::system());
+        let here = midnight.to_zoned_datetime(jiff::tz::TimeZone::system());
         assert_eq!(here.strftime("%F %T").to_string(), "2026-01-01 00:00:00");
     }
 

@@ -86,9 +86,9 @@ pub(crate) fn local(time: Timestamp) -> String {
 }
 
 /// The time in the system's zone; `None` beyond the years that a calendar date has.
-pub(crate) fn zoned(time: Timestamp) -> Option<jiff::Zoned> {
+pub(crate) fn zoned(time: Timestamp) -> Option<jiff::ZonedDateTime> {
     let instant = jiff::Timestamp::from_millisecond(time.0).ok()?;
-    Some(instant.to_zoned(jiff::tz::TimeZone::system()))
+    Some(instant.to_zoned_datetime(jiff::tz::TimeZone::system()))
 }
 
 /// A number with its noun: "1 job", "2 jobs".
