@@ -3,7 +3,7 @@
 //! The modules that do the work count; `metrics` shows the values. Must stay true: counting does not
 //! wait and does not allocate, because it is on the path of every delivery.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A number for each of a few fixed words, which starts at 0 with the process and only grows.
 #[derive(Debug)]
@@ -24,6 +24,30 @@ impl Tally {
     /// Each word with its count so far.
     pub fn get(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(word, count)| (*word, count.load(Ordering::Relaxed)))
+    }
+}
+
+/// A number that rises and falls. An atomic subtraction wraps silently even in a build with overflow checks; this
+/// one panics, as a plain subtraction does.
+#[derive(Debug, Default)]
+pub struct Level(AtomicUsize);
+
+impl Level {
+    /// Adds `more` and returns the new value.
+    pub fn add(&self, more: usize) -> usize {
+        self.0.fetch_add(more, Ordering::Relaxed) + more
+    }
+
+    /// Subtracts `less` and returns the new value. Panics, and changes nothing, if that is below zero.
+    pub fn subtract(&self, less: usize) -> usize {
+        let checked = |level: usize| level.checked_sub(less);
+        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, checked);
+        assert!(before.is_ok(), "a level falls by {less}, below zero: {before:?}");
+        before.unwrap_or_default() - less
+    }
+
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -109,6 +133,15 @@ mod tests {
         let Distribution { buckets, sum } = histogram.get();
         assert_eq!(buckets, [(0.5, 2), (1.0, 4), (f64::INFINITY, 5)]);
         assert!((sum - 9.000_001).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn a_level_never_falls_below_zero() {
+        let level = Level::default();
+        assert_eq!((level.add(5), level.subtract(2), level.get()), (5, 3, 3));
+        let fall = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| level.subtract(4)));
+        assert!(fall.is_err());
+        assert_eq!(level.get(), 3, "unchanged");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::budget::Pool;
 use crate::limits::CONNECTION_BYTES;
+use crate::measure::Level;
 
 /// How often, and at what interval, a connection asks for room. A try may also wait for one that is evicted.
 const TRIES: u32 = 20;
@@ -27,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) pool: Pool,
-    now: AtomicUsize,
+    now: Level,
     most: usize,
     /// Most connections since the heap was last trimmed.
     peak: AtomicUsize,
@@ -38,7 +39,7 @@ impl Open {
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Open {
             pool: Pool::new((most as u64).saturating_mul(CONNECTION_BYTES)),
-            now: AtomicUsize::new(0),
+            now: Level::default(),
             most,
             peak: AtomicUsize::new(0),
             fell: Notify::new(),
@@ -51,7 +52,7 @@ impl Open {
         if !self.pay(CONNECTION_BYTES).await {
             return None;
         }
-        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        let now = self.now.add(1);
         self.peak.fetch_max(now, Ordering::Relaxed);
         Some(Counted { open: Arc::clone(self), bytes: CONNECTION_BYTES })
     }
@@ -68,13 +69,13 @@ impl Open {
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.now.load(Ordering::Relaxed) as u64
+        self.now.get() as u64
     }
 
     /// Whether more than half of the connections are in use. Then a connection is closed after its answer: an idle
     /// one costs a client one request in minutes, and enough of them would shut out all others.
     pub(super) fn is_crowded(&self) -> bool {
-        self.now.load(Ordering::Relaxed) > self.most / 2
+        self.now.get() > self.most / 2
     }
 
     /// Calls `give_back` each time the number of connections has halved. Never returns.
@@ -82,7 +83,7 @@ impl Open {
         loop {
             self.fell.notified().await;
             sleep(SETTLED).await;
-            self.peak.store(self.now.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.peak.store(self.now.get(), Ordering::Relaxed);
             give_back();
         }
     }
@@ -99,7 +100,7 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.open.pool.give(self.bytes);
         self.open.pool.unfinished.notify_freed();
-        let now = self.open.now.fetch_sub(1, Ordering::Relaxed) - 1;
+        let now = self.open.now.subtract(1);
         let peak = self.open.peak.load(Ordering::Relaxed);
         if peak >= MANY && now == peak / 2 {
             self.open.fell.notify_one();

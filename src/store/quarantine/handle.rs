@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
 use crate::limits::{Limits, QUARANTINE_BODY_BYTES};
+use crate::measure::Level;
 use crate::store::border::{
     DiscardReason, Error, FailedDelivery, PageCursor, Quarantine, QuarantineFilter, QuarantinedRow,
     Refused, Reverifier, Settings,
@@ -30,7 +30,7 @@ pub struct QuarantineHandle {
     clock: Clock,
     stirred: watch::Sender<u64>,
     sender: Sender<KeeperTask>,
-    waiting_bytes: Arc<AtomicUsize>,
+    waiting_bytes: Arc<Level>,
     counts: Arc<Mutex<DiscardCounts>>,
     rate: Mutex<Rate>,
     pub(crate) judge: Mutex<Option<Reverifier>>,
@@ -48,7 +48,7 @@ impl QuarantineHandle {
         stirred: watch::Sender<u64>,
     ) -> io::Result<QuarantineHandle> {
         let (sender, tasks) = mpsc::channel();
-        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let waiting_bytes = Arc::<Level>::default();
         let counts = Arc::<Mutex<DiscardCounts>>::default();
         let keeper = QuarantineKeeper {
             path: beside(&settings.path, ".quarantine"),
@@ -108,16 +108,19 @@ impl QuarantineHandle {
             return left_out(DiscardReason::OverRate);
         }
         let most = usize::try_from(self.limits.quarantine_queue_bytes).unwrap_or(usize::MAX);
-        if self.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight > most {
-            self.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
+        if self.waiting_bytes.add(weight) > most {
+            self.waiting_bytes.subtract(weight);
             return left_out(DiscardReason::Busy);
         }
         let stirred = self.stirred.clone();
-        // A store that is closed keeps nothing.
-        let _ = self.sender.send(Some(Box::new(move |keeper| {
+        let sent = self.sender.send(Some(Box::new(move |keeper| {
             keeper.keep(&failed, holder);
             stirred.send_modify(|mark| *mark += 1);
         })));
+        if sent.is_err() {
+            // A store that is closed keeps nothing.
+            self.waiting_bytes.subtract(weight);
+        }
     }
 
     /// Runs `work` on the thread behind the queued messages.

@@ -5,13 +5,13 @@
 //! used costs nothing but what it would keep.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::measure::Level;
 use crate::model::Timestamp;
 use crate::store::border::{DiscardReason, FailedDelivery};
 use crate::store::mutex::lock;
@@ -38,7 +38,7 @@ pub(crate) struct QuarantineKeeper {
     pub(crate) clock: Clock,
     pub(crate) space: Arc<Space>,
     /// Bytes that wait in the queue.
-    pub(crate) waiting_bytes: Arc<AtomicUsize>,
+    pub(crate) waiting_bytes: Arc<Level>,
     pub(crate) counts: Arc<Mutex<DiscardCounts>>,
     pub(crate) folder: Option<QuarantineFolder>,
     /// No try to open the folder before then (monotonic).
@@ -61,7 +61,7 @@ impl QuarantineKeeper {
 
     /// Keeps a delivery of this holder.
     pub(super) fn keep(&mut self, delivery: &FailedDelivery, holder: String) {
-        self.waiting_bytes.fetch_sub(weight(delivery), Ordering::Relaxed);
+        self.waiting_bytes.subtract(weight(delivery));
         match self.write(delivery, holder) {
             Ok(evicted) => add_counts(&mut lock(&self.counts), evicted),
             Err(error) => {
