@@ -111,8 +111,13 @@ Examples:
 
     /// See it work on this machine, with real deliveries and handlers
     #[command(after_help = "\
-Example:
-  hooklatch demo --once")]
+It works in a new folder, with a receiver, a store and handlers of its own, which it deletes at its end; nothing \
+that you have configured is touched. It sends six kinds of delivery, waits for their handlers, and compares what was \
+answered, stored and run with what is promised. Exits with 0 if all is as promised, else with 1.
+
+Examples:
+  hooklatch demo
+  hooklatch demo --stay")]
     Demo(Demo),
 
     /// Kill a receiver under load, and account for every event
@@ -528,9 +533,9 @@ pub struct Runner {
 /// `hooklatch demo`
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Exit after the ledger, with 1 if it is not as promised
-    #[arg(long)]
-    pub once: bool,
+    /// Keep serving after the ledger, until a signal
+    #[arg(long, conflicts_with = "json")]
+    pub stay: bool,
     #[command(flatten)]
     pub format: Format,
 }

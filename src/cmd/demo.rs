@@ -8,18 +8,20 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::kit::provider::{Answer, Provider, post};
 use super::kit::receiver::Receiver;
 use super::kit::site::Site;
-use super::output::{self, words_of};
+use super::output::{self, ignore_left_reader, words_of};
+use super::progress;
 use super::runtime::block_on;
 use super::signals::Signals;
 use crate::cli;
 use crate::clock::Clock;
 use crate::exit::{Exit, Failure};
-use crate::model::{Headers, State};
+use crate::model::{Headers, State, shell_word};
 
 const HEADING: Style = Style::new().bold();
 const COMMAND: Style = AnsiColor::Cyan.on_default();
@@ -33,7 +35,8 @@ macro_rules! quickstart {
     };
 }
 
-/// Runs the demonstration; without `--once` it then serves until a signal.
+/// Runs the demonstration; with `--stay` it then serves until a signal. The exit code says whether the ledger is as
+/// promised.
 pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
     // Uses a free port, and makes the handlers write a ledger.
     let config = quickstart!("hooklatch.toml").replace("127.0.0.1:8080", "127.0.0.1:0").replace(
@@ -50,37 +53,74 @@ pub(super) fn run(args: &cli::Demo) -> Result<Exit, Failure> {
         "secrets/github.demo",
         "secrets/stripe.demo"
     ]);
-    let site = Site::new(None, &files)?;
     block_on(async {
         let mut signals = Signals::register()?;
-        let receiver = site.start(0).await?;
-        let shown = show(args, &site, &receiver, &mut signals).await;
-        let stopped = site.stop(vec![receiver]).await;
-        let as_promised = shown?;
-        stopped?;
-        Ok(Exit::answer(as_promised))
+        let mut site = Site::new(None, &files)?;
+        let result = serve_and_show(args, &site, &mut signals).await;
+        match result.map_err(|failure| site.keep_for(failure))? {
+            Ok(true) => {
+                if !args.format.json && !args.stay {
+                    let program = program();
+                    ignore_left_reader(output::verbatim(format_args!(
+                        "\nTo look around in one that keeps serving:\n\n  \
+                         {COMMAND}{program} demo --stay{COMMAND:#}"
+                    )))?;
+                }
+                Ok(Exit::Ok)
+            }
+            Ok(false) => {
+                site.keep();
+                output::note(format_args!("the folder is kept: {}", site.root().display()));
+                Ok(Exit::No)
+            }
+            Err(signal) => Err(Exit::Unavailable
+                .failure(format!("ended by {signal} before the ledger was complete"))),
+        }
     })?
 }
 
-/// Runs the demonstration and prints it. Returns whether every line is as promised.
-async fn show(
+/// Whether every line of the ledger is as promised, or the signal that ended the demonstration early.
+async fn serve_and_show(
     args: &cli::Demo,
     site: &Site,
-    receiver: &Receiver,
     signals: &mut Signals,
-) -> Result<bool, Failure> {
+) -> Result<Result<bool, &'static str>, Failure> {
+    let receiver = site.start(0).await?;
+    let shown = tokio::select! {
+        shown = show(args, site, &receiver) => shown.map(Ok),
+        signal = signals.next() => Ok(Err(signal)),
+    };
+    if args.stay && matches!(shown, Ok(Ok(_))) {
+        signals.next().await;
+    }
+    let stopped = site.stop(vec![receiver]).await;
+    let shown = shown?;
+    stopped.map(|()| shown)
+}
+
+/// Runs the demonstration and prints it. Returns whether every line is as promised. A reader of standard output that
+/// leaves does not end it: the exit code is the verdict.
+async fn show(args: &cli::Demo, site: &Site, receiver: &Receiver) -> Result<bool, Failure> {
     let address = receiver.address;
-    if !args.format.json {
-        output::line(format_args!(
-            "{HEADING}Hooklatch serves on http://{address}{HEADING:#}, with a fresh store in {}\n",
-            site.path("").display()
-        ))?;
-    }
     let mut ledger = deliveries()?;
+    let bar = match args.format.json {
+        true => ProgressBar::hidden(),
+        false => {
+            ignore_left_reader(output::line(format_args!(
+                "{HEADING}Hooklatch serves on http://{address}{HEADING:#}, with a fresh store in {}\n",
+                site.path("").display()
+            )))?;
+            progress::bar(ledger.len() as u64, "{pos}/{len} sent  {msg}")
+        }
+    };
     for delivery in &mut ledger {
+        bar.set_message(delivery.what);
         delivery.send(receiver).await?;
+        bar.inc(1);
     }
+    bar.set_message("waiting for the handlers");
     site.settle().await?;
+    bar.finish_and_clear();
     let (stored, lines) = (site.stored().await?, site.ledger()?);
     for Delivery { event, seen, .. } in &mut ledger {
         let of_event = || stored.iter().filter(|one| one.event == *event);
@@ -91,10 +131,9 @@ async fn show(
     }
     let as_promised = ledger.iter().all(Delivery::is_as_promised);
     let json = serde_json::json!({ "as_promised": as_promised, "ledger": ledger });
-    output::either(&args.format, &json, || print(&ledger))?;
-    if !args.once {
+    ignore_left_reader(output::either(&args.format, &json, || print(&ledger)))?;
+    if args.stay {
         invite(site, receiver)?;
-        signals.next().await;
     }
     Ok(as_promised)
 }
@@ -245,14 +284,19 @@ fn print(ledger: &[Delivery]) -> Result<(), Failure> {
     output::line(format_args!("\n{style}{count} of {all} lines as promised{style:#}"))
 }
 
+/// This program as a word of a shell.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_else(|_| "hooklatch".into());
+    shell_word(&path.display().to_string()).into_owned()
+}
+
 /// Prints commands to try next, which can be pasted.
 fn invite(site: &Site, receiver: &Receiver) -> Result<(), Failure> {
-    let program =
-        std::env::current_exe().map_or("hooklatch".into(), |path| path.display().to_string());
-    let config = site.config();
-    let config = config.display();
+    let program = program();
+    let config = site.config().display().to_string();
+    let config = shell_word(&config);
     output::line(format_args!("\n{HEADING}It keeps serving. In another terminal:{HEADING:#}\n"))?;
-    output::line(format_args!("  {COMMAND}export HOOKLATCH_CONFIG={config}{COMMAND:#}"))?;
+    output::verbatim(format_args!("  {COMMAND}export HOOKLATCH_CONFIG={config}{COMMAND:#}"))?;
     for line in [
         "ui",
         "events",
@@ -261,11 +305,11 @@ fn invite(site: &Site, receiver: &Receiver) -> Result<(), Failure> {
         "events --rejected",
         "replay evt_1DemoInvoice --handler fulfil",
     ] {
-        output::line(format_args!("  {COMMAND}{program} {line}{COMMAND:#}"))?;
+        output::verbatim(format_args!("  {COMMAND}{program} {line}{COMMAND:#}"))?;
     }
     let address = receiver.address;
-    output::line(format_args!(
-        "  {COMMAND}curl -i http://{address}/stripe -d '{{}}'{COMMAND:#}   refused: not signed"
+    output::verbatim(format_args!(
+        "  {COMMAND}curl -i http://{address}/stripe -d '{{}}'{COMMAND:#}  # refused: not signed"
     ))?;
     output::line(
         "\nCtrl-C ends it and deletes its store. Your own configuration: README.md, \"First webhook\".",

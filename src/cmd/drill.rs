@@ -16,7 +16,7 @@ use super::kit::load::{Load, Tally};
 use super::kit::provider::Provider;
 use super::kit::receiver::Receiver;
 use super::kit::site::Site;
-use super::output::{self, Field, words_of};
+use super::output::{self, Field, ignore_left_reader, words_of};
 use super::random::bytes;
 use super::runtime::block_on;
 use super::signals::Signals;
@@ -46,12 +46,8 @@ pub(super) fn run(args: &cli::Drill) -> Result<Exit, Failure> {
     let secret = format!("whsec_{}", HEXLOWER.encode(&bytes::<32>()?));
     let mut site = lay_out(args, &secret)?;
     let provider = Provider::new("stripe", &secret)?;
-    let result = block_on(drill(args, &site, provider, seed))?.map_err(|failure| {
-        site.keep();
-        let kept = format!("the folder is kept: {}", site.root().display());
-        let help = failure.help.as_ref().map_or(kept.clone(), |help| format!("{help}; {kept}"));
-        failure.help(help)
-    });
+    let result = block_on(drill(args, &site, provider, seed))?;
+    let result = result.map_err(|failure| site.keep_for(failure));
     let report = result?.map_err(|signal| {
         let message = format!("ended by {signal} before there was anything to account for");
         Exit::Unavailable.failure(message)
@@ -95,12 +91,6 @@ fn lay_out(args: &cli::Drill, secret: &str) -> Result<Site, Failure> {
     let configs: Vec<_> = names.iter().map(of_node).collect();
     files.extend(configs.iter().map(|(name, text)| (name.as_str(), text.as_str())));
     Ok(Site::new(folder, &files)?.of_nodes(names))
-}
-
-/// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: the drill
-/// continues, and its verdict is the exit code.
-fn ignore_left_reader<T>(printed: Result<T, Failure>) -> Result<(), Failure> {
-    printed.map(drop).or_else(|failure| if failure.reader_left { Ok(()) } else { Err(failure) })
 }
 
 /// The report, or the signal that ended the drill early.

@@ -6,7 +6,9 @@ mod table;
 mod text;
 mod wrap;
 
-pub(super) use print::{answer, either, fact, facts, json_line, line, list, note, said, verbatim};
+pub(super) use print::{
+    answer, either, fact, facts, ignore_left_reader, json_line, line, list, note, said, verbatim,
+};
 pub(super) use table::{
     Cell, Field, Table, below, cut, listing, painted, rows, styled, whole, words_of,
 };

@@ -10,24 +10,32 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A folder for the temporary files of a drill, which the test can inspect.
-struct Place(tempfile::TempDir);
+/// A folder for the temporary files of a drill or a demo, which the test can inspect.
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Place(tempfile::Builder::new().prefix("drill-test-").tempdir().unwrap())
     }
 
     fn drill(&self, args: &[&str]) -> Command {
+        self.command("drill", args)
+    }
+
+    pub(crate) fn command(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
-        command.arg("drill").args(args).stdin(Stdio::null()).env("TMPDIR", self.0.path());
-        // The drill must ignore the configuration of the operator's receiver.
+        command.arg(name).args(args).stdin(Stdio::null()).env("TMPDIR", self.0.path());
+        // It must ignore the configuration of the operator's receiver.
         command.env("HOOKLATCH_CONFIG", "/nowhere.toml").env("HOOKLATCH_LOG", "off");
         command
     }
 
-    /// The folders that drills left here.
-    fn left(&self) -> Vec<PathBuf> {
+    pub(crate) fn folder(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The folders that were left here.
+    pub(crate) fn left(&self) -> Vec<PathBuf> {
         fs::read_dir(self.0.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
@@ -42,7 +50,7 @@ impl Place {
         lines.filter(|line| line.contains(place)).collect()
     }
 
-    fn must_have_no_process(&self) {
+    pub(crate) fn must_have_no_process(&self) {
         assert_eq!(self.processes(), Vec::<String>::new());
     }
 

@@ -29,7 +29,7 @@ fn blocks_of(text: &str, language: &str) -> Vec<String> {
 #[test]
 fn readme_begins_with_the_demo_and_the_test_command() {
     let shell = blocks("sh");
-    assert_eq!(shell[0], "cargo run --release -- demo\n");
+    assert_eq!(shell[0], "cargo run -- demo\n");
     assert_eq!(shell[1], "cargo test\n");
 }
 

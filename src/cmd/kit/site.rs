@@ -112,6 +112,17 @@ impl Site {
         }
     }
 
+    /// Keeps the folder, which has the cause of this failure, and says so.
+    pub(crate) fn keep_for(&mut self, failure: Failure) -> Failure {
+        if failure.reader_left {
+            return failure;
+        }
+        self.keep();
+        let kept = format!("the folder is kept: {}", self.root.display());
+        let help = failure.help.as_ref().map_or(kept.clone(), |help| format!("{help}; {kept}"));
+        failure.help(help)
+    }
+
     /// Whether the folder remains when this value is dropped.
     pub(crate) fn is_kept(&self) -> bool {
         self.temporary.is_none()

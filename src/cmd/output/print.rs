@@ -119,3 +119,9 @@ pub(crate) fn answer(
 ) -> Result<Exit, Failure> {
     either(format, &value, || line(text))
 }
+
+/// Ignores that the reader of standard output has left, as in `hooklatch drill | head -1`: a command whose verdict is
+/// its exit code continues.
+pub(crate) fn ignore_left_reader<T>(printed: Result<T, Failure>) -> Result<(), Failure> {
+    printed.map(drop).or_else(|failure| if failure.reader_left { Ok(()) } else { Err(failure) })
+}
