@@ -1,14 +1,34 @@
 //! The reasons for which a receiver refuses to start, with their messages and exit codes.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
 use crate::support::Site;
 
 /// Starts the receiver, which must refuse, and returns its exit code and error output.
 fn refused(site: &Site) -> (i32, String) {
-    let output = site.run(&["serve"]);
-    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    let mut child = site.command(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap) {
+        said += &format!("{line}\n");
+        let fields: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        if fields["message"] == "serving" {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it serves: {said}");
+        }
+    }
+    (child.wait().unwrap().code().unwrap(), said)
+}
+
+/// Changes the header of a store that is not in use. What its log had is in the file then.
+fn change(site: &Site, pragma: &str, value: u32) {
+    let store = rusqlite::Connection::open(site.store()).unwrap();
+    store.pragma_update(None, pragma, value).unwrap();
+    store.close().unwrap();
+    assert!(!site.path("store.db-wal").exists());
 }
 
 #[test]
@@ -39,11 +59,8 @@ fn a_file_that_is_not_a_database_is_refused_and_not_changed() {
 #[test]
 fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
     let site = Site::new("");
-    site.start().stop();
-    // The schema version is the big-endian `user_version` at byte 60 of SQLite's header.
-    let mut bytes = fs::read(site.path("store.db")).unwrap();
-    bytes[60..64].copy_from_slice(&999u32.to_be_bytes());
-    fs::write(site.path("store.db"), bytes).unwrap();
+    assert_eq!(site.start().stop(), Some(0));
+    change(&site, "user_version", 999);
     let (code, said) = refused(&site);
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("store.db") && said.contains("newer") && said.contains("999"), "{said}");
@@ -52,11 +69,9 @@ fn a_store_of_a_newer_version_is_refused_by_name_and_version() {
 #[test]
 fn a_store_of_a_development_build_is_refused_by_serve_and_restore() {
     let site = Site::new("");
-    site.start().stop();
-    // The application id is at byte 68 of SQLite's header.
-    let mut bytes = fs::read(site.path("store.db")).unwrap();
-    bytes[68..72].copy_from_slice(b"Hook");
-    fs::write(site.path("store.db"), &bytes).unwrap();
+    assert_eq!(site.start().stop(), Some(0));
+    change(&site, "application_id", u32::from_be_bytes(*b"Hook"));
+    let bytes = fs::read(site.store()).unwrap();
     let text = "made by a development build; nothing reads it: keep it, start with a new path";
     let (code, said) = refused(&site);
     assert_eq!(code, 69, "{said}");

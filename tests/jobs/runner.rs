@@ -138,8 +138,9 @@ async fn a_report_counts_memory_and_cpu_of_the_command_and_its_children() {
         }
     };
     let (little, much) = (took("say", 1).await, took("large", 2).await);
-    assert!((100_000..40_000_000).contains(&little.memory_bytes), "{little:?}");
-    assert!(much.memory_bytes > 40_000_000, "{much:?}");
+    // The kernel counts what the runner's process had when it forked.
+    assert!((100_000..80_000_000).contains(&little.memory_bytes), "{little:?}");
+    assert!(much.memory_bytes > 100_000_000, "{much:?}");
     assert!(much.cpu_millis > little.cpu_millis, "{much:?} {little:?}");
 }
 

@@ -377,10 +377,10 @@ pub(crate) fn try_post(
     Ok((status, serde_json::from_str(body).unwrap_or_default()))
 }
 
-/// The resident memory of a process, in bytes.
+/// The resident memory of a process in bytes, without the pages of its program's file, which depend on the build.
 pub(crate) fn resident_bytes(pid: u32) -> u64 {
     let status =
         fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }

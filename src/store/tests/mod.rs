@@ -56,7 +56,7 @@ pub(super) use bench::*;
 pub(crate) use writing::hold_writer;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -124,9 +124,11 @@ pub(super) fn id(text: &str) -> EventId {
 
 /// A delivery to `source` from `address` that failed at [`START`].
 pub(super) fn failed(source: &str, address: &str, body: &str) -> FailedDelivery {
+    static GITHUB: LazyLock<Arc<Scheme>> =
+        LazyLock::new(|| Arc::new(Scheme::embedded("github").unwrap()));
     FailedDelivery {
         source: name(source),
-        scheme: Arc::new(Scheme::embedded("github").unwrap()),
+        scheme: Arc::clone(&GITHUB),
         received_at: START,
         address: Some(address.parse().unwrap()),
         reason: "bad_signature",

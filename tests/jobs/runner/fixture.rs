@@ -50,7 +50,7 @@ const HANDLERS: &[(&str, &str, &str)] = &[
     // Prints as many bytes as its body says.
     ("chats", "read out err; head -c $out /dev/zero; head -c $err /dev/zero >&2", ""),
     // `tail` holds all of it, as a child that the shell waits for.
-    ("large", "head -c 40000000 /dev/zero | tail -c 40000000 | sha256sum", ""),
+    ("large", "head -c 100000000 /dev/zero | tail -c 100000000 | sha256sum", ""),
 ];
 
 pub(super) struct Site(tempfile::TempDir);
