@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[allow(dead_code, reason = "the tests note their needs")]
+#[allow(dead_code, reason = "the tests record their needs")]
 #[path = "support/needs.rs"]
 mod needs;
 
@@ -11,14 +11,14 @@ use std::fs;
 use std::path::Path;
 
 fn main() {
-    // Cargo passes all programs the same arguments. A list of tests must not take the notes.
+    // Cargo passes all programs the same arguments. A list of tests must not take the records.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }
-    let notes = needs::notes();
-    let text = fs::read_to_string(&notes).unwrap_or_default();
-    let _ = fs::remove_file(&notes);
-    remove_stale(notes.parent().unwrap());
+    let records = needs::records_file();
+    let text = fs::read_to_string(&records).unwrap_or_default();
+    let _ = fs::remove_file(&records);
+    remove_stale(records.parent().unwrap());
     let mut needs: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for line in text.lines() {
         let (need, test) = line.rsplit_once('\t').unwrap();
@@ -33,7 +33,7 @@ fn main() {
     }
 }
 
-/// Deletes the notes of runs that have ended without this program, as a run does whose tests fail.
+/// Deletes the records of runs that have ended without this program, as a run does whose tests fail.
 fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
