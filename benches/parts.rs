@@ -98,7 +98,7 @@ fn proving_with_ten_secrets(bencher: Bencher, provider: &str) {
         keys.push(key(&scheme, "bench", &text).unwrap());
     }
     let body = Bytes::from(body);
-    if !scheme.has_public_key() {
+    if !scheme.proof().has_public_key() {
         let draft =
             Draft { method: "POST", url, id: "e-1", body: body.clone(), ..Draft::default() };
         headers = sign(&scheme, keys.last(), &draft, now).unwrap();
@@ -132,7 +132,7 @@ fn deciding(bencher: Bencher) {
         event_type: verified.event_type().as_str(),
         headers: verified.headers(),
         body: verified.body(),
-        form_field: source.scheme.form_field(),
+        form_field: source.scheme.identity().form_field.as_deref(),
     };
     bencher.counter(BytesCount::new(event.body.len())).bench(|| {
         let values = Values::read(black_box(&event), condition.places(), 512 * 1024);

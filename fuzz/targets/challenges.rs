@@ -11,7 +11,7 @@ use hooklatch::verify::{self, Answered, Challenge, Genuine, Key, Request};
 static SCHEMES: LazyLock<Vec<(Scheme, Option<Key>)>> = LazyLock::new(|| {
     let all = Scheme::embedded_names().filter_map(Scheme::embedded);
     let sends = |scheme: &Scheme| {
-        scheme.challenge_methods().next().is_some()
+        scheme.challenge().methods().next().is_some()
             || ["slack", "twitch", "zoom"].contains(&scheme.name())
     };
     let with_key = |scheme: Scheme| {

@@ -41,8 +41,8 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
     // The key is derived from the whole request, so the request cannot contain it.
     let content = [headers.to_wire().as_slice(), b"\n", body].concat();
     let random: [u8; 32] = Sha256::digest(&content).into();
-    let unsigned = scheme.is_unsigned();
-    let secret = match scheme.has_public_key() {
+    let unsigned = scheme.proof().is_absent();
+    let secret = match scheme.proof().has_public_key() {
         false => verify::secret_text(scheme, &random),
         true => match PUBLIC.iter().find(|text| verify::key(scheme, "env:TEST", text).is_ok()) {
             Some(text) => (*text).to_owned().into(),
@@ -81,7 +81,7 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
         }
         Ok(verified) if !unsigned => {
             // A token proves the sender but not the contents.
-            let token = !scheme.signs();
+            let token = !scheme.proof().signs_content();
             proven(scheme, &keys, &signed, body, &verified, token);
         }
         Ok(verified) => assert_eq!(verified.body(), body),

@@ -24,7 +24,7 @@ pub(super) fn check(data: &[u8]) {
         }
         let mut headers = Headers::new();
         let prefix = if name == "google-pubsub" { "Bearer " } else { "" };
-        for name in scheme.signature_headers() {
+        for name in scheme.proof().headers() {
             headers.push(name, format!("{prefix}{token}"));
         }
         let url = Some("https://example.com/in");

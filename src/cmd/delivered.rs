@@ -50,12 +50,13 @@ impl Delivered {
     }
 
     pub(super) fn event<'e>(&'e self, config: &'e Config) -> Event<'e> {
+        let scheme = config.scheme_of(&self.source);
         Event {
             id: self.id.as_str(),
             event_type: &self.event_type,
             headers: &self.headers,
             body: &self.body,
-            form_field: config.scheme_of(&self.source).and_then(|scheme| scheme.form_field()),
+            form_field: scheme.and_then(|scheme| scheme.identity().form_field.as_deref()),
         }
     }
 

@@ -38,14 +38,14 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
     };
     let source = &args.source;
     let scheme = scheme(&main, source, args.provider.as_ref())?;
-    if scheme.signs_url() && args.public_url.is_none() {
+    if scheme.proof().covers_url() && args.public_url.is_none() {
         let message = format!("provider {} signs the URL: give --public-url", scheme.name());
         return Err(Exit::Usage.failure(message));
     }
     let folder = main.parent().unwrap_or(Path::new("")).to_owned();
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
     // Published keys are public: they need no folder of their own rights, and no credential.
-    let in_public = scheme.published_keys().is_some();
+    let in_public = scheme.proof().published_keys.is_some();
     let kept_in = if in_public { "keys" } else { "secrets" };
     let secret_file = folder.join(kept_in).join(source.as_str());
     let fresh = !main.exists();
@@ -76,13 +76,13 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         }
     }
     made.folder(stanza.parent(), 0o755)?;
-    if scheme.registers() {
+    if scheme.challenge().registers() {
         made.folder(secret_file.parent(), 0o700)?;
     }
     let by_systemd = is_kept_by_systemd(&main) && !in_public;
     let reference = match by_systemd {
         // The unit would have to be restarted for a credential, while the provider waits.
-        true if scheme.registers() => "file:/var/lib/hooklatch/",
+        true if scheme.challenge().registers() => "file:/var/lib/hooklatch/",
         _ if in_public => "file:keys/",
         _ => reference(&main),
     };
@@ -132,10 +132,10 @@ fn scheme(main: &Path, source: &Name, provider: Option<&Name>) -> Result<Arc<Sch
 /// The secret's text: a generated one; empty if the provider generates it or has a public key; `None` for an
 /// unsigned provider.
 fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
-    if scheme.is_unsigned() || scheme.registers() {
+    if scheme.proof().is_absent() || scheme.challenge().registers() {
         return Ok(None);
     }
-    if scheme.setup().secret_from.is_some() || scheme.has_public_key() {
+    if scheme.setup().secret_from.is_some() || scheme.proof().has_public_key() {
         return Ok(Some(Zeroizing::default()));
     }
     Ok(Some(verify::secret_text(scheme, &random::bytes()?)))
@@ -143,7 +143,7 @@ fn secret(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
 
 /// The `verify_token`: a made one; empty if the provider gives it; `None` if the provider uses none.
 fn verify_token(scheme: &Scheme) -> Result<Option<Zeroizing<String>>, Failure> {
-    Ok(match (scheme.wants_verify_token(), scheme.gives_verify_token()) {
+    Ok(match (scheme.challenge().needs_verify_token(), scheme.challenge().gives_verify_token()) {
         (false, _) => None,
         (true, true) => Some(Zeroizing::default()),
         (true, false) => Some(HEXLOWER.encode(&random::bytes::<16>()?).into()),
@@ -191,10 +191,11 @@ struct Endpoint<'a> {
 
 impl Endpoint<'_> {
     fn url(&self) -> String {
+        let proof = self.scheme.proof();
         let base = match &self.args.public_url {
             Some(url) => url.clone(),
             // An unsigned source refuses requests that came through a proxy, so its URL is local.
-            None if self.scheme.is_unsigned() && !self.scheme.wants_certificates() => {
+            None if proof.is_absent() && !proof.needs_certificates() => {
                 format!("http://{}", self.config.server().listen)
             }
             None => "https://YOUR-HOST".to_owned(),
@@ -229,10 +230,10 @@ impl Endpoint<'_> {
     /// The proxy's configuration; `None` for an unsigned source, which refuses requests from a proxy or
     /// needs one that also checks certificates.
     fn proxies(&self) -> Option<texts::Proxies> {
-        if self.scheme.is_unsigned() {
+        if self.scheme.proof().is_absent() {
             return None;
         }
-        let most = self.scheme.body_limit_bytes();
+        let most = self.scheme.setup().delivery.body_limit_bytes;
         let most = most.unwrap_or(self.config.limits().body_default_bytes);
         Some(texts::proxies(&self.url(), &self.path, self.config.server().listen, most))
     }
@@ -251,14 +252,15 @@ impl Endpoint<'_> {
             false => format!("hooklatch serve{config}"),
         };
         let mut next = vec![format!("hooklatch config check{config}"), serve];
-        if self.scheme.registers() {
+        if self.scheme.challenge().registers() {
             next.push(format!("hooklatch register {source}{config}"));
         }
-        if self.scheme.published_keys().is_some() {
+        let proof = self.scheme.proof();
+        if proof.published_keys.is_some() {
             next.push(format!("hooklatch keys {source}{config}"));
         }
         // `send` has no client certificate.
-        if !self.scheme.wants_certificates() && !self.scheme.only_provider_signs() {
+        if !proof.needs_certificates() && !proof.only_provider_signs() {
             next.push(format!("hooklatch send {source} {kind}{config}"));
         }
         next
@@ -295,7 +297,7 @@ impl Endpoint<'_> {
             let file = self.token_file.display();
             output::line(format!("\nThen fill {file} from {}", output::escape(from)))?;
         }
-        if self.scheme.wants_certificates() {
+        if self.scheme.proof().needs_certificates() {
             let file = self.stanza.display();
             output::line(format!(
                 "\nThen name the proxy that checks certificates in server.trusted_proxies, and take the comment\nsigns away in {file}"

@@ -46,7 +46,7 @@ pub(super) fn run(args: &cli::Keys) -> Result<Exit, Failure> {
     let endpoint = config.endpoint(source).ok_or_else(|| {
         Exit::NotFound.failure(format!("no such source: {source}")).help("conf.d/*.toml name them")
     })?;
-    let published = endpoint.scheme.published_keys().ok_or_else(|| {
+    let published = endpoint.scheme.proof().published_keys.as_ref().ok_or_else(|| {
         let name = endpoint.scheme.name();
         Exit::Usage.failure(format!("provider {name} publishes no keys at a URL"))
     })?;

@@ -48,7 +48,7 @@ pub(super) fn run(args: &cli::Register) -> Result<Exit, Failure> {
         Ok::<_, Failure>(secret)
     })??;
     output::line(format!("made      {}", file.display()))?;
-    if configured.scheme.shows_registered() {
+    if configured.scheme.challenge().registers_by_hand() {
         output::line(format!("enter it at the provider: {}", escape(&secret)))?;
     }
     Ok(Exit::Ok)

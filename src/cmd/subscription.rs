@@ -26,7 +26,7 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
         Exit::NotFound.failure(format!("no such source: {source}")).help("conf.d/*.toml name them")
     })?;
     let provider = endpoint.scheme.name();
-    let keys = endpoint.scheme.published_keys();
+    let keys = endpoint.scheme.proof().published_keys.as_ref();
     let asks = keys.and_then(|keys| Some((keys, keys.confirmation.as_ref()?)));
     let (keys, asks) = asks.ok_or_else(|| {
         Exit::Usage.failure(format!("provider {provider} asks for no such confirmation"))

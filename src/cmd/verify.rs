@@ -34,7 +34,7 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
     let environment = Environment::capture();
     let keys = args.secrets.iter().map(|text| key(&scheme, text, &environment));
     let keys: Vec<Key> = keys.collect::<Result<_>>()?;
-    if keys.is_empty() && !scheme.is_unsigned() {
+    if keys.is_empty() && !scheme.proof().is_absent() {
         return Err(wrong(format!("provider {} signs: give --secret", scheme.name())));
     }
     let headers = headers(&args.headers)?;

@@ -38,7 +38,7 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
     }
     for source in sources {
         let provider = source.scheme.name();
-        if let Some(resends) = source.scheme.delivery.resends_for
+        if let Some(resends) = source.scheme.setup().delivery.resends_for
             && millis(resends) > limits.keep_ids_millis
         {
             let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
@@ -50,8 +50,8 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             let help = "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids";
             problems.reject(at, message, help);
         }
-        if let Some(window) =
-            source.scheme.same_for().filter(|window| millis(*window) > limits.keep_ids_millis)
+        if let Some(window) = source.scheme.identity().same_for
+            && millis(window) > limits.keep_ids_millis
         {
             let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
             let (kept, window) = (Unit::Millis.show(limits.keep_ids_millis), duration_text(window));
@@ -83,7 +83,8 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
 pub(super) fn headers(sources: &[Source], handlers: &[Handler], problems: &Problems) {
     for handler in handlers {
         let own = sources.iter().filter(|source| handler.takes(&source.name));
-        let kept: Vec<&str> = own.flat_map(|source| source.scheme.keeps_headers()).collect();
+        let kept = own.flat_map(|source| &source.scheme.identity().kept_headers);
+        let kept: Vec<&str> = kept.map(String::as_str).collect();
         let of_values =
             handler.values.iter().filter_map(|rule| Some((rule.value.from.as_ref()?, &rule.at)));
         let places = handler.places().map(|place| (&place.value, &place.at)).chain(of_values);
@@ -121,7 +122,7 @@ pub(super) fn signing(sources: &[Source], handlers: &[Handler], problems: &Probl
                 }
                 continue;
             };
-            let has_own = !source.secrets.is_empty() || source.scheme.is_unsigned();
+            let has_own = !source.secrets.is_empty() || source.scheme.proof().is_absent();
             if sign.value == Sign::Source && !has_own {
                 let message = format!("source '{}' has secrets of its callers only", source.name);
                 problems.reject(&sign.at, message, "name the endpoint's: sign = \"file:/path\"");
@@ -155,7 +156,7 @@ pub(super) fn replies(
                 problems.reject(&replies.at, message, help);
             }
         }
-        if let Some(deadline) = source.scheme.deadline()
+        if let Some(deadline) = source.scheme.setup().delivery.deadline
             && replies.wait.value >= deadline
         {
             let [wait, deadline] = [replies.wait.value, deadline].map(duration_text);

@@ -47,7 +47,7 @@ pub fn provider_file(
     warnings: &Problems,
 ) -> Option<Scheme> {
     let scheme = Scheme::parse(file, text, problems)?;
-    if scheme.signs_id() && scheme.guard != ReplayGuard::Off {
+    if scheme.proof().covers_id() && scheme.identity().guard != ReplayGuard::Off {
         let message = "[replay] has no effect: the signature covers the event id";
         warnings.push(Problem::of_file(file, message));
     }

@@ -96,9 +96,9 @@ pub(super) fn read(
 /// Checks that no third party can send a request of the provider with another key, or as another caller.
 fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc<Scheme>>) {
     let Value { value: scheme, at } = provider;
-    let name = scheme.name();
-    if scheme.has_lists() || scheme.makes_new_ids() {
-        let why = match scheme.has_lists() {
+    let (name, proof, identity) = (scheme.name(), scheme.proof(), scheme.identity());
+    if identity.has_lists() || identity.id_is_generated() {
+        let why = match identity.has_lists() {
             true => "several events in one request, so there is no one answer",
             false => "no key, so a repeated request would run again",
         };
@@ -107,13 +107,13 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
             format!("a request of provider '{name}' has {why}"),
             "choose provider = \"bearer\", whose callers send a key with each request",
         );
-    } else if scheme.makes_ids() {
+    } else if identity.id_may_be_digest() {
         section.reject(
             at,
             format!("provider '{name}' uses the body's digest as the key of a request without one"),
             "choose provider = \"bearer\", whose callers send a key with each request",
         );
-    } else if scheme.signs() && !scheme.signs_id() {
+    } else if proof.signs_content() && !proof.covers_id() {
         section.reject(
             at,
             format!("the signature of provider '{name}' leaves the key out"),
@@ -121,12 +121,12 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
         );
     }
     match &replies.certificate_header {
-        Some(header) if scheme.signs() => section.reject(
+        Some(header) if proof.signs_content() => section.reject(
             &header.at,
             format!("provider '{name}' signs its requests, and has no certificates"),
             "remove certificate_header, or choose provider = \"certificate\"",
         ),
-        None if scheme.is_unsigned() && !scheme.makes_ids() => section.reject(
+        None if proof.is_absent() && !identity.id_may_be_digest() => section.reject(
             at,
             format!("provider '{name}' proves nothing about who asks"),
             "add certificate_header, the header in which a trusted proxy names the client's certificate, or choose provider = \"bearer\"",
@@ -134,7 +134,7 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
         _ => {}
     }
     if let Some(header) = &replies.caller_header
-        && scheme.leaves_out(&header.value)
+        && proof.leaves_out(&header.value)
     {
         section.reject(
             &header.at,

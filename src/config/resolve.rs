@@ -139,7 +139,7 @@ impl Config {
     /// The form field of each of the handler's sources whose scheme has one.
     fn form_fields(&self, handler: &Handler) -> BTreeMap<Name, String> {
         let field =
-            |source: &Source| Some((source.name.clone(), source.scheme.form_field()?.to_owned()));
+            |own: &Source| Some((own.name.clone(), own.scheme.identity().form_field.clone()?));
         self.sources_of(handler).filter_map(field).collect()
     }
 
@@ -272,7 +272,7 @@ impl<'a> Resolver<'a> {
             methods: source.methods.clone(),
             public_url: source.public_url.clone(),
             body_limit_bytes: source.body_limit_bytes,
-            accept_wait: accept_wait(self.config.limits(), source.scheme.deadline()),
+            accept_wait: accept_wait(self.config.limits(), source.scheme.setup().delivery.deadline),
             refuse_proxied: source.takes_anybody(),
             on_redelivery: source.on_redelivery,
             reply: self.reply(source),
@@ -326,7 +326,7 @@ impl<'a> Resolver<'a> {
         let accept_wait = Limits::duration(self.config.limits().accept_wait_millis);
         // The job may wait for a slot, and its end is committed.
         let whole = handler.timeout.saturating_add(grace).saturating_add(accept_wait);
-        let deadline = source.scheme.deadline().map(|deadline| deadline * 4 / 5);
+        let deadline = source.scheme.setup().delivery.deadline.map(|deadline| deadline * 4 / 5);
         let caller =
             |(name, secret): &(Name, Value<Reference>)| (secret.value.to_string(), name.clone());
         let written = |header: &Option<Value<String>>| Some(header.as_ref()?.value.clone());
@@ -367,7 +367,7 @@ impl<'a> Resolver<'a> {
         let message = format!(
             "{fault}; until it is filled in, a delivery signed with it is answered 401 and kept in quarantine"
         );
-        let word = scheme.secret_word();
+        let word = scheme.proof().secret_word();
         let help = format!("put the provider's {word} into it, then `hooklatch reload`");
         self.warnings.reject(&secret.at, message, help);
         None
@@ -377,7 +377,7 @@ impl<'a> Resolver<'a> {
         let text = self.read(reference, at)?;
         let key = verify::key(scheme, &reference.to_string(), &text);
         key.map_err(|wrong| {
-            let (word, provider) = (scheme.secret_word(), scheme.name());
+            let (word, provider) = (scheme.proof().secret_word(), scheme.name());
             let message =
                 format!("'{reference}' is not a {word} of provider '{provider}': {wrong}");
             self.problems.report(at, message);
@@ -409,7 +409,7 @@ impl<'a> Resolver<'a> {
                     key => key,
                 },
             };
-            let url = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
+            let url = source.public_url.as_deref().filter(|_| source.scheme.proof().covers_url());
             let url = url.map(|url| http::public_url(url, &source.path, None));
             let resigner = Signer::new(Arc::clone(&source.scheme), key, url);
             resigners.insert(source.name.clone(), resigner);

@@ -82,8 +82,8 @@ pub(super) fn give_up<S: Serializer>(give_up: &GiveUp, serializer: S) -> Result<
 pub(super) fn scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
     let facts = [
         ("provider", Some(scheme.name().to_owned())),
-        ("tolerance", scheme.tolerance().map(duration_text)),
-        ("resends_for", scheme.delivery.resends_for.map(duration_text)),
+        ("tolerance", scheme.proof().tolerance().map(duration_text)),
+        ("resends_for", scheme.setup().delivery.resends_for.map(duration_text)),
     ];
     BTreeMap::from(facts).serialize(serializer)
 }

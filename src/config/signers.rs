@@ -53,7 +53,7 @@ fn fill_in(source: &Source, reference: &Reference) -> String {
     let provider = source.scheme.name();
     match &source.scheme.setup().secret_from {
         Some(from) => {
-            let word = source.scheme.secret_word();
+            let word = source.scheme.proof().secret_word();
             format!("put {provider}'s {word} into {place} ({from})")
         }
         None => format!("put the secret that {provider} was given into {place}"),
@@ -68,7 +68,8 @@ impl Config {
     /// The source called `name`.
     pub fn endpoint(&self, name: &Name) -> Option<Endpoint<'_>> {
         let source = self.source(name)?;
-        let configured = source.public_url.as_deref().filter(|_| source.scheme.signs_url());
+        let covers_url = source.scheme.proof().covers_url();
+        let configured = source.public_url.as_deref().filter(|_| covers_url);
         let path = source.path.value.as_str();
         let replies = source.replies.as_ref();
         Some(Endpoint {

@@ -48,13 +48,13 @@ impl Source {
     /// Whether neither the request nor a proxy proves who sent a delivery.
     pub(super) fn takes_anybody(&self) -> bool {
         let named = self.replies.as_ref().is_some_and(|own| own.certificate_header.is_some());
-        self.scheme.is_unsigned() && !named
+        self.scheme.proof().is_absent() && !named
     }
 
     /// The file for the secret that the provider sends itself. An `Err` says why there is none.
     pub(crate) fn registers(&self) -> Result<&Path, String> {
         let provider = self.scheme.name();
-        if !self.scheme.registers() {
+        if !self.scheme.challenge().registers() {
             return Err(format!("provider '{provider}' does not send its secret"));
         }
         let [secret] = &self.secrets[..] else {
@@ -102,7 +102,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
         check_verify_token(&section, &scheme.value);
-        if scheme.value.signs_url() && !section.has("public_url") {
+        if scheme.value.proof().covers_url() && !section.has("public_url") {
             let message = format!("provider '{}' signs the URL", scheme.value.name());
             let help = "add public_url, the URL that the provider was given";
             section.problem(Fault::new(message, help));
@@ -118,7 +118,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     };
     let body_limit_bytes = max_body
         .map(|read| read.value)
-        .or(scheme.body_limit_bytes())
+        .or(scheme.setup().delivery.body_limit_bytes)
         .unwrap_or(context.limits.body_default_bytes);
     Some(Source {
         name: name.clone(),
@@ -159,7 +159,7 @@ fn check_signing(
 ) {
     let provider = scheme.value.name();
     let allowed = allow_unsigned.as_ref().filter(|allow| allow.value);
-    match (scheme.value.is_unsigned(), allowed) {
+    match (scheme.value.proof().is_absent(), allowed) {
         (true, Some(allow)) if replies.is_some() => {
             let message = "a source that answers must know its callers";
             section.reject(&allow.at, message, "remove allow_unsigned");
@@ -181,7 +181,7 @@ fn check_signing(
     let secrets = section.place_of("secrets");
     let callers = section.place_of("callers").filter(|_| replies.is_some());
     let used = if secrets.is_some() { "secrets" } else { "callers" };
-    match (scheme.value.is_unsigned(), secrets.as_ref().or(callers.as_ref())) {
+    match (scheme.value.proof().is_absent(), secrets.as_ref().or(callers.as_ref())) {
         (false, Some(at)) if secrets.is_some() && callers.is_some() => section.reject(
             at,
             "both 'secrets' and 'callers' are given",
@@ -203,7 +203,7 @@ fn check_signing(
 /// Checks that a source whose tokens name their sender says whom it takes, and no other source does.
 fn check_sender(section: &Section<'_>, scheme: &Scheme, sender: Option<&Value<String>>) {
     let provider = scheme.name();
-    match (scheme.sender_claim(), sender) {
+    match (scheme.proof().sender_claim(), sender) {
         (Some(claim), None) => section.problem(Fault::new(
             format!("provider '{provider}' signs for all its customers, and 'sender' is missing"),
             format!(
@@ -233,7 +233,7 @@ fn read_secrets(section: &Section<'_>, context: &Context<'_>) -> Option<Vec<Valu
 
 fn check_verify_token(section: &Section<'_>, scheme: &Scheme) {
     let provider = scheme.name();
-    if !scheme.wants_verify_token() {
+    if !scheme.challenge().needs_verify_token() {
         let message = format!("provider '{provider}' uses no verify token");
         section.refuse("verify_token", &message, "remove it");
     } else if !section.has("verify_token") {
@@ -246,7 +246,7 @@ fn check_verify_token(section: &Section<'_>, scheme: &Scheme) {
 
 /// The methods of deliveries: POST, and GET if the operator says so and nothing is signed.
 fn read_methods(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Vec<&'static str> {
-    let signs = scheme.is_some_and(|scheme| scheme.value.signs());
+    let signs = scheme.is_some_and(|scheme| scheme.value.proof().signs_content());
     let read = section.parse("methods", |methods: Vec<String>| {
         let has = |method: &str| methods.iter().any(|one| one == method);
         match methods.iter().find(|one| !matches!(one.as_str(), "GET" | "POST")) {

@@ -34,7 +34,7 @@ impl Config {
     /// Whether types of this source have two levels.
     pub fn two_levels(&self, source: &Name) -> bool {
         let own = source.as_str() == INTERNAL_SOURCE && INTERNAL_TWO_LEVELS;
-        own || self.scheme_of(source).is_some_and(|scheme| scheme.two_levels())
+        own || self.scheme_of(source).is_some_and(|scheme| scheme.identity().two_levels())
     }
 
     /// The entry of the handler's `events` that matches a type of this source.
@@ -55,7 +55,7 @@ impl Config {
 
     /// Which handlers want which events of a source.
     pub(crate) fn routes(&self, source: &Source) -> Routes {
-        let two_levels = source.scheme.two_levels();
+        let two_levels = source.scheme.identity().two_levels();
         let route = |handler: &Handler| Route {
             handler: handler.name.clone(),
             patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),
@@ -65,7 +65,7 @@ impl Config {
         };
         Routes {
             source: source.name.clone(),
-            form_field: source.scheme.form_field().map(str::to_owned),
+            form_field: source.scheme.identity().form_field.clone(),
             kept_bytes: usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX),
             routes: self.takers(&source.name).map(route).collect(),
         }
@@ -103,7 +103,7 @@ impl Config {
         // each source would repeat the patterns and could exceed a request's limit.
         let of_sort = |two_levels| {
             let its = |own: &&Source| {
-                own.scheme.two_levels() == two_levels
+                own.scheme.identity().two_levels() == two_levels
                     && source.is_none_or(|named| own.name == *named)
                     && handler.takes(&own.name)
             };

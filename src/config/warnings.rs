@@ -32,11 +32,11 @@ impl Config {
                     "no handler reads this source: its events are stored, and nothing runs";
                 found.report(&source.at, message);
             }
-            if source.scheme.makes_new_ids() {
+            if source.scheme.identity().id_is_generated() {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
             }
-            let public = source.scheme.has_public_key();
+            let public = source.scheme.proof().has_public_key();
             let secrets = source.all_secrets().map(|(_, secret)| (secret, public));
             for (secret, public) in
                 secrets.chain(source.verify_token.iter().map(|one| (one, false)))
@@ -85,7 +85,8 @@ impl Config {
     fn warn_of_old_signature(&self, handler: &Handler, forward: &Forward, found: &Problems) {
         let signs_time = |name: &Value<String>| {
             let named = self.sources.iter().find(|source| source.name.as_str() == name.value);
-            Some((name.at.clone(), named.filter(|source| source.scheme.tolerance().is_some())?))
+            let source = named.filter(|source| source.scheme.proof().tolerance().is_some())?;
+            Some((name.at.clone(), source))
         };
         let Some((at, source)) = handler.sources.iter().find_map(signs_time) else { return };
         if forward.sign.is_some() {
@@ -108,9 +109,9 @@ impl Config {
         for (name, at) in handler.places().filter_map(condition::header) {
             // Names compare without case; the provider file's spelling is the one that the scheme knows.
             let leaves_out = |source: &&Source| {
-                let mut kept = source.scheme.keeps_headers();
+                let mut kept = source.scheme.identity().kept_headers.iter();
                 let kept = kept.find(|kept| kept.eq_ignore_ascii_case(name));
-                kept.is_some_and(|kept| source.scheme.leaves_out(kept))
+                kept.is_some_and(|kept| source.scheme.proof().leaves_out(kept))
             };
             let Some(open) = self.sources_of(handler).find(leaves_out) else { continue };
             let message = format!(
@@ -123,7 +124,7 @@ impl Config {
 
     /// A forward whose requests have the signature of a body that they do not have.
     fn warn_of_part(&self, handler: &Handler, forward: &Forward, found: &Problems) {
-        let signed = self.sources_of(handler).any(|source| source.scheme.signs());
+        let signed = self.sources_of(handler).any(|source| source.scheme.proof().signs_content());
         if let (Some(part), None, true) = (&forward.request.part, &forward.sign, signed) {
             let message =
                 "an endpoint that verifies will refuse it: the signature is that of the whole body";
@@ -138,7 +139,7 @@ impl Config {
         let schemes: Vec<&Scheme> =
             self.sources_of(handler).map(|source| &*source.scheme).collect();
         let takes_internal = handler.takes_internal().is_some();
-        let is_typed = schemes.iter().any(|scheme| !scheme.event.types.is_empty());
+        let is_typed = schemes.iter().any(|scheme| !scheme.identity().types.is_empty());
         for Value { value: entry, at } in &handler.events {
             let internal = Pattern::new(entry.as_str(), INTERNAL_TWO_LEVELS);
             let untyped = Pattern::new(entry.as_str(), false);
@@ -147,7 +148,10 @@ impl Config {
                 continue;
             }
             if is_typed {
-                if schemes.iter().all(|scheme| scheme.lists(entry) == Some(false)) {
+                if schemes
+                    .iter()
+                    .all(|scheme| scheme.identity().publishes_type(entry) == Some(false))
+                {
                     found.report(at, unlisted(entry, &schemes));
                 }
             } else if schemes.is_empty() || !untyped.matches(EventType::ODD) {
@@ -162,7 +166,7 @@ fn unlisted(entry: &str, schemes: &[&Scheme]) -> Fault {
     let mut providers: Vec<&str> = schemes.iter().map(|scheme| scheme.name()).collect();
     providers.dedup();
     let message = format!("no event of {} is called '{entry}'", providers.join(" or "));
-    match schemes.iter().find_map(|scheme| scheme.nearest_type(entry)) {
+    match schemes.iter().find_map(|scheme| scheme.identity().nearest_type(entry)) {
         Some(near) => Fault::new(message, format!("did you mean '{near}'?")),
         None => Fault::new(
             message,
@@ -206,7 +210,8 @@ pub(super) fn general(main: &str, settings: &Settings, sources: &[Source], found
     }
     for source in sources {
         let limit = source.body_limit_bytes;
-        if let Some(sent) = source.scheme.body_limit_bytes().filter(|sent| limit < *sent) {
+        let sent = source.scheme.setup().delivery.body_limit_bytes;
+        if let Some(sent) = sent.filter(|sent| limit < *sent) {
             let [limit, sent] = [limit, sent].map(|bytes| Unit::Bytes.show(bytes));
             let provider = source.scheme.name();
             let message = format!(

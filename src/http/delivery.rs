@@ -76,9 +76,9 @@ impl Delivery {
         let mut headers = headers(&head.headers, |name| needs(name) || names_the_caller(name));
         let scheme = &served.source.scheme;
         verify::add_parameters(scheme, head.uri.query().unwrap_or_default(), &mut headers);
-        let challenged = scheme.challenge_methods().next().is_some();
-        let reads_query = reply.is_some() || scheme.signs_url() || challenged;
-        let target = match reads_query && !scheme.has_parameters() {
+        let challenged = scheme.challenge().methods().next().is_some();
+        let reads_query = reply.is_some() || scheme.proof().covers_url() || challenged;
+        let target = match reads_query && scheme.proof().parameters().next().is_none() {
             true => head.uri.to_string(),
             false => head.uri.path().to_owned(),
         };
@@ -207,7 +207,7 @@ impl Delivery {
         let Rejection { reason, detail, malformed } = rejection;
         let answer = match malformed {
             true if source.reply.is_some() => Answer::Problem(Problem::Malformed(reason)),
-            true => match source.scheme.id_header().filter(|_| reason == "missing_id") {
+            true => match source.scheme.identity().id_header().filter(|_| reason == "missing_id") {
                 Some(header) => Answer::NoId(header.to_owned()),
                 None => Answer::Malformed(reason),
             },
@@ -216,7 +216,7 @@ impl Delivery {
         let cause = Cause { answer, reason, detail: detail.clone().into() };
         self.record(&cause, reason, !malformed);
         // A caller that waits for an answer gets the refusal, and can repeat the request.
-        if source.scheme.is_unsigned() || source.reply.is_some() {
+        if source.scheme.proof().is_absent() || source.reply.is_some() {
             return cause.answer;
         }
         let (received_at, body) = match read {
@@ -224,7 +224,7 @@ impl Delivery {
             None => (self.shared.clock.now(), None),
         };
         // The query is kept only if the provider signs the URL.
-        let query = self.query().filter(|_| source.scheme.signs_url());
+        let query = self.query().filter(|_| source.scheme.proof().covers_url());
         let query = query.map_or_else(String::new, |query| format!("?{query}"));
         self.shared.store.quarantine(FailedDelivery {
             source: source.name.clone(),

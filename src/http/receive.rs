@@ -56,7 +56,7 @@ pub(super) fn admit(
     let is_delivery = source.methods.contains(&method);
     let may_be_challenge = verify::may_be_challenge(&source.scheme, delivery.as_challenge(&[]));
     if !is_delivery && !may_be_challenge {
-        if source.scheme.challenge_methods().any(|known| known == method) {
+        if source.scheme.challenge().methods().any(|known| known == method) {
             let verify::Rejection { reason, detail, .. } = verify::no_challenge();
             let answer = Answer::Malformed(reason);
             return Err(delivery.refuse(Cause { answer, reason, detail: detail.into() }));
@@ -83,7 +83,7 @@ pub(super) fn admit(
     }
     // A delivery with a signature is not taken for a challenge without one.
     delivery.may_be_challenge =
-        may_be_challenge && (!is_delivery || is_without_proof || source.scheme.is_unsigned());
+        may_be_challenge && (!is_delivery || is_without_proof || source.scheme.proof().is_absent());
     if !is_delivery || is_without_proof {
         delivery.body_limit_bytes = delivery.body_limit_bytes.min(CHALLENGE_BYTES);
     }
@@ -152,7 +152,8 @@ impl Delivery {
         // Quarantine keeps the body of a delivery that is not genuine.
         let evidence = body.clone();
         let delivery = Arc::clone(self);
-        let own_id = source.scheme.makes_new_ids().then(|| random::job_id(received_at).to_string());
+        let is_generated = source.scheme.identity().id_is_generated();
+        let own_id = is_generated.then(|| random::job_id(received_at).to_string());
         let check = move || {
             let Delivery { method, headers, .. } = &*delivery;
             let source = &delivery.served.source;
@@ -213,7 +214,7 @@ impl Delivery {
         mut accepts: Vec<Accept>,
         decisions: &[Decisions],
     ) -> Result<Answer, Cause> {
-        if self.served.source.scheme.has_lists() {
+        if self.served.source.scheme.identity().has_lists() {
             return self.store_all(received_at, accepts, decisions).await;
         }
         let (Some(accept), [decisions]) = (accepts.pop(), decisions) else {

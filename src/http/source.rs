@@ -122,7 +122,7 @@ impl Source {
         CountedSource {
             name: self.name.clone(),
             path: self.path.clone(),
-            deadline: self.scheme.deadline(),
+            deadline: self.scheme.setup().delivery.deadline,
             secrets: self.keys.iter().map(|key| key.reference().to_owned()).collect(),
             answers: self.reply.is_some(),
         }
@@ -137,7 +137,7 @@ impl Source {
     /// Every method that the source answers, for `Allow`.
     pub(super) fn allowed(&self) -> String {
         let mut all = self.methods.clone();
-        for method in self.scheme.challenge_methods() {
+        for method in self.scheme.challenge().methods() {
             if !all.contains(&method) {
                 all.push(method);
             }
@@ -174,7 +174,7 @@ impl Source {
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.
     pub(super) fn signed_url(&self, path: &str, query: Option<&str>) -> Option<String> {
-        let configured = self.public_url.as_deref().filter(|_| self.scheme.signs_url())?;
+        let configured = self.public_url.as_deref().filter(|_| self.scheme.proof().covers_url())?;
         Some(public_url(configured, path, query))
     }
 }

@@ -1,17 +1,15 @@
 //! Signing schemes as data: the checked contents of a provider file.
 //!
 //! A [`Scheme`] is made from TOML only ([`Scheme::parse`]) and describes a provider; it takes no
-//! decision. `verify` reads it, `http` reads its limits and headers, and `config` parses the
-//! operator's own files. Must stay true: `verify` needs no further check of a scheme that parsed;
-//! this module computes which parts a signature covers, and a file cannot claim it.
+//! decision. `scheme` groups its facts by caller; `config` parses the operator's own files. Must
+//! stay true: `verify` needs no further check of a scheme that parsed; this module computes which
+//! parts a signature covers, and a file cannot claim it.
 
-mod describe;
 pub(crate) mod handshake;
 mod parse;
 pub mod place;
 mod published;
 mod scheme;
-mod setup;
 pub(crate) mod template;
 
 use std::collections::BTreeSet;
@@ -19,12 +17,11 @@ use std::collections::BTreeSet;
 use crate::document::Problems;
 pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
-pub use scheme::Scheme;
 pub(crate) use scheme::{
-    Algorithm, BodyClaim, Delivery, Encoding, Event, Format, Hash, Jwt, JwtAlgorithm, KeyText,
-    Proof, Signature, Stamp, StampPlace, StampUnit,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Signature,
+    Stamp, StampPlace, StampUnit,
 };
-pub use setup::Setup;
+pub use scheme::{Delivery, Handshakes, Identity, Proof, Scheme, Setup};
 
 /// Finds each provider's file by its name.
 macro_rules! built_in {
@@ -107,8 +104,9 @@ impl Scheme {
     /// The built-in provider `name`, with its samples.
     pub fn embedded(name: &str) -> Option<Scheme> {
         let (name, text) = EMBEDDED.iter().find(|(known, _)| *known == name)?;
-        let scheme = Scheme::parse(name, text, &Problems::new())?;
-        Some(Scheme { samples: samples(name), ..scheme })
+        let mut scheme = Scheme::parse(name, text, &Problems::new())?;
+        scheme.setup.samples = samples(name);
+        Some(scheme)
     }
 
     /// Reads a provider file. Adds everything that is wrong with it to `problems`, and then returns

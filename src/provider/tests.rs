@@ -30,22 +30,26 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
     }
     assert_eq!(Scheme::embedded("strip"), None);
     let github = Scheme::embedded("github").unwrap();
-    assert_eq!(github.body_limit_bytes(), Some(25 * 1024 * 1024));
-    assert_eq!(github.deadline(), Some(Duration::from_secs(10)));
-    assert!(github.two_levels() && !github.is_unsigned() && !github.signs_url());
+    assert_eq!(github.setup.delivery.body_limit_bytes, Some(25 * 1024 * 1024));
+    assert_eq!(github.setup.delivery.deadline, Some(Duration::from_secs(10)));
+    assert!(
+        github.identity.two_levels() && !github.proof.is_absent() && !github.proof.covers_url()
+    );
     let stripe = Scheme::embedded("stripe").unwrap();
-    assert_eq!(stripe.delivery.resends_for, Some(Duration::from_secs(3 * 86_400)));
-    assert_eq!((stripe.body_limit_bytes(), stripe.deadline()), (None, None));
-    assert!(Scheme::embedded("none").unwrap().is_unsigned());
-    let keeps = stripe.delivery.keep_headers.clone();
-    assert_eq!(keeps, ["Content-Type", "Stripe-Signature"]);
+    assert_eq!(stripe.setup.delivery.resends_for, Some(Duration::from_secs(3 * 86_400)));
+    assert_eq!(
+        (stripe.setup.delivery.body_limit_bytes, stripe.setup.delivery.deadline),
+        (None, None)
+    );
+    assert!(Scheme::embedded("none").unwrap().proof.is_absent());
+    assert_eq!(stripe.identity.kept_headers, ["Content-Type", "Stripe-Signature"]);
 }
 
 #[test]
 fn listed_event_types_are_sorted_unique_and_well_formed() {
     let listing = ["github", "stripe"];
     for name in Scheme::embedded_names() {
-        let listed = Scheme::embedded(name).unwrap().event.listed;
+        let listed = Scheme::embedded(name).unwrap().identity.listed;
         assert_eq!(!listed.is_empty(), listing.contains(&name), "{name}");
         assert!(listed.is_sorted_by(|one, next| one < next), "{name}");
         for kind in &listed {
@@ -59,12 +63,15 @@ fn listed_event_types_are_sorted_unique_and_well_formed() {
     // Every sample and every type that `init` suggests is a listed type.
     for name in listing {
         let scheme = Scheme::embedded(name).unwrap();
-        let suggested = scheme.setup().sample_type.as_deref().unwrap();
-        assert_eq!(scheme.lists(suggested), Some(true));
-        let samples: serde_json::Value = serde_json::from_str(scheme.samples).unwrap();
+        let suggested = scheme.setup.sample_type.as_deref().unwrap();
+        assert_eq!(scheme.identity.publishes_type(suggested), Some(true));
+        let samples: serde_json::Value = serde_json::from_str(scheme.setup.samples).unwrap();
         for kind in samples.as_object().unwrap().keys() {
-            let known = scheme.lists(kind) == Some(true);
-            assert!(known || scheme.lists(&format!("{kind}.*")) == Some(true), "{name}: {kind}");
+            let known = scheme.identity.publishes_type(kind) == Some(true);
+            assert!(
+                known || scheme.identity.publishes_type(&format!("{kind}.*")) == Some(true),
+                "{name}: {kind}"
+            );
         }
     }
 }
@@ -280,10 +287,10 @@ fn a_header_is_covered_only_if_the_template_has_it() {
             .unwrap()
     };
     let place = Place::Header("x-id".to_owned());
-    assert!(!scheme("{timestamp}.{body}").covers(&place));
-    assert!(scheme("{header:X-Id}.{timestamp}.{body}").covers(&place));
+    assert!(!scheme("{timestamp}.{body}").proof.covers(&place));
+    assert!(scheme("{header:X-Id}.{timestamp}.{body}").proof.covers(&place));
     let own = Place::Header("X-Id".to_owned());
-    assert!(scheme("{id}.{timestamp}.{body}").covers(&own));
+    assert!(scheme("{id}.{timestamp}.{body}").proof.covers(&own));
 }
 
 proptest! {
@@ -313,17 +320,18 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
     let base = Scheme::embedded("standard-webhooks").unwrap();
     let own = parse("name = \"own\"\nlike = \"standard-webhooks\"\n");
     // What the file says of the provider itself is not taken.
-    let Scheme { name, title, docs, facts, vectors, .. } = base.clone();
-    let renamed = Scheme { name, title, docs, facts, vectors, ..own.clone() };
+    let Scheme { name, setup: Setup { title, docs, facts, vectors, .. }, .. } = base.clone();
+    let setup = Setup { title, docs, facts, vectors, ..own.setup.clone() };
+    let renamed = Scheme { name, setup, ..own };
     assert_eq!(renamed, base);
     let other = parse(
         "name = \"own\"\nlike = \"standard-webhooks\"\n[secret]\nencoding = \"text\"\n\
          [event]\nid = \"header:webhook-id\"\n",
     );
-    assert_ne!(other.signature, base.signature);
+    assert_ne!(other.proof.signature, base.proof.signature);
     assert_eq!(
-        (other.timestamp.clone(), !other.event.types.is_empty()),
-        (base.timestamp.clone(), false)
+        (other.proof.timestamp, !other.identity.types.is_empty()),
+        (base.proof.timestamp, false)
     );
     let found = problems("name = \"own\"\nlike = \"stripy\"\n");
     assert_eq!(

@@ -37,7 +37,7 @@ impl Plan {
         };
         // Without a secret they can prove no delivery.
         let is_mute =
-            |source: &&http::Source| source.keys.is_empty() && !source.scheme.is_unsigned();
+            |source: &&http::Source| source.keys.is_empty() && !source.scheme.proof().is_absent();
         let listeners = ListenerInfo {
             addresses: addresses.to_vec(),
             signers: sources.iter().map(signer).collect(),

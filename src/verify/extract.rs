@@ -17,7 +17,7 @@ use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, fields, json_of, one};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
-use crate::provider::{KeyUrl, Scheme, StampPlace};
+use crate::provider::{Scheme, StampPlace};
 
 /// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands. An `Err` says what
 /// stands there instead.
@@ -37,27 +37,22 @@ pub(super) struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Reads the value of every JSON pointer of the scheme, in one pass over the body.
     pub(super) fn read(scheme: &'a Scheme, body: &'a [u8]) -> Self {
-        let event = &scheme.event;
-        let url = scheme.published.iter().filter_map(|keys| match &keys.url {
-            KeyUrl::In(place) => Some(place),
-            KeyUrl::Fixed(_) => None,
+        let (proof, identity) = (scheme.proof(), scheme.identity());
+        let ids = identity.ids.iter().flat_map(Place::parts);
+        let places = ids.chain(&identity.types).chain(proof.key_url());
+        let places = places.filter_map(|place| match place {
+            Place::Json(pointer) => Some(pointer),
+            _ => None,
         });
-        let places =
-            event.ids.iter().flat_map(Place::parts).chain(&event.types).chain(url).filter_map(
-                |place| match place {
-                    Place::Json(pointer) => Some(pointer),
-                    _ => None,
-                },
-            );
-        let stamp = scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
+        let stamp = proof.timestamp.iter().filter_map(|stamp| match &stamp.place {
             StampPlace::Json(pointer) => Some(pointer),
             StampPlace::Item(_) | StampPlace::Header(_) => None,
         });
-        let field = scheme.signature.iter().filter_map(|signature| signature.field.as_ref());
-        let signed = scheme.template().into_iter().flat_map(Template::pointers).chain(field);
-        let proof = stamp.chain(signed).chain(scheme.challenge_pointers());
-        let pointers: Vec<&Pointer> = places.chain(&event.subtype).chain(proof).collect();
-        let json = json_of(body, event.form_field.as_deref()).filter(|_| !pointers.is_empty());
+        let field = proof.signature.iter().filter_map(|signature| signature.field.as_ref());
+        let signed = proof.signed_content().into_iter().flat_map(Template::pointers).chain(field);
+        let proven = stamp.chain(signed).chain(scheme.challenge().pointers());
+        let pointers: Vec<&Pointer> = places.chain(&identity.subtype).chain(proven).collect();
+        let json = json_of(body, identity.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
         let texts = found.into_iter().flatten().map(|raw| match raw.or(Err(TWICE))? {

@@ -16,7 +16,7 @@ use super::{Key, Rejection, signature};
 use crate::model::{Answer, Headers};
 use crate::payload::one;
 use crate::provider::handshake::{ChallengeProof, Handshake, Piece, Spot};
-use crate::provider::{Algorithm, Proof, Scheme};
+use crate::provider::{Algorithm, Mechanism, Scheme};
 
 /// The longest value of a challenge.
 const VALUE_BYTES: usize = 1024;
@@ -97,14 +97,14 @@ pub(super) fn signed(
     found: &Facts<'_>,
 ) -> Option<Answered> {
     let request = Challenge { method: "POST", query: None, headers, body: &[] };
-    let mut all = scheme.handshakes.iter().filter(|one| one.is_signed());
+    let mut all = scheme.challenge().signed(true);
     let one = all.find(|one| one.matches(&request, found, |_| true))?;
     let answer = one.answer(scheme, key, None, &request, found);
     Some(Answered { answer, signed: true, secret: None })
 }
 
 fn unsigned<'s>(scheme: &'s Scheme, method: &str) -> impl Iterator<Item = &'s Handshake> {
-    scheme.handshakes.iter().filter(move |one| !one.is_signed() && one.method == method)
+    scheme.challenge().signed(false).filter(move |one| one.method == method)
 }
 
 /// The text at a place, if it is there once.
@@ -174,8 +174,8 @@ impl Handshake {
                 "the value of the challenge is not 1 to 1024 characters of printable ASCII",
             ));
         }
-        let tag = match scheme.signature.as_ref().map(|signature| &signature.proof) {
-            Some(Proof::Signed { algorithm: Algorithm::Hmac(hash), .. }) if self.is_keyed() => {
+        let tag = match scheme.proof().signature.as_ref().map(|signature| &signature.mechanism) {
+            Some(Mechanism::Signed { algorithm: Algorithm::Hmac(hash), .. }) if self.is_keyed() => {
                 if !self.is_signed() && !signature::is_token(&[value.as_bytes()]) {
                     return Err(bad(
                         "the value is not a token of A-Z, a-z, 0-9, '_' and '-', which alone is signed",

@@ -11,7 +11,7 @@ use super::extract::Facts;
 use super::{Key, Rejection, Request, signature, stamp};
 use crate::model::Timestamp;
 use crate::payload::json_of;
-use crate::provider::{Algorithm, KeyText, Proof, Scheme};
+use crate::provider::{Algorithm, KeyText, Mechanism, Scheme};
 
 /// What the operator can do about a rejection of `request` at `now`; `None` if no advice is known.
 pub fn hint(
@@ -40,9 +40,9 @@ pub fn hint(
             format!("is {} the right provider for this sender?", scheme.name())
         }
         "no_secret" => {
-            format!("give the source the {} that the provider shows", scheme.secret_word())
+            format!("give the source the {} that the provider shows", scheme.proof().secret_word())
         }
-        "missing_part" if scheme.signs_url() && request.url.is_none() => {
+        "missing_part" if scheme.proof().covers_url() && request.url.is_none() => {
             "this provider signs the URL: give the public one, as it is set at the provider"
                 .to_owned()
         }
@@ -58,13 +58,13 @@ pub fn hint(
 fn signed_at(scheme: &Scheme, request: &Request<'_>) -> Option<Timestamp> {
     let presented = signature::present(scheme, request.headers).ok()?;
     let found = Facts::read(scheme, &request.body);
-    let at = scheme.timestamp.as_ref()?;
+    let at = scheme.proof().timestamp.as_ref()?;
     stamp::parse(stamp::text(at, presented.stamp, &found)?, at.unit)
 }
 
 fn missing_signature(scheme: &Scheme, request: &Request<'_>) -> String {
-    let has = |name: &String| request.headers.all(name).next().is_some();
-    let expects = |other: &Scheme| other.signature.iter().flat_map(|own| &own.headers).any(has);
+    let has = |name: &str| request.headers.all(name).next().is_some();
+    let expects = |other: &Scheme| other.proof().headers().any(has);
     // More share a header such as X-Hub-Signature, and then none is a likely one.
     let fitting: Vec<&str> = Scheme::embedded_names()
         .filter(|name| Scheme::embedded(name).is_some_and(|other| expects(&other)))
@@ -119,7 +119,7 @@ fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>, now: Time
         return "the body is empty: was it lost on its way, or read before it came here?"
             .to_owned();
     }
-    if scheme.has_public_key() {
+    if scheme.proof().has_public_key() {
         return "either the public key is another one (has the provider changed it?), or the body was \
                 re-encoded or changed by a proxy"
             .to_owned();
@@ -149,7 +149,7 @@ fn bodies(scheme: &Scheme, body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         all.push((JSON, indented));
     }
     all.extend(reprint(body, false).map(|compact| (JSON, compact)));
-    all.extend(json_of(body, scheme.event.form_field.as_deref()).map(|json| {
+    all.extend(json_of(body, scheme.identity().form_field.as_deref()).map(|json| {
         (
             "the sender signs the JSON inside the form, as Gitea does: let it send JSON",
             json.into_owned(),
@@ -165,8 +165,8 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const TEXT: &str = "the sender uses the secret's text as the key: is it another provider?";
     const DECODED: &str =
         "the sender decodes the secret first: is it another provider, such as standard-webhooks?";
-    let Some(Proof::Signed { algorithm: Algorithm::Hmac(_), key: how, .. }) =
-        scheme.signature.as_ref().map(|signature| &signature.proof)
+    let Some(Mechanism::Signed { algorithm: Algorithm::Hmac(_), key: how, .. }) =
+        scheme.proof().signature.as_ref().map(|signature| &signature.mechanism)
     else {
         return Vec::new();
     };

@@ -130,6 +130,7 @@ pub(super) fn keys(jwt: &Jwt, text: &str) -> Result<Vec<public::PublicKey>, Stri
 /// The key that signed the token, if its claims fit the request.
 pub(super) fn matching<'k>(
     jwt: &Jwt,
+    sender: Option<&str>,
     keys: &'k [Key],
     text: &[u8],
     request: &Request<'_>,
@@ -157,7 +158,7 @@ pub(super) fn matching<'k>(
         }
     }
     if let Some(name) = &jwt.sender_claim
-        && (jwt.sender.is_none() || token.text(name) != jwt.sender)
+        && (sender.is_none() || token.text(name).as_deref() != sender)
     {
         return Err(claim(&format!("the token's {name} is not the source's sender")));
     }
@@ -196,7 +197,13 @@ fn check_times(jwt: &Jwt, token: &Token<'_>, now: Timestamp) -> Result<(), Rejec
 }
 
 /// Makes a token for `request` as the provider does, with the shared secret `key`.
-pub(super) fn sign(jwt: &Jwt, key: &Key, request: &Request<'_>, now: Timestamp) -> Option<String> {
+pub(super) fn sign(
+    jwt: &Jwt,
+    sender: Option<&str>,
+    key: &Key,
+    request: &Request<'_>,
+    now: Timestamp,
+) -> Option<String> {
     let mut claims = Map::new();
     let mut claim = |name: &str, value: Option<Value>| {
         claims.extend(value.map(|value| (name.to_owned(), value)));
@@ -211,7 +218,7 @@ pub(super) fn sign(jwt: &Jwt, key: &Key, request: &Request<'_>, now: Timestamp) 
         claim(&body.name, Some(digest.into()));
     }
     if let Some(sender_claim) = &jwt.sender_claim {
-        claim(sender_claim, jwt.sender.clone().map(Value::from));
+        claim(sender_claim, sender.map(Value::from));
     }
     let header = r#"{"alg":"HS256","typ":"JWT"}"#.to_owned();
     let encode = |text: String| BASE64URL_NOPAD.encode(text.as_bytes());

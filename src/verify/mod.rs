@@ -28,7 +28,7 @@ use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
 use crate::payload::fields;
 use crate::provider::place::{Place, in_query, key_text};
-use crate::provider::{KeyUrl, Scheme};
+use crate::provider::{KeyUrl, Proof, Scheme};
 pub use extract::text_at;
 pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challenge, verify_token};
 pub use hint::hint;
@@ -86,7 +86,8 @@ impl Verified {
     /// Identifies the request: a digest of the values at `fields` of its JSON. It is
     /// [`Verified::digest`] if there are no fields, or if one of them occurs twice.
     pub fn request(&self, scheme: &Scheme, fields: &[Pointer]) -> Digest {
-        let chosen = || extract::digest_at(&self.body, scheme.event.form_field.as_deref(), fields);
+        let chosen =
+            || extract::digest_at(&self.body, scheme.identity().form_field.as_deref(), fields);
         (!fields.is_empty()).then(chosen).flatten().unwrap_or(self.digest)
     }
 
@@ -145,7 +146,7 @@ pub fn verify(
 
 /// The same with every event of the request: one, or as many as the list of a scheme with `each` has, in its order; or
 /// where a challenge can be answered. `own_id` is the id of an event whose sender gives none, for schemes with
-/// [`Scheme::makes_new_ids`].
+/// [`Identity::id_is_generated`](crate::provider::Identity::id_is_generated).
 pub fn judge(
     scheme: &Scheme,
     keys: &[Key],
@@ -153,6 +154,7 @@ pub fn judge(
     now: Timestamp,
     own_id: Option<&str>,
 ) -> Result<Genuine, Rejection> {
+    let identity = scheme.identity();
     let presented = signature::present(scheme, request.headers)?;
     let key_url = key_url(scheme, &request);
     let secret = signature::matching(scheme, keys, &request, &presented, now)
@@ -162,7 +164,7 @@ pub fn judge(
         return Err(Rejection::unproven("bad_signature", detail));
     }
     let found = extract::Facts::read(scheme, &request.body);
-    stamp::check(scheme, presented.stamp, &found, now)?;
+    stamp::check(scheme.proof(), presented.stamp, &found, now)?;
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
     }
@@ -172,16 +174,16 @@ pub fn judge(
         let digest = digest(scheme, &body);
         let (event_id, id_signed) = event_id(scheme, request.headers, found, digest, own_id)?;
         let event_type = event_type(scheme, request.headers, found);
-        if scheme.event.each.is_some() && event_type == EventType::missing() {
-            scheme.event.types.first().map_or(Ok(()), |place| {
+        if identity.has_lists() && event_type == EventType::missing() {
+            identity.types.first().map_or(Ok(()), |place| {
                 let detail = format!("an event of the list has no type: {place}");
                 Err(Rejection::malformed("missing_type", detail))
             })?;
         }
-        let unsigned = || scheme.guard_for(event_type.as_str());
+        let unsigned = || identity.guard_for(event_type.as_str());
         let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
         let (headers, secret) = (kept.clone(), secret.map(str::to_owned));
-        let same_for = scheme.event.same_for;
+        let same_for = identity.same_for;
         Ok(Verified {
             event_id,
             event_type,
@@ -194,7 +196,7 @@ pub fn judge(
             secret,
         })
     };
-    let events = match &scheme.event.each {
+    let events = match &identity.each {
         None => vec![event(request.body.clone(), &found)?],
         Some(list) => {
             let bodies = extract::elements(&request.body, list)?;
@@ -211,7 +213,7 @@ pub const KEY_AT: &str = "; its key is at ";
 /// The URL at which the request's key is published; an `Err` if no key may be fetched from there. The request chose it,
 /// so it proves nothing.
 fn key_url(scheme: &Scheme, request: &Request<'_>) -> Option<Result<String, ()>> {
-    let keys = scheme.published_keys()?;
+    let keys = scheme.proof().published_keys.as_ref()?;
     let url = match &keys.url {
         KeyUrl::Fixed(url) => url.clone(),
         KeyUrl::In(place @ Place::Json(_)) => {
@@ -232,7 +234,7 @@ fn naming_key(url: Option<&Result<String, ()>>, rejection: Rejection) -> Rejecti
 
 /// The headers that are stored with an event.
 pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
-    only(headers, |name| listed(&scheme.delivery.keep_headers, name))
+    only(headers, |name| listed(&scheme.identity().kept_headers, name))
 }
 
 /// The event id that a request claims, for listings. It is not verified: the sender chooses it.
@@ -250,13 +252,13 @@ pub fn claimed_type(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<E
 /// Whether a stored delivery that failed can verify after the operator corrects the secret. False for
 /// a token, which is not stored, and for an unsigned scheme, which checks no secret.
 pub fn can_be_judged_again(scheme: &Scheme) -> bool {
-    scheme.signs()
+    scheme.proof().signs_content()
 }
 
 /// Adds the parameters of a query that the scheme reads to the headers of its request, under names that no header can
 /// have.
 pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
-    for parameter in scheme.parameters() {
+    for parameter in scheme.proof().parameters() {
         for value in fields(query.as_bytes(), parameter) {
             headers.push(in_query(parameter), value.into_owned().into_bytes());
         }
@@ -265,19 +267,19 @@ pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
 
 /// Whether `scheme` reads or keeps the header `name`.
 pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let mut reads = scheme.reads_headers();
-    reads.extend(scheme.challenge_headers(false));
-    move |name| listed(&reads, name) || listed(&scheme.delivery.keep_headers, name)
+    let mut reads = scheme.read_headers();
+    reads.extend(scheme.challenge().headers(false));
+    move |name| listed(&reads, name) || listed(&scheme.identity().kept_headers, name)
 }
 
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps for an event, without a
 /// token that proves the sender only: its holder can send anything.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
-    let reads = scheme.reads_headers();
-    let needs = |name: &str| listed(&reads, name) || listed(&scheme.delivery.keep_headers, name);
-    let token = scheme.signature.as_ref().filter(|_| !scheme.signs());
-    let is_secret = |name: &str| token.is_some_and(|signature| listed(&signature.headers, name));
-    only(headers, |name| !is_secret(name) && needs(name))
+    let reads = scheme.read_headers();
+    let needs = |name: &str| listed(&reads, name) || listed(&scheme.identity().kept_headers, name);
+    let proves_sender = Some(scheme.proof()).filter(|proof| !proof.signs_content());
+    let tokens: Vec<&str> = proves_sender.into_iter().flat_map(Proof::headers).collect();
+    only(headers, |name| !listed(&tokens, name) && needs(name))
 }
 
 /// The size of [`evidence`] in bytes, header names included.
@@ -303,9 +305,9 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
 
 /// The digest of what a repeated delivery of one event has in common.
 fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
-    match scheme.signs_form() {
+    match scheme.proof().signs_sorted_form() {
         true => extract::digest_of_form(body),
-        false => extract::digest(body, &scheme.event.volatile),
+        false => extract::digest(body, &scheme.identity().volatile),
     }
 }
 
@@ -349,7 +351,8 @@ fn event_id(
             Place::Join(_) => None,
         })
     };
-    for place in &scheme.event.ids {
+    let ids = &scheme.identity().ids;
+    for place in ids {
         let texts: Option<Vec<String>> =
             place.parts().iter().map(at).collect::<Result<_, Rejection>>()?;
         let text = texts.map(|mut texts| match place {
@@ -358,11 +361,11 @@ fn event_id(
         });
         if let Some(text) = text {
             let id = text.parse::<EventId>().map_err(|error| bad(error.to_string()))?;
-            return Ok((id, scheme.covers(place)));
+            return Ok((id, scheme.proof().covers(place)));
         }
     }
-    let places: Vec<String> = scheme.event.ids.iter().map(ToString::to_string).collect();
-    let parts = scheme.event.ids.iter().flat_map(Place::parts);
+    let places: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    let parts = ids.iter().flat_map(Place::parts);
     let wants_json = parts.into_iter().any(|place| matches!(place, Place::Json(_)));
     let why = if found.is_json() || !wants_json { "" } else { " (the body is not JSON)" };
     let detail = format!("there is no event id: {}{why}", places.join(", "));
@@ -376,14 +379,15 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 /// The type from the first place that has a value. A malformed or repeated type is `?`: it is not a
 /// reason to refuse an event.
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
-    let first = scheme.event.types.iter().find_map(|place| match place {
+    let identity = scheme.identity();
+    let first = identity.types.iter().find_map(|place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
         _ => found.at(place).ok().flatten(),
     });
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();
     };
-    match scheme.event.subtype.as_ref().and_then(|pointer| found.text(pointer)) {
+    match identity.subtype.as_ref().and_then(|pointer| found.text(pointer)) {
         Some(second) if first.raw().is_none() && !second.is_empty() => {
             EventType::from_raw(&format!("{first}.{second}"))
         }

@@ -246,7 +246,7 @@ fn only_the_provider_can_sign_with_a_public_key() {
     }
     let (message, help) = can_resign(&scheme).unwrap_err();
     assert!(message.contains("private key") && help.contains("sign = false"), "{message} {help}");
-    assert!(scheme.has_public_key() && scheme.signs());
+    assert!(scheme.proof().has_public_key() && scheme.proof().signs_content());
     let token = jwt("jwt = [\"ES256\"]", "");
     assert!(sign(&token, None, &draft, NOW).unwrap_err().contains("test button"));
     let forger = Signer::forger(scheme.into(), [7; 32]);
@@ -342,7 +342,7 @@ fn a_token_is_valid_for_the_time_that_it_says() {
         let claims = format!(r#"{{"exp":{bad}}}"#);
         assert_eq!(reason(judged(&claims, 0)), "bad_timestamp", "{bad}");
     }
-    assert_eq!(scheme.tolerance(), Some(std::time::Duration::from_secs(60)));
+    assert_eq!(scheme.proof().tolerance(), Some(std::time::Duration::from_secs(60)));
 }
 
 #[test]
@@ -351,7 +351,8 @@ fn a_token_without_the_bodys_digest_is_a_secret_and_one_with_it_a_signature() {
         jwt("jwt = [\"HS256\"]", ""),
         jwt("jwt = [\"HS256\"]", "body_claim = \"h\"\nbody_encoding = \"base64url\""),
     );
-    assert!(!token.signs() && signature.signs() && signature.signs_id());
+    assert!(!token.proof().signs_content() && signature.proof().covers_id());
+    assert!(signature.proof().signs_content());
     assert_eq!((can_be_judged_again(&token), can_be_judged_again(&signature)), (false, true));
     let mut headers = Headers::new();
     headers.push("X-Sig", "a.b.c");
@@ -366,7 +367,7 @@ fn a_token_without_the_bodys_digest_is_a_secret_and_one_with_it_a_signature() {
         assert_eq!(judge(&scheme, &keys, value), Ok(()));
         let other =
             Request { method: "POST", url: None, headers: &headers, body: "{\"id\":1}".into() };
-        assert_eq!(verify(&scheme, &keys, other, NOW).is_ok(), !scheme.signs());
+        assert_eq!(verify(&scheme, &keys, other, NOW).is_ok(), !scheme.proof().signs_content());
     }
 }
 
@@ -434,7 +435,7 @@ fn the_key_id_chooses_a_key_of_the_set() {
 #[test]
 fn a_token_for_all_customers_must_name_the_url_and_the_sender() {
     let scheme = jwt("jwt = [\"HS256\"]", "audience = \"url\"\nsender_claim = \"email\"");
-    assert!(scheme.signs_url());
+    assert!(scheme.proof().covers_url());
     let keys = [key(&scheme, "k", "secret").unwrap()];
     let url = "https://hooks.example.org/hooks/p";
     let judged = |scheme: &Scheme, claims: &str, url: Option<&str>| {

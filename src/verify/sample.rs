@@ -18,12 +18,13 @@ use crate::provider::{Scheme, StampPlace};
 /// A body for an event with this id and type. Bodies for different ids differ, so that the replay
 /// guard does not treat one as a replay of the other.
 pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Vec<u8> {
+    let identity = scheme.identity();
     let (first, second) = levels(scheme, event_type);
     let field = |places: &[Place]| match places.first() {
         Some(Place::Form(field)) => Some(field.clone()),
         _ => None,
     };
-    let fields = [(field(&scheme.event.types), first), (field(&scheme.event.ids), id)];
+    let fields = [(field(&identity.types), first), (field(&identity.ids), id)];
     if fields.iter().any(|(field, _)| field.is_some()) {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("hooklatch_sample", id);
@@ -38,23 +39,23 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
     if !FROM_ID.iter().any(|name| described.contains(name)) {
         body.insert("hooklatch_sample".to_owned(), id.into());
     }
-    if let Some(stamp) = &scheme.timestamp
+    if let Some(stamp) = &scheme.proof().timestamp
         && let StampPlace::Json(pointer) = &stamp.place
     {
         let text = stamp::print(now, stamp.unit);
         // Numbers stand as numbers: the providers' libraries refuse them as texts.
         put(&mut body, pointer, text.parse::<i64>().map_or(Value::from(text), Value::from));
     }
-    if let (Some(pointer), Some(second)) = (&scheme.event.subtype, second) {
+    if let (Some(pointer), Some(second)) = (&identity.subtype, second) {
         put(&mut body, pointer, second.into());
     }
-    for (places, value) in [(&scheme.event.types, first), (&scheme.event.ids, id)] {
+    for (places, value) in [(&identity.types, first), (&identity.ids, id)] {
         if let Some(Place::Json(pointer)) = places.first() {
             put(&mut body, pointer, value.into());
         }
     }
     let one = Value::Object(body);
-    let body = match &scheme.event.each {
+    let body = match &identity.each {
         None => one,
         Some(list) => {
             let steps = list.steps().iter().rev();
@@ -67,7 +68,8 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
 /// The provider's sample body with its placeholders. It merges the members for every type (`*`), then
 /// those for the type's family (`pull_request` of `pull_request.opened`), then those for the type.
 fn described(scheme: &Scheme, event_type: &str) -> Value {
-    let samples: Map<String, Value> = serde_json::from_str(scheme.samples).unwrap_or_default();
+    let samples: Map<String, Value> =
+        serde_json::from_str(scheme.setup().samples).unwrap_or_default();
     let family = event_type.rsplit_once('.').map(|(family, _)| family);
     let mut body = Value::Object(Map::new());
     for key in [Some("*"), family, Some(event_type)].into_iter().flatten() {
@@ -117,7 +119,7 @@ fn filled(json: &str, id: &str, now: Timestamp) -> String {
 /// the provider's types have one level.
 pub(super) fn levels<'t>(scheme: &Scheme, event_type: &'t str) -> (&'t str, Option<&'t str>) {
     match event_type.split_once('.') {
-        Some((first, second)) if scheme.two_levels() => (first, Some(second)),
+        Some((first, second)) if scheme.identity().two_levels() => (first, Some(second)),
         _ => (event_type, None),
     }
 }
@@ -137,26 +139,27 @@ pub struct BodyFacts {
 
 /// Reads the facts of `body`, which the caller is going to send as `event_type`.
 pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
+    let identity = scheme.identity();
     // The first of a list: `send` makes lists of one.
-    let first = scheme.event.each.as_ref().and_then(|list| {
+    let first = identity.each.as_ref().and_then(|list| {
         extract::elements(&Bytes::copy_from_slice(body), list).ok()?.into_iter().next()
     });
     let facts = Facts::read(scheme, first.as_deref().unwrap_or(body));
     let at = |places: &[Place]| facts.at(places.first()?).ok().flatten();
     let in_body = |places: &[Place]| matches!(places, [Place::Json(_) | Place::Form(_)]);
-    let (id, first) = (at(&scheme.event.ids), at(&scheme.event.types));
-    let lacks = if id.is_none() && in_body(&scheme.event.ids) {
+    let (id, first) = (at(&identity.ids), at(&identity.types));
+    let lacks = if id.is_none() && in_body(&identity.ids) {
         Some("id")
-    } else if first.is_none() && in_body(&scheme.event.types) {
+    } else if first.is_none() && in_body(&identity.types) {
         Some("type")
     } else {
         None
     };
     let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
-    let second = scheme.event.subtype.as_ref().and_then(|pointer| facts.text(pointer));
+    let second = identity.subtype.as_ref().and_then(|pointer| facts.text(pointer));
     BodyFacts {
         id,
-        id_is_free: scheme.event.ids.first().is_some_and(|place| place.header().is_some()),
+        id_is_free: identity.ids.first().is_some_and(|place| place.header().is_some()),
         event_type: match second.filter(|second| !second.is_empty()) {
             Some(second) => format!("{first}.{second}"),
             None => first,

@@ -13,8 +13,8 @@ use super::extract::Facts;
 use super::{Key, Request, jwt, keyed, sample, signature, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::provider::place::Place;
-use crate::provider::template::{Part, Template};
-use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, Signature, StampPlace};
+use crate::provider::template::Template;
+use crate::provider::{Algorithm, Format, KeyText, Mechanism, Scheme, Signature, StampPlace};
 
 /// An unsigned request.
 #[derive(Debug, Clone, Default)]
@@ -52,26 +52,25 @@ pub fn sign(
     draft: &Draft<'_>,
     now: Timestamp,
 ) -> Result<Headers, String> {
+    let (proof, identity) = (scheme.proof(), scheme.identity());
     let mut headers = draft.headers.clone();
-    for (places, value) in [(&scheme.event.ids, draft.id), (&scheme.event.types, draft.event_type)]
-    {
+    for (places, value) in [(&identity.ids, draft.id), (&identity.types, draft.event_type)] {
         if let (Some(name), false) = (places.first().and_then(Place::header), value.is_empty()) {
             headers.push(name, value);
         }
     }
-    let time = scheme.timestamp.as_ref().map(|at| stamp::print(now, at.unit));
-    let place = scheme.timestamp.as_ref().map(|stamp| &stamp.place);
-    if let (Some(StampPlace::Header(name)), Some(time)) = (place, &time) {
-        headers.push(name.as_str(), time.as_str());
+    let time = proof.timestamp.as_ref().map(|at| stamp::print(now, at.unit));
+    if let (Some(name), Some(time)) = (proof.time_header(), &time) {
+        headers.push(name, time.as_str());
     }
     // A header that only makes the signature another one each time, such as a nonce.
-    for name in scheme.template().into_iter().flat_map(Template::headers) {
+    for name in proof.signed_content().into_iter().flat_map(Template::headers) {
         if headers.all(name).next().is_none() && !draft.id.is_empty() {
             headers.push(name, draft.id);
         }
     }
-    let Some(signed_by) = &scheme.signature else { return Ok(headers) };
-    if scheme.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
+    let Some(signed_by) = &proof.signature else { return Ok(headers) };
+    if proof.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
         return Err(only_provider_signs(scheme));
     }
     let key = key.ok_or_else(|| format!("provider {} signs: a secret is needed", scheme.name()))?;
@@ -84,26 +83,31 @@ pub fn sign(
             "provider {name} has its signature in the body: use its own test button"
         ));
     }
-    let value = match &signed_by.proof {
-        Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
+    let value = match &signed_by.mechanism {
+        Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let found = Facts::read(scheme, &request.body);
             let pieces = signature::pieces(scheme, signed, &request, time.as_deref(), Some(&found))
                 .map_err(|rejection| rejection.detail)?;
             keyed::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
         }
-        Proof::Jwt(jwt) => jwt::sign(jwt, key, &request, now).ok_or(unusable)?.into_bytes(),
-        Proof::Signed { .. } | Proof::Token => key.bytes.to_vec(),
+        Mechanism::Jwt(jwt) => {
+            let token = jwt::sign(jwt, proof.sender.as_deref(), key, &request, now);
+            token.ok_or(unusable)?.into_bytes()
+        }
+        Mechanism::Signed { .. } | Mechanism::Token => key.bytes.to_vec(),
     };
     let value = signature::encode(signed_by, &value);
     let line = match &signed_by.format {
         Format::Plain | Format::Commas => value,
         Format::List { label } => format!("{label},{value}"),
-        Format::Pairs { separator, label } => match (place, &time) {
-            (Some(StampPlace::Item(item)), Some(time)) => {
-                format!("{item}={time}{separator}{label}={value}")
+        Format::Pairs { separator, label } => {
+            match (proof.timestamp.as_ref().map(|stamp| &stamp.place), &time) {
+                (Some(StampPlace::Item(item)), Some(time)) => {
+                    format!("{item}={time}{separator}{label}={value}")
+                }
+                _ => format!("{label}={value}"),
             }
-            _ => format!("{label}={value}"),
-        },
+        }
     };
     let name = signed_by.headers.first().map_or("", String::as_str);
     headers.push(name, line);
@@ -157,12 +161,8 @@ impl Signer {
         body: &Bytes,
         now: Timestamp,
     ) -> Result<Headers, String> {
-        let signature = self.scheme.signature.iter().flat_map(|signature| &signature.headers);
-        let stamp = self.scheme.timestamp.iter().filter_map(|stamp| match &stamp.place {
-            StampPlace::Header(name) => Some(name),
-            StampPlace::Item(_) | StampPlace::Json(_) => None,
-        });
-        let old: Vec<_> = signature.chain(stamp).collect();
+        let proof = self.scheme.proof();
+        let old: Vec<_> = proof.headers().chain(proof.time_header()).collect();
         let draft = Draft {
             method: "POST",
             url: self.url.as_deref(),
@@ -179,12 +179,12 @@ impl Signer {
 /// # Errors
 /// The reason, and what the operator can do about it.
 pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
-    let provider = scheme.name();
-    if scheme.is_unsigned() {
+    let (provider, proof, identity) = (scheme.name(), scheme.proof(), scheme.identity());
+    if proof.is_absent() {
         let help = "remove sign, or give the sources that sign a handler of their own";
         return Err((format!("provider '{provider}' signs nothing"), help.to_owned()));
     }
-    if scheme.has_lists() {
+    if identity.has_lists() {
         return Err((
             format!(
                 "a request of provider '{provider}' brings several events, which have one signature"
@@ -192,20 +192,20 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
             "write sign = false: the endpoint gets each event without a signature".to_owned(),
         ));
     }
-    if scheme.has_public_key() {
+    if proof.has_public_key() {
         return Err((
             format!("only provider '{provider}' has the private key that signs its requests"),
             "write sign = false, and let the endpoint check the provider's own signature"
                 .to_owned(),
         ));
     }
-    if scheme.has_parameters() {
+    if proof.parameters().next().is_some() {
         return Err((
             format!("provider '{provider}' sends its token in the URL"),
             "write sign = false, and the endpoint's own token into its URL".to_owned(),
         ));
     }
-    if scheme.only_provider_signs() {
+    if proof.only_provider_signs() {
         return Err((
             format!(
                 "the signature of provider '{provider}' is in the body, which is sent on as it came"
@@ -214,7 +214,7 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
                 .to_owned(),
         ));
     }
-    if matches!(&scheme.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
+    if matches!(&proof.timestamp, Some(stamp) if matches!(stamp.place, StampPlace::Json(_))) {
         return Err((
             format!(
                 "the timestamp of provider '{provider}' is in the body, which is sent on as it came"
@@ -222,17 +222,11 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
             "write sign = false, and let the endpoint take old timestamps".to_owned(),
         ));
     }
-    let signed = scheme.template();
-    let id = signed.filter(|signed| signed.has(&Part::Id)).and(scheme.event.ids.first());
-    let stamp = scheme.timestamp.iter().map(|stamp| &stamp.place);
-    let headers = signed.into_iter().flat_map(Template::headers).chain(id.and_then(Place::header));
-    let lost = headers
-        .filter(|name| {
-            !stamp.clone().any(
-                |place| matches!(place, StampPlace::Header(own) if own.eq_ignore_ascii_case(name)),
-            )
-        })
-        .find(|name| !super::listed(&scheme.delivery.keep_headers, name));
+    let signed = proof.signed_content().into_iter().flat_map(Template::headers);
+    let is_new = |name: &str| proof.time_header().is_some_and(|own| own.eq_ignore_ascii_case(name));
+    let lost = signed
+        .chain(proof.signed_id_header())
+        .find(|name| !is_new(name) && !super::listed(&identity.kept_headers, name));
     match lost {
         None => Ok(()),
         Some(name) => Err((
@@ -248,9 +242,10 @@ pub const SECRET_BYTES: usize = 32;
 
 /// Writes `random` as a secret in the scheme's text form. A scheme with a public key has none.
 pub fn secret_text(scheme: &Scheme, random: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
-    Zeroizing::new(match &scheme.signature {
+    Zeroizing::new(match &scheme.proof().signature {
         Some(Signature {
-            proof: Proof::Signed { key: KeyText::Base64 { prefix }, .. }, ..
+            mechanism: Mechanism::Signed { key: KeyText::Base64 { prefix }, .. },
+            ..
         }) => {
             format!("{prefix}{}", BASE64.encode(random))
         }

@@ -17,7 +17,9 @@ use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Headers, Timestamp};
 use crate::payload::{Pointer, fields, one};
 use crate::provider::template::{Blurred, Part, Template};
-use crate::provider::{Algorithm, Format, KeyText, Proof, Scheme, Signature, StampPlace};
+use crate::provider::{
+    Algorithm, Format, KeyText, Mechanism, Proof, Scheme, Signature, StampPlace,
+};
 
 /// The signatures of one request that a public key is tried on: each costs a hash of the body.
 const SIGNATURES_MAX: usize = 8;
@@ -36,18 +38,19 @@ pub(super) struct Presented<'h> {
 /// # Errors
 /// Says what is wrong with the text. Does not quote it.
 pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
-    let Some(signature) = &scheme.signature else {
+    let proof = scheme.proof();
+    let Some(signature) = &proof.signature else {
         return Err(format!("{reference}: provider {} takes no secret", scheme.name()));
     };
-    let how = match &signature.proof {
-        Proof::Signed { key, .. } => key,
-        Proof::Jwt(_) | Proof::Token => &KeyText::Text,
+    let how = match &signature.mechanism {
+        Mechanism::Signed { key, .. } => key,
+        Mechanism::Jwt(_) | Mechanism::Token => &KeyText::Text,
     };
-    let word = scheme.secret_word();
+    let word = proof.secret_word();
     let wrong = |why: String| {
         format!("{reference}: the {word} is wrong for provider {}: {why}", scheme.name())
     };
-    if scheme.has_public_key() {
+    if proof.has_public_key() {
         public::refuse_private(text).map_err(wrong)?;
     }
     let mut certified: Vec<PublicKey> = Vec::new();
@@ -67,7 +70,7 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
             }),
         KeyText::Spki => {
             certified = public::keys(text).map_err(wrong)?;
-            if let Proof::Signed { algorithm: own, .. } = &signature.proof
+            if let Mechanism::Signed { algorithm: own, .. } = &signature.mechanism
                 && certified.iter().any(|key| key.algorithm != *own)
             {
                 return Err(wrong("it is of another kind".to_owned()));
@@ -84,13 +87,13 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     if bytes.is_empty() {
         return Err(format!("{reference}: the {word} is empty"));
     }
-    let public = match &signature.proof {
-        Proof::Signed { algorithm, .. } => match certified.is_empty() {
+    let public = match &signature.mechanism {
+        Mechanism::Signed { algorithm, .. } => match certified.is_empty() {
             true => public::check(*algorithm, &bytes).map(|()| certified).map_err(wrong)?,
             false => certified,
         },
-        Proof::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
-        Proof::Token => Vec::new(),
+        Mechanism::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
+        Mechanism::Token => Vec::new(),
     };
     Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes), public })
 }
@@ -100,8 +103,9 @@ pub(super) fn present<'h>(
     scheme: &'h Scheme,
     headers: &'h Headers,
 ) -> Result<Presented<'h>, Rejection> {
-    for name in scheme.reads_headers() {
-        let repeatable = scheme.signature.as_ref().is_some_and(|signature| {
+    let proof = scheme.proof();
+    for name in scheme.read_headers() {
+        let repeatable = proof.signature.as_ref().is_some_and(|signature| {
             signature.repeatable && signature.headers.iter().any(|h| h.eq_ignore_ascii_case(name))
         });
         if !repeatable && headers.all(name).count() > 1 {
@@ -109,9 +113,9 @@ pub(super) fn present<'h>(
             return Err(Rejection::unproven("repeated_header", detail));
         }
     }
-    let Some(signature) = &scheme.signature else { return Ok(Presented::default()) };
+    let Some(signature) = &proof.signature else { return Ok(Presented::default()) };
     if signature.field.is_some() {
-        return Ok(Presented { signatures: Vec::new(), stamp: stamp_text(scheme, headers, &[])? });
+        return Ok(Presented { signatures: Vec::new(), stamp: stamp_text(proof, headers, &[])? });
     }
     let lines: Vec<&[u8]> = signature.headers.iter().flat_map(|name| headers.all(name)).collect();
     if lines.is_empty() {
@@ -129,20 +133,20 @@ pub(super) fn present<'h>(
     let mut items = Vec::new();
     for line in lines {
         let line = std::str::from_utf8(line).map_err(|_| unreadable())?;
-        let (values, stamps) = split(scheme, signature, line);
+        let (values, stamps) = split(proof, signature, line);
         signatures.extend(values.into_iter().filter_map(|value| decode(signature, value)));
         items.extend(stamps);
     }
     if signatures.is_empty() {
         return Err(unreadable());
     }
-    Ok(Presented { signatures, stamp: stamp_text(scheme, headers, &items)? })
+    Ok(Presented { signatures, stamp: stamp_text(proof, headers, &items)? })
 }
 
 /// The signatures and the timestamps of one header line. Items with other labels are skipped:
 /// providers add signature versions, and an unknown version must neither match nor cause a refusal.
 pub(super) fn split<'h>(
-    scheme: &Scheme,
+    proof: &Proof,
     signature: &Signature,
     line: &'h str,
 ) -> (Vec<&'h str>, Vec<&'h str>) {
@@ -161,7 +165,7 @@ pub(super) fn split<'h>(
         let own = items.iter().filter(|(name, _)| *name == label);
         own.map(|(_, value)| *value).collect()
     };
-    match scheme.timestamp.as_ref().map(|stamp| &stamp.place) {
+    match proof.timestamp.as_ref().map(|stamp| &stamp.place) {
         Some(StampPlace::Item(stamp)) => (named(label), named(stamp)),
         _ => (named(label), Vec::new()),
     }
@@ -170,16 +174,16 @@ pub(super) fn split<'h>(
 /// A signature's bytes; `None` if it is empty, of the wrong length or not in the scheme's form.
 fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
     let (prefix, rest) = value.split_at_checked(signature.prefix.len())?;
-    let is_prefix = match &signature.proof {
+    let is_prefix = match &signature.mechanism {
         // The names of HTTP's ways to authenticate have no case (RFC 9110, section 11.1).
-        Proof::Token | Proof::Jwt(_) => prefix.eq_ignore_ascii_case(&signature.prefix),
-        Proof::Signed { .. } => prefix == signature.prefix,
+        Mechanism::Token | Mechanism::Jwt(_) => prefix.eq_ignore_ascii_case(&signature.prefix),
+        Mechanism::Signed { .. } => prefix == signature.prefix,
     };
-    match &signature.proof {
+    match &signature.mechanism {
         _ if !is_prefix => None,
-        Proof::Token => (!rest.is_empty()).then(|| rest.as_bytes().to_vec()),
-        Proof::Jwt(_) => jwt::is_token(rest).then(|| rest.as_bytes().to_vec()),
-        Proof::Signed { algorithm, encoding, .. } => {
+        Mechanism::Token => (!rest.is_empty()).then(|| rest.as_bytes().to_vec()),
+        Mechanism::Jwt(_) => jwt::is_token(rest).then(|| rest.as_bytes().to_vec()),
+        Mechanism::Signed { algorithm, encoding, .. } => {
             let bytes = alphabet(*encoding).decode(rest.as_bytes()).ok()?;
             lengths(*algorithm).contains(&bytes.len()).then_some(bytes)
         }
@@ -187,11 +191,11 @@ fn decode(signature: &Signature, value: &str) -> Option<Vec<u8>> {
 }
 
 fn stamp_text<'h>(
-    scheme: &'h Scheme,
+    proof: &'h Proof,
     headers: &'h Headers,
     items: &[&'h str],
 ) -> Result<Option<&'h str>, Rejection> {
-    let Some(stamp) = &scheme.timestamp else { return Ok(None) };
+    let Some(stamp) = &proof.timestamp else { return Ok(None) };
     let (text, at) = match &stamp.place {
         StampPlace::Json(_) => return Ok(None),
         StampPlace::Item(label) => {
@@ -227,11 +231,11 @@ pub(super) fn matching<'k>(
     presented: &Presented<'_>,
     now: Timestamp,
 ) -> Result<Option<&'k Key>, Rejection> {
-    let Some(signature) = &scheme.signature else { return Ok(None) };
+    let Some(signature) = &scheme.proof().signature else { return Ok(None) };
     if keys.is_empty() {
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
-    let found = scheme.proves_by_body().then(|| Facts::read(scheme, &request.body));
+    let found = scheme.proof().reads_body().then(|| Facts::read(scheme, &request.body));
     let in_body = signature.field.as_ref().zip(found.as_ref()).map(|(field, found)| {
         let missing = || {
             let detail = format!("there is no signature: {field} in the JSON body");
@@ -244,31 +248,32 @@ pub(super) fn matching<'k>(
         let fits = |given: &Vec<u8>| bool::from(given.as_slice().ct_eq(expected));
         presented.signatures.iter().chain(&in_body).any(fits)
     };
-    let key = match &signature.proof {
+    let key = match &signature.mechanism {
         // Compares digests, which have one length: a comparison of the tokens would end early if their
         // lengths differ, and so reveal the secret's length.
-        Proof::Token => keys.iter().find(|key| {
+        Mechanism::Token => keys.iter().find(|key| {
             let expected = Sha256::digest(&key.bytes);
             let fits = |given: &Vec<u8>| bool::from(Sha256::digest(given).ct_eq(&expected));
             presented.signatures.iter().any(fits)
         }),
-        Proof::Jwt(own) => {
-            let judged = |token| jwt::matching(own, keys, token, request, now);
+        Mechanism::Jwt(own) => {
+            let sender = scheme.proof().sender.as_deref();
+            let judged = |token| jwt::matching(own, sender, keys, token, request, now);
             let one = one(presented.signatures.iter());
             let token = one.ok().flatten().ok_or_else(|| {
                 Rejection::unproven("repeated_header", "there is more than one token")
             })?;
             return judged(token).map(Some);
         }
-        Proof::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
+        Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let pieces = pieces(scheme, signed, request, presented.stamp, found.as_ref())?;
-            if scheme.signs_tokens() && is_token(&pieces) {
+            if scheme.challenge().signs_tokens() && is_token(&pieces) {
                 let detail = "the content looks like a challenge, which anybody can have signed";
                 return Err(Rejection::unproven("bad_signature", detail));
             }
             keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
         }
-        Proof::Signed { algorithm, signed, .. } => {
+        Mechanism::Signed { algorithm, signed, .. } => {
             // `ring` takes a message in one piece.
             let message =
                 pieces(scheme, signed, request, presented.stamp, found.as_ref())?.concat();
@@ -293,7 +298,7 @@ pub(super) fn matching<'k>(
 }
 
 /// The signed content of a request, in pieces so that the body is not copied. `found` is what the body has, for a scheme
-/// that [`Scheme::proves_by_body`].
+/// with [`Proof::reads_body`].
 pub(super) fn pieces<'a>(
     scheme: &'a Scheme,
     signed: &'a Template,
@@ -301,10 +306,7 @@ pub(super) fn pieces<'a>(
     stamp: Option<&'a str>,
     found: Option<&'a Facts<'_>>,
 ) -> Result<Vec<Cow<'a, [u8]>>, Rejection> {
-    let id_header = scheme.event.ids.first().and_then(|place| match place {
-        crate::provider::place::Place::Header(name) => Some(name.as_str()),
-        _ => None,
-    });
+    let proof = scheme.proof();
     let mut missing = None;
     let header = |name: &'a str| request.headers.all(name).next();
     let filled = signed.fill(|part| {
@@ -313,13 +315,13 @@ pub(super) fn pieces<'a>(
             Part::Method => Some(request.method.as_bytes().into()),
             Part::Url => request.url.map(|url| url.as_bytes().into()),
             Part::Timestamp => stamp.map(|stamp| stamp.as_bytes().into()),
-            Part::Id => id_header.and_then(header).map(Cow::Borrowed),
+            Part::Id => proof.signed_id_header().and_then(header).map(Cow::Borrowed),
             Part::Header(name) => header(name).map(Cow::Borrowed),
-            Part::Form => form(scheme, request).map(|form| form.into_bytes().into()),
+            Part::Form => form(proof, request).map(|form| form.into_bytes().into()),
             Part::Json(pointer) => found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed),
             Part::Lines(members) => found.and_then(|found| lines(members, found)).map(Cow::Owned),
             Part::Crc32 => Some(crc32fast::hash(&request.body).to_string().into_bytes().into()),
-            Part::Sender => scheme.sender().map(|sender| sender.as_bytes().into()),
+            Part::Sender => proof.sender.as_deref().map(|sender| sender.as_bytes().into()),
         };
         value.unwrap_or_else(|| {
             missing = Some(part.clone());
@@ -340,8 +342,8 @@ pub(super) fn pieces<'a>(
 }
 
 /// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.
-fn form(scheme: &Scheme, request: &Request<'_>) -> Option<String> {
-    let parameter = scheme.signature.as_ref().and_then(|own| own.body_digest.as_deref());
+fn form(proof: &Proof, request: &Request<'_>) -> Option<String> {
+    let parameter = proof.signature.as_ref().and_then(|own| own.body_digest.as_deref());
     let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let digest = parameter.and_then(|name| one(fields(query.as_bytes(), name)).transpose());
     match digest {
@@ -380,9 +382,9 @@ fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<Vec<u8>> {
 
 /// Writes a signature or a token in the provider's encoding, with its prefix.
 pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
-    let value = match &signature.proof {
-        Proof::Token | Proof::Jwt(_) => String::from_utf8_lossy(bytes).into_owned(),
-        Proof::Signed { encoding, .. } => alphabet(*encoding).encode(bytes),
+    let value = match &signature.mechanism {
+        Mechanism::Token | Mechanism::Jwt(_) => String::from_utf8_lossy(bytes).into_owned(),
+        Mechanism::Signed { encoding, .. } => alphabet(*encoding).encode(bytes),
     };
     format!("{}{value}", signature.prefix)
 }

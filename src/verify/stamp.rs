@@ -6,7 +6,7 @@
 use super::Rejection;
 use super::extract::Facts;
 use crate::model::Timestamp;
-use crate::provider::{Scheme, Stamp, StampPlace, StampUnit};
+use crate::provider::{Proof, Stamp, StampPlace, StampUnit};
 
 /// The most digits of a timestamp: 16 digits of milliseconds last for 300,000 years.
 const DIGITS_MAX: usize = 16;
@@ -14,12 +14,12 @@ const DIGITS_MAX: usize = 16;
 /// Checks that the signed time is within the tolerance before or after `now`. `presented` is the
 /// header text that the signature covers.
 pub(super) fn check(
-    scheme: &Scheme,
+    proof: &Proof,
     presented: Option<&str>,
     found: &Facts<'_>,
     now: Timestamp,
 ) -> Result<(), Rejection> {
-    let Some(stamp) = &scheme.timestamp else { return Ok(()) };
+    let Some(stamp) = &proof.timestamp else { return Ok(()) };
     let text = text(stamp, presented, found)
         .ok_or_else(|| Rejection::unproven("missing_timestamp", "there is no timestamp"))?;
     let signed_at = parse(text, stamp.unit).ok_or_else(|| unreadable(stamp.unit))?;

@@ -107,7 +107,7 @@ fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
             |verified: &Verified| (verified.event_id().clone(), verified.event_type().clone());
         assert_eq!(facts(&verified), facts(&accepted));
         let rest = |headers: &Headers| {
-            let signature = &scheme.signature.as_ref().unwrap().headers;
+            let signature = &scheme.proof().signature.as_ref().unwrap().headers;
             let stays = |name: &str| !listed(signature, name) && !name.eq_ignore_ascii_case("x-at");
             let mut lines: Vec<_> = headers
                 .iter()
@@ -338,7 +338,7 @@ proptest! {
         now in any::<i64>(),
     ) {
         let scheme = embedded(name);
-        let reads = scheme.reads_headers();
+        let reads = scheme.read_headers();
         let mut headers = Headers::new();
         for (n, value) in &values {
             let name = reads.get(n % reads.len().max(1)).copied().unwrap_or("X-Any");
@@ -355,7 +355,7 @@ proptest! {
             let _ = challenge(&scheme, &keys, None, asked);
         }
         let judged = verify(&scheme, &keys, request.clone(), Timestamp(now));
-        prop_assert!(judged.is_err() || scheme.is_unsigned());
+        prop_assert!(judged.is_err() || scheme.proof().is_absent());
         if let Err(rejection) = judged {
             let _ = hint(&scheme, &keys, &request, &rejection, Timestamp(now));
         }
@@ -363,16 +363,16 @@ proptest! {
 
     #[test]
     fn a_signed_sample_is_accepted_and_a_forged_or_stale_one_is_refused(
-        name in built_in().prop_filter("only the provider signs", |name| !embedded(name).only_provider_signs()),
+        name in built_in().prop_filter("only the provider signs", |name| !embedded(name).proof().only_provider_signs()),
         id in "[A-Za-z0-9_][A-Za-z0-9_.:-]{0,40}",
         event_type in "[a-z_]{1,12}(\\.[a-z_.]{1,12})?",
         random in any::<[u8; SECRET_BYTES]>(),
     ) {
         let scheme = std::sync::Arc::new(embedded(name));
         // A scheme that signs the id between dots refuses an id with a dot.
-        let id = if scheme.template().is_some() { id.replace('.', "_") } else { id.clone() };
+        let id = if scheme.proof().signed_content().is_some() { id.replace('.', "_") } else { id.clone() };
         let text = secret_text(&scheme, &random);
-        let real = || (!scheme.is_unsigned()).then(|| key(&scheme, "k", &text).unwrap());
+        let real = || (!scheme.proof().is_absent()).then(|| key(&scheme, "k", &text).unwrap());
         let keys: Vec<Key> = real().into_iter().collect();
         let judge = |signer: Signer, at: Timestamp| {
             let (url, body) = (Some("https://example.com/hooks"), sample(&scheme, &id, &event_type, at).into());
@@ -381,18 +381,18 @@ proptest! {
             verify(&scheme, &keys, request(&draft, &headers), NOW)
         };
         let verified = judge(Signer::new(scheme.clone(), real(), None), NOW).unwrap();
-        if !matches!(scheme.event.ids[0], Place::Digest | Place::New) {
+        if !matches!(scheme.identity().ids[0], Place::Digest | Place::New) {
             prop_assert_eq!(verified.event_id().to_string(), id.clone(), "{}", name);
         }
-        let typed = if scheme.event.types.is_empty() { "?" } else { event_type.as_str() };
+        let typed = if scheme.identity().types.is_empty() { "?" } else { event_type.as_str() };
         prop_assert_eq!(verified.event_type().as_str(), typed, "{}", name);
         let mut others = random;
         others[0] ^= 1;
-        if !scheme.is_unsigned() {
+        if !scheme.proof().is_absent() {
             let forged = judge(Signer::forger(scheme.clone(), others), NOW).unwrap_err();
             prop_assert_eq!(forged.reason, "bad_signature");
         }
-        if let Some(tolerance) = scheme.tolerance() {
+        if let Some(tolerance) = scheme.proof().tolerance() {
             let then = Timestamp(NOW.0 - 1000 - tolerance.as_millis() as i64);
             let stale = judge(Signer::new(scheme.clone(), real(), None), then).unwrap_err();
             prop_assert_eq!(stale.reason, "stale_timestamp");
@@ -442,7 +442,7 @@ proptest! {
 /// The event types in a provider's samples, including `*`.
 fn sample_keys(scheme: &Scheme) -> Vec<String> {
     let samples: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(scheme.samples).unwrap();
+        serde_json::from_str(scheme.setup().samples).unwrap();
     samples.keys().cloned().collect()
 }
 

@@ -16,9 +16,8 @@ use super::{
 };
 use crate::model::{Answer, Headers, Timestamp};
 use crate::payload::walk::walk;
-use crate::provider::place::Place;
+use crate::provider::Scheme;
 use crate::provider::template::Part;
-use crate::provider::{Scheme, StampPlace};
 
 /// The members of `keys` that are public keys.
 const PUBLIC_KEYS: [&str; 5] =
@@ -153,7 +152,7 @@ impl Vector {
     /// # Errors
     /// Says which form a secret does not have.
     pub fn keys(&self, scheme: &Scheme) -> Result<Vec<Key>, String> {
-        let secrets = self.secrets().into_iter().filter(|_| !scheme.is_unsigned());
+        let secrets = self.secrets().into_iter().filter(|_| !scheme.proof().is_absent());
         secrets.map(|text| key(scheme, "the vector's secret", &text)).collect()
     }
 
@@ -189,7 +188,8 @@ impl Vector {
         };
         let event_type = accepted.event_type();
         let whole = event_type.raw().unwrap_or(event_type.as_str());
-        let first = whole.split('.').next().filter(|_| scheme.two_levels()).unwrap_or(whole);
+        let first =
+            whole.split('.').next().filter(|_| scheme.identity().two_levels()).unwrap_or(whole);
         let differs = |what: &str, expected: &Option<String>, found: &[&str]| {
             let expected = expected.as_deref().filter(|expected| !found.contains(expected))?;
             Some(format!("the {what} is {}, not {expected}", found.first()?))
@@ -269,8 +269,9 @@ impl Vector {
     /// signature, time and secret; the time at which it is judged; whether there is a secret. All changed
     /// requests must be refused. A long body is changed at some places only.
     pub fn mutations(&self, scheme: &Scheme) -> Mutations {
+        let proof = scheme.proof();
         let mut found = Mutations::default();
-        let (Ok(genuine), Some(signature)) = (self.request(scheme), &scheme.signature) else {
+        let (Ok(genuine), Some(signature)) = (self.request(scheme), &proof.signature) else {
             return found;
         };
         let mut change = |what: &str, at: usize, change: &dyn Fn(&mut Changeable) -> Option<()>| {
@@ -285,7 +286,7 @@ impl Vector {
         // All signatures at once, because each of several may be good.
         let names = signature.headers.as_slice();
         let split = |line: &str| {
-            let (values, stamps) = signature::split(scheme, signature, line);
+            let (values, stamps) = signature::split(proof, signature, line);
             [values, stamps].map(|texts| texts.into_iter().map(str::to_owned).collect::<Vec<_>>())
         };
         for (part, what) in ["signature byte", "time byte"].into_iter().enumerate() {
@@ -319,8 +320,8 @@ impl Vector {
         });
         // The time may be off by the tolerance in the other direction already. A proof that names its own
         // expiry is refused after days.
-        let near = scheme.timestamp.iter().map(|stamp| stamp.tolerance.as_secs() * 2 + 1);
-        let far = scheme.tolerance().map(|time| time.as_secs() * 2 + DAYS_SECS);
+        let near = proof.timestamp.iter().map(|stamp| stamp.tolerance.as_secs() * 2 + 1);
+        let far = proof.tolerance().map(|time| time.as_secs() * 2 + DAYS_SECS);
         for seconds in near.chain(far) {
             for (what, now) in [
                 ("later by seconds", self.now.saturating_add_unsigned(seconds)),
@@ -332,13 +333,9 @@ impl Vector {
                 });
             }
         }
-        let Some(signed) = scheme.template() else { return found };
-        let id = scheme.event.ids.first().filter(|_| signed.has(&Part::Id));
-        let stamp = scheme.timestamp.as_ref().and_then(|stamp| match &stamp.place {
-            StampPlace::Header(name) => Some(name.as_str()),
-            StampPlace::Item(_) | StampPlace::Json(_) => None,
-        });
-        for name in signed.headers().chain(id.and_then(Place::header)).chain(stamp) {
+        let Some(signed) = proof.signed_content() else { return found };
+        let headers = signed.headers().chain(proof.signed_id_header());
+        for name in headers.chain(proof.time_header()) {
             for at in places(genuine.headers.all(name).map(<[u8]>::len).max()) {
                 change(&format!("header {name} byte"), at, &|request| {
                     request.change_lines(&[name.to_owned()], |line| altered(line, at))

@@ -89,7 +89,7 @@ fn judged(scheme: &Scheme, vector: &Vector, headers: &Headers, body: Bytes) -> O
 }
 
 fn genuine(scheme: &Scheme) -> Vec<Vector> {
-    let Some(file) = scheme.vectors() else { return Vec::new() };
+    let Some(file) = scheme.setup().vectors.as_deref() else { return Vec::new() };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("providers").join(file);
     let all = vectors::read(&std::fs::read_to_string(path).unwrap()).unwrap();
     let is_accepted =
@@ -101,14 +101,14 @@ fn genuine(scheme: &Scheme) -> Vec<Vector> {
 fn no_attempt_gets_past_the_verification() {
     let (mut tried, mut past) = (BTreeMap::<String, usize>::new(), Vec::new());
     let schemes = Scheme::embedded_names().map(|name| Scheme::embedded(name).unwrap());
-    for scheme in schemes.filter(|scheme| !scheme.is_unsigned()) {
+    for scheme in schemes.filter(|scheme| !scheme.proof().is_absent()) {
         for vector in genuine(&scheme) {
             let headers = vector.headers();
             let Some(event) = judged(&scheme, &vector, &headers, vector.body.clone()) else {
                 continue;
             };
             let tries = tried.entry(vector.provider.clone()).or_default();
-            if scheme.signs() && scheme.signs_only().is_none() {
+            if scheme.proof().signs_content() && scheme.proof().signed_part().is_none() {
                 for (attempt, change) in OF_BODY {
                     let body = change(&vector.body).into();
                     *tries += 1;

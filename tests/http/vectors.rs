@@ -47,7 +47,8 @@ fn shared() -> Option<Vec<Vector>> {
 
 /// A built-in provider's own vectors.
 fn own(scheme: &Scheme) -> Vec<Vector> {
-    let file = scheme.vectors().map(|file| manifest().join("providers").join(file));
+    let file =
+        scheme.setup().vectors.as_deref().map(|file| manifest().join("providers").join(file));
     file.map(|file| read(&file)).unwrap_or_default()
 }
 
@@ -79,7 +80,7 @@ fn scheme(vector: &Vector) -> Option<Scheme> {
 fn every_built_in_provider_passes_its_vectors() {
     for name in Scheme::embedded_names() {
         let scheme = Scheme::embedded(name).unwrap_or_else(|| panic!("{name} is wrong"));
-        if scheme.vectors().is_none() {
+        if scheme.setup().vectors.is_none() {
             continue;
         }
         let vectors = own(&scheme);
@@ -97,7 +98,7 @@ fn an_accepted_vector_is_refused_after_any_change() {
     let shared = shared().unwrap_or_default();
     let (mut tried, mut accepted) = (BTreeMap::new(), Vec::new());
     let schemes = Scheme::embedded_names().map(|name| Scheme::embedded(name).unwrap());
-    for scheme in schemes.filter(|scheme| !scheme.is_unsigned()) {
+    for scheme in schemes.filter(|scheme| !scheme.proof().is_absent()) {
         let of_scheme = shared.iter().filter(|vector| vector.provider == scheme.name());
         let genuine = |vector: &Vector| {
             vector.expect == Expect::Accept
@@ -116,7 +117,7 @@ fn an_accepted_vector_is_refused_after_any_change() {
     println!("changed requests: {tried:?}");
     assert_eq!(accepted, Vec::<String>::new());
     for (name, tried) in &tried {
-        let token = !Scheme::embedded(name).unwrap().signs();
+        let token = !Scheme::embedded(name).unwrap().proof().signs_content();
         assert!(*tried > if token { 20 } else { 100 }, "{name}: only {tried}");
     }
     assert!(tried.len() >= 4, "{tried:?}");

@@ -143,7 +143,8 @@ fn built_in_and_custom_providers_can_be_set_up() {
         init(here, &["--source", provider, "--public-url", "https://hooks.example.org"]);
         let secret = here.join("secrets").join(provider);
         // Only the provider has the other half of a public key: its file stays empty.
-        let public = Scheme::embedded(provider).is_some_and(|scheme| scheme.has_public_key());
+        let public =
+            Scheme::embedded(provider).is_some_and(|scheme| scheme.proof().has_public_key());
         if !public && secret.exists() && fs::read(&secret).unwrap().is_empty() {
             let text = match provider {
                 "adyen" | "adyen-platform" => "00ff17".to_owned(),

@@ -50,12 +50,16 @@ fn the_documented_table_is_that_of_the_provider_files() {
         String::from("| name | for | proof | id | handshake |\n|---|---|---|---|---|\n");
     for name in Scheme::embedded_names() {
         let scheme = Scheme::embedded(name).unwrap();
-        let signed = if scheme.signs_id() { "signed" } else { "**not** signed" };
-        let title = match scheme.docs() {
-            Some(docs) => format!("[{}]({docs})", scheme.title()),
-            None => scheme.title().to_owned(),
+        let signed = if scheme.proof().covers_id() { "signed" } else { "**not** signed" };
+        let title = match &scheme.setup().docs {
+            Some(docs) => format!("[{}]({docs})", scheme.setup().title),
+            None => scheme.setup().title.to_owned(),
         };
-        let (proof, id, handshake) = (scheme.proof(), scheme.id(), scheme.handshake());
+        let (proof, id, handshake) = (
+            scheme.proof().summary(),
+            scheme.identity().id_summary(),
+            scheme.challenge().summary(),
+        );
         writeln!(table, "| `{name}` | {title} | {proof} | {id}: {signed} | {handshake} |").unwrap();
     }
     made::holds("providers.md", "built-in providers", &table);
@@ -68,8 +72,8 @@ fn every_built_in_provider_says_where_its_facts_are_from() {
         .filter(|n| !["bearer", "certificate", "none", "url-token"].contains(n))
     {
         let scheme = Scheme::embedded(name).unwrap();
-        assert!(scheme.facts().is_some(), "{name} needs facts = \"…\"");
-        assert_ne!(scheme.title(), name, "{name} needs a title");
+        assert!(scheme.setup().facts.is_some(), "{name} needs facts = \"…\"");
+        assert_ne!(scheme.setup().title, name, "{name} needs a title");
     }
 }
 
@@ -142,10 +146,10 @@ fn the_stanza_of_every_provider_is_valid_once_its_secret_exists() {
         let scheme = Scheme::embedded(name).unwrap();
         let mut secret = verify::secret_text(&scheme, &[u8::try_from(at).unwrap() + 1; 32]);
         // The operator has yet to copy or fetch a public key.
-        if scheme.has_public_key() {
+        if scheme.proof().has_public_key() {
             secret.clear();
         }
-        let folder = if scheme.published_keys().is_some() { "keys" } else { "secrets" };
+        let folder = if scheme.proof().published_keys.is_some() { "keys" } else { "secrets" };
         fs::write(site.path(&format!("{folder}/{name}")), &*secret).unwrap();
         fs::write(site.path(&format!("secrets/{name}.verify")), "a verify token").unwrap();
         assert!(!shown["fields"].as_array().unwrap().is_empty(), "{name}");

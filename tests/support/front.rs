@@ -105,7 +105,7 @@ impl Front {
     pub(crate) fn reload_with(&self, providers: &[&str], change: impl Fn(&mut Source)) {
         let sources = providers.iter().map(|provider| {
             let mut source = source(provider, "all", 64 * 1024, &self.limits);
-            let token = source.scheme.wants_verify_token();
+            let token = source.scheme.challenge().needs_verify_token();
             source.verify_token = token.then(|| verify::verify_token("literal:test", VERIFY_TOKEN));
             change(&mut source);
             source
@@ -148,7 +148,7 @@ impl Front {
 
 fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
     let scheme = Scheme::embedded(provider).unwrap();
-    let unsigned = scheme.is_unsigned();
+    let unsigned = scheme.proof().is_absent();
     let keys = match unsigned {
         true => Vec::new(),
         false => vec![verify::key(&scheme, "literal:test", SECRET).unwrap()],

@@ -11,7 +11,7 @@ const UNSYNCHRONISED: i32 = 0x0040;
 
 pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     let strict = machine.config.sources.iter().filter_map(|source| {
-        let tolerance = duration_text(source.scheme.tolerance()?);
+        let tolerance = duration_text(source.scheme.proof().tolerance()?);
         Some(format!("{} allows {tolerance}", source.name))
     });
     vec![judge(status(), &strict.collect::<Vec<_>>().join(", "))]

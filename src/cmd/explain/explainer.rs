@@ -89,7 +89,7 @@ impl Explainer<'_> {
             return format!("made by the receiver itself {at}: no provider delivered it");
         }
         let proof = match self.config.scheme_of(source) {
-            Some(scheme) if scheme.is_unsigned() => "the source takes unsigned deliveries",
+            Some(scheme) if scheme.proof().is_absent() => "the source takes unsigned deliveries",
             _ => "its signature was good",
         };
         let caller = match &detail.key {
@@ -151,7 +151,7 @@ impl Explainer<'_> {
         let Some(scheme) = self.config.scheme_of(&event.source) else {
             return format!("not known: {} the source", self.lacks());
         };
-        if scheme.signs_id() {
+        if scheme.proof().covers_id() {
             return "not needed: the signature covers the event id".to_owned();
         }
         if event.variant > 0 {
@@ -176,7 +176,7 @@ impl Explainer<'_> {
             }
             Some(_) if event.jobs.is_empty() => format!("{body}; there was no job to hold"),
             Some(_) => format!("{body}; no job is held for it now"),
-            None if scheme.guard_for(&event.event_type) == ReplayGuard::Off => {
+            None if scheme.identity().guard_for(&event.event_type) == ReplayGuard::Off => {
                 "off for this provider".to_owned()
             }
             None => "passed: no earlier event of the source has the same signed body".to_owned(),

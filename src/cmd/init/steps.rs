@@ -51,12 +51,12 @@ pub(crate) fn print(
         output::line(format!("  {:<width$}  {}", escape(name), escape(value)))?;
     }
     let file = secret_file.display();
-    let word = if scheme.has_public_key() { "public key" } else { "secret" };
+    let word = scheme.proof().secret_word();
     match &setup.secret_from {
         Some(from) => {
             output::line(format!("\nThen put the {word} into {file}; it is at\n{}", escape(from)))
         }
-        None if scheme.has_public_key() => {
+        None if scheme.proof().has_public_key() => {
             output::line(format!("\nThen put the provider's {word} into {file}"))
         }
         None => Ok(()),

@@ -53,26 +53,26 @@ pub(crate) fn stanza(
     public_url: Option<&str>,
     reference: &str,
 ) -> String {
-    let provider = scheme.name();
+    let (provider, proof) = (scheme.name(), scheme.proof());
     let mut table =
         format!("[sources.{source}]\nprovider = {}\npath = {}\n", quoted(provider), quoted(path));
-    if scheme.wants_certificates() {
+    if proof.needs_certificates() {
         table.push_str(CERTIFIED);
-    } else if scheme.is_unsigned() {
+    } else if proof.is_absent() {
         table.push_str("allow_unsigned = true            # nothing proves who sent a request\n");
     } else {
         let reference = quoted(&format!("{reference}{source}"));
         let comment = "# Several are good at once, while one is being rotated.";
         table.push_str(&format!("{comment}\nsecrets = [{reference}]\n"));
     }
-    if scheme.wants_verify_token() {
+    if scheme.challenge().needs_verify_token() {
         let reference = quoted(&format!("{reference}{source}{VERIFY}"));
         table.push_str(&format!("verify_token = {reference}\n"));
     }
     if provider == "github" {
         table.push_str(REDELIVER);
     }
-    if let Some(claim) = scheme.sender_claim() {
+    if let Some(claim) = proof.sender_claim() {
         let comment = format!("# the {claim} in the provider's tokens: fill it in");
         table.push_str(&format!("sender = \"FILL-IN\"  {comment}\n"));
     }
@@ -80,7 +80,7 @@ pub(crate) fn stanza(
         table.push_str(&format!("public_url = {}\n", quoted(url)));
     }
     let mut text = format!("# What {provider} sends. After a change: hooklatch reload.\n");
-    if scheme.wants_certificates() {
+    if proof.needs_certificates() {
         // Commented out, because the loader refuses it without a trusted proxy.
         text.push_str(BEFORE_CERTIFIED);
         table.lines().for_each(|line| text.push_str(&format!("# {line}\n")));
@@ -88,7 +88,7 @@ pub(crate) fn stanza(
         text.push_str(&format!("\n{table}"));
     }
     // A handler that answers its caller must take every type.
-    let kind = scheme.setup().sample_type.as_deref().filter(|_| !scheme.wants_certificates());
+    let kind = scheme.setup().sample_type.as_deref().filter(|_| !proof.needs_certificates());
     let kind = kind.unwrap_or("*");
     text.push_str(&format!(
         "

@@ -19,7 +19,7 @@ pub(super) fn run(args: &Providers) -> Result<Exit, Failure> {
     if let Some(text) = &args.text {
         let text = text.to_lowercase();
         let has = |field: &str| field.to_lowercase().contains(&text);
-        known.retain(|(scheme, _)| has(scheme.name()) || has(scheme.title()));
+        known.retain(|(scheme, _)| has(scheme.name()) || has(&scheme.setup().title));
         if known.is_empty() {
             let message = format!("no provider has '{text}' in its name or title");
             return Err(Exit::No.failure(message).help(Scheme::help(&text, [])));
@@ -34,10 +34,10 @@ pub(super) fn run(args: &Providers) -> Result<Exit, Failure> {
 
 fn row(scheme: &Scheme, own: bool) -> Vec<Cell> {
     let title = match own {
-        true => painted(format_args!("{} (own file)", scheme.title()), AnsiColor::Cyan),
-        false => scheme.title().into(),
+        true => painted(format_args!("{} (own file)", scheme.setup().title), AnsiColor::Cyan),
+        false => scheme.setup().title.as_str().into(),
     };
-    let id = match (scheme.id_is_digest(), scheme.signs_id()) {
+    let id = match (scheme.identity().id_is_digest(), scheme.proof().covers_id()) {
         (true, true) => "digest".into(),
         (false, true) => painted("signed", AnsiColor::Green),
         (true, false) => painted("digest, not signed", AnsiColor::Yellow),
@@ -45,30 +45,31 @@ fn row(scheme: &Scheme, own: bool) -> Vec<Cell> {
     };
     vec![
         whole("NAME", scheme.name()),
-        words_of("PROOF", scheme.proof()),
+        words_of("PROOF", scheme.proof().summary()),
         words_of("ID", id),
-        whole("RE-SENDS", scheme.resends_for().map_or("-".to_owned(), short_span)),
-        words_of("HANDSHAKE", scheme.handshake()),
+        whole("RE-SENDS", scheme.setup().delivery.resends_for.map_or("-".to_owned(), short_span)),
+        words_of("HANDSHAKE", scheme.challenge().summary()),
         below("TITLE", title),
     ]
 }
 
 /// What a program gets of a provider.
 pub(super) fn facts(scheme: &Scheme, own: bool) -> Value {
+    let (proof, identity, setup) = (scheme.proof(), scheme.identity(), scheme.setup());
     json!({
         "name": scheme.name(),
-        "title": scheme.title(),
+        "title": setup.title,
         "own": own,
-        "proof": scheme.proof(),
-        "id": scheme.id(),
-        "id_signed": scheme.signs_id(),
-        "id_is_digest": scheme.id_is_digest(),
-        "guard": scheme.guard.as_str(),
-        "tolerance_s": scheme.tolerance().map(|time| time.as_secs()),
-        "resends_for_s": scheme.resends_for().map(|time| time.as_secs()),
-        "deadline_s": scheme.deadline().map(|time| time.as_secs_f64()),
-        "handshake": Some(scheme.handshake()).filter(|text| *text != "-"),
-        "facts": scheme.facts(),
-        "docs": scheme.docs(),
+        "proof": proof.summary(),
+        "id": identity.id_summary(),
+        "id_signed": proof.covers_id(),
+        "id_is_digest": identity.id_is_digest(),
+        "guard": identity.guard.as_str(),
+        "tolerance_s": proof.tolerance().map(|time| time.as_secs()),
+        "resends_for_s": setup.delivery.resends_for.map(|time| time.as_secs()),
+        "deadline_s": setup.delivery.deadline.map(|time| time.as_secs_f64()),
+        "handshake": Some(scheme.challenge().summary()).filter(|text| *text != "-"),
+        "facts": setup.facts,
+        "docs": setup.docs,
     })
 }

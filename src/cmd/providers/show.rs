@@ -24,37 +24,39 @@ pub(super) fn run(args: &ProvidersShow) -> Result<Exit, Failure> {
     let scheme = config::provider(main, name.as_str());
     let scheme = scheme.map_err(|why| Exit::NotFound.failure(why))?;
     let own = Scheme::embedded(name.as_str()).as_ref() != Some(&*scheme);
+    let (proof, setup) = (scheme.proof(), scheme.setup());
     let path = format!("/hooks/{name}");
-    let base = match scheme.is_unsigned() && !scheme.wants_certificates() {
+    let base = match proof.is_absent() && !proof.needs_certificates() {
         true => "http://ADDRESS:PORT",
         false => "https://YOUR-HOST",
     };
-    let in_public = scheme.published_keys().is_some();
+    let in_public = proof.published_keys.is_some();
     let folder = if in_public { "keys" } else { "secrets" };
     let secret_file = Path::new(folder).join(name.as_str());
-    let secret = (!scheme.is_unsigned()).then(|| format!("the line in {}", secret_file.display()));
+    let secret = (!proof.is_absent()).then(|| format!("the line in {}", secret_file.display()));
     let fields = steps::fields(
         &scheme,
         &http::public_url(base, &path, None),
         secret.as_deref(),
         "the text of verify_token",
     );
-    let public_url = scheme.signs_url().then_some(base);
+    let public_url = proof.covers_url().then_some(base);
     let reference = if in_public { "file:keys/" } else { reference(main) };
     let stanza = stanza(name, &scheme, &path, public_url, reference);
     let sentences = worth::sentences(&scheme, keep_ids(main));
     let report = json!({
         "provider": list::facts(&scheme, own),
-        "page": scheme.setup().page,
+        "page": setup.page,
         "fields": steps::json(&fields),
-        "secret_from": scheme.setup().secret_from,
+        "secret_from": setup.secret_from,
         "stanza": stanza,
         "guarantees": sentences.iter().map(|(about, text)| json!({ "about": about, "text": text }))
             .collect::<Vec<_>>(),
     });
     output::either(&args.options.format, &report, || {
         let bold = Style::new().bold();
-        output::verbatim(format_args!("{bold}{name}{bold:#}: {}", output::escape(scheme.title())))?;
+        let title = output::escape(&setup.title);
+        output::verbatim(format_args!("{bold}{name}{bold:#}: {title}"))?;
         steps::print(&scheme, &fields, &secret_file)?;
         let public = public_url.map_or(String::new(), |url| format!(" --public-url {url}"));
         let init = format!("hooklatch init --source {name}{public}{}", config_option(main));

@@ -40,7 +40,7 @@ pub(super) fn run(args: &ProvidersTest) -> Result<Exit, Failure> {
 /// The provider's own vectors in the file that the command line or the provider file names.
 fn vectors_of(args: &ProvidersTest, scheme: &Scheme) -> Result<Vec<Vector>, Failure> {
     let named = |name: &str| args.file.parent().unwrap_or(Path::new("")).join(name);
-    let path = args.vectors.clone().or_else(|| scheme.vectors().map(named));
+    let path = args.vectors.clone().or_else(|| scheme.setup().vectors.as_deref().map(named));
     let path: PathBuf = path.ok_or_else(|| {
         let message = format!("{} names no vectors", args.file.display());
         Exit::Usage.failure(message).help("give --vectors FILE, or add vectors = \"FILE\" to it")

@@ -159,13 +159,13 @@ fn event(args: &cli::Send, config: &Config, scheme: &Scheme) -> Result<Event, Fa
     if EventType::from_raw(&args.event_type).raw().is_some() {
         return Err(wrong(format!("'{}' is not an event type", escape(&args.event_type))));
     }
-    if args.forge && scheme.is_unsigned() {
+    if args.forge && scheme.proof().is_absent() {
         return Err(wrong(format!("provider {} signs nothing to forge", scheme.name())));
     }
-    if scheme.has_public_key() {
+    if scheme.proof().has_public_key() {
         return Err(wrong(verify::only_provider_signs(scheme)));
     }
-    let at = match (args.stale, scheme.tolerance()) {
+    let at = match (args.stale, scheme.proof().tolerance()) {
         (false, _) => now,
         (true, Some(tolerance)) => now.before(tolerance + STALE_BY),
         (true, None) => {

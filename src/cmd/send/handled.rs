@@ -154,7 +154,7 @@ fn unwanted(detail: &EventDetail, config: &Config, suffix: &str) -> Verdict {
     } else {
         let exact = config.takers(source).flat_map(Handler::patterns);
         let near = nearest(kind, exact.filter(|text| !text.contains('*'))).map(str::to_owned);
-        let near = near.or_else(|| config.scheme_of(source)?.nearest_type(kind));
+        let near = near.or_else(|| config.scheme_of(source)?.identity().nearest_type(kind));
         let near = near.filter(|near| near != kind && !near.contains('*'));
         let next = match near {
             Some(near) => format!("hooklatch send {source} {near}{suffix}: did you mean that?"),

@@ -5,12 +5,12 @@ use crate::document::{Fault, Raw, Section, Value};
 use crate::model::is_header_name;
 use crate::provider::handshake::{ChallengeProof, Handshake, Spot, Text};
 use crate::provider::place::Place;
-use crate::provider::{Algorithm, Proof, Scheme};
+use crate::provider::{Algorithm, Mechanism, Scheme};
 
 /// The challenges; those of `like` if the file has none.
 pub(super) fn read(root: &Section<'_>, like: Option<&Scheme>) -> Vec<Handshake> {
     let Some(all) = root.raw("handshake") else {
-        return like.map(|like| like.handshakes.clone()).unwrap_or_default();
+        return like.map(|like| like.challenge.0.clone()).unwrap_or_default();
     };
     let items = all.items().into_iter().flatten();
     items.filter_map(Raw::section).filter_map(one).collect()
@@ -123,14 +123,14 @@ fn check(section: &Section<'_>, one: &Handshake) {
 
 /// Reports the problems that involve other tables of the file.
 pub(super) fn check_scheme(root: &Section<'_>, scheme: &Scheme) {
-    let is_hmac = scheme.signature.as_ref().is_some_and(|own| {
-        matches!(own.proof, Proof::Signed { algorithm: Algorithm::Hmac(_), .. })
+    let is_hmac = scheme.proof.signature.as_ref().is_some_and(|own| {
+        matches!(own.mechanism, Mechanism::Signed { algorithm: Algorithm::Hmac(_), .. })
     });
-    for one in &scheme.handshakes {
-        if one.is_signed() && scheme.is_unsigned() {
+    for one in &scheme.challenge.0 {
+        if one.is_signed() && scheme.proof.is_absent() {
             root.problem("handshake.proof is \"signature\", but nothing is signed");
         }
-        if one.proof == ChallengeProof::Registration && scheme.is_unsigned() {
+        if one.proof == ChallengeProof::Registration && scheme.proof.is_absent() {
             root.problem("handshake.proof is \"registration\", but the algorithm uses no secret");
         }
         if one.is_keyed() && !is_hmac {

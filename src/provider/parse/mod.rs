@@ -11,10 +11,10 @@ mod values;
 use std::time::Duration;
 
 use super::place::Place;
-use super::setup;
 use super::template::Part;
 use super::{
-    Confirmation, Delivery, Event, KeyUrl, Proof, PublishedKeys, Scheme, Signature, StampPlace,
+    Confirmation, Delivery, Handshakes, Identity, KeyUrl, Mechanism, Proof, PublishedKeys, Scheme,
+    Setup, Signature, StampPlace,
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
@@ -62,36 +62,36 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let inherits = |table| like.as_ref().filter(|_| !root.has(table));
     let (signature, timestamp) = proof::read(root, like.as_ref());
     let published = match inherits("keys") {
-        Some(like) => like.published.clone(),
+        Some(like) => like.proof.published_keys.clone(),
         None => root.section("keys").and_then(published),
     };
-    let event = inherits("event").map_or_else(|| event(root), |like| Some(like.event.clone()));
+    let event = inherits("event").map_or_else(|| event(root), |like| Some(like.identity.clone()));
     let two_levels = event.as_ref().is_some_and(|event| event.subtype.is_some());
     let (guard, flag_types) = match inherits("replay") {
-        Some(like) => (like.guard, like.flag_types.clone()),
+        Some(like) => (like.identity.guard, like.identity.flag_types.clone()),
         None => replay(root, two_levels),
     };
-    let delivery =
-        inherits("delivery").map_or_else(|| delivery(root), |like| like.delivery.clone());
-    let setup = inherits("setup").map_or_else(|| setup::read(root), |like| like.setup.clone());
-    let handshakes = handshake::read(root, like.as_ref());
+    let (delivery, kept_headers) = match inherits("delivery") {
+        Some(like) => (like.setup.delivery.clone(), like.identity.kept_headers.clone()),
+        None => delivery(root),
+    };
+    let setup = inherits("setup").map_or_else(|| setup(root), |like| like.setup.clone());
+    let challenge = Handshakes(handshake::read(root, like.as_ref()));
+    let samples = like.as_ref().map_or("", |like| like.setup.samples);
+    let (name, signature, event) = (name?, signature?, event?);
+    let title = title.unwrap_or_else(|| name.to_string());
     let scheme = Scheme {
-        name: name?,
-        signature: signature?,
-        timestamp,
-        published,
-        sender: None,
-        event: event?,
-        guard,
-        flag_types,
-        delivery,
-        handshakes,
-        title,
-        docs,
-        facts,
-        vectors,
-        setup,
-        samples: like.as_ref().map_or("", |like| like.samples),
+        name,
+        proof: Proof {
+            signature,
+            timestamp,
+            published_keys: published,
+            sender: None,
+            ids: event.ids.clone(),
+        },
+        identity: Identity { guard, flag_types, kept_headers, ..event },
+        challenge,
+        setup: Setup { title, docs, facts, vectors, delivery, samples, ..setup },
     };
     check_consistency(root, &scheme);
     handshake::check_scheme(root, &scheme);
@@ -100,12 +100,13 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
 
 /// Reports the problems that involve several keys.
 fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
-    let ids = &scheme.event.ids;
-    if let Some(signed) = scheme.template() {
+    let Scheme { proof, identity, setup, .. } = scheme;
+    let ids = &identity.ids;
+    if let Some(signed) = proof.signed_content() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
             root.problem("{id} is signed, so event.id must be one header:NAME");
         }
-        let stamp = scheme.timestamp.as_ref();
+        let stamp = proof.timestamp.as_ref();
         let by_body = stamp.is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
         match (stamp, signed.has(&Part::Timestamp)) {
             (None, true) => root.problem(Fault::new("{timestamp} is signed, but there is no [timestamp]", "add [timestamp] with from, unit and tolerance")),
@@ -115,59 +116,59 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             _ => {}
         }
     } else {
-        if scheme.timestamp.is_some() {
+        if proof.timestamp.is_some() {
             root.problem("[timestamp] proves nothing without a signature over it");
         }
     }
-    let derives = matches!(&scheme.signature, Some(Signature { proof: Proof::Signed { .. }, .. }));
+    let derives =
+        matches!(&proof.signature, Some(Signature { mechanism: Mechanism::Signed { .. }, .. }));
     if root.has("secret") && !derives {
         root.problem("[secret] says how a key is made, but the algorithm uses none");
     }
-    if scheme.event.each.is_some() {
+    if identity.has_lists() {
         if ids.iter().any(|place| place.parts().iter().all(|part| part.header().is_some())) {
             root.problem(
                 "event.each makes several events, and event.id is a header: all would have one id",
             );
         }
-        if scheme.event.form_field.is_some() {
+        if identity.form_field.is_some() {
             root.problem("event.each and event.form_field do not go together");
         }
     }
-    if let Some(window) = scheme.event.same_for {
+    if let Some(window) = identity.same_for {
         // A request may be signed a tolerance after it first came, and be taken for another one.
-        let old_is_stale = scheme.tolerance().is_some_and(|tolerance| tolerance * 2 <= window);
-        if scheme.signs() && !old_is_stale {
+        let old_is_stale = proof.tolerance().is_some_and(|tolerance| tolerance * 2 <= window);
+        if proof.signs_content() && !old_is_stale {
             root.problem("event.same_for lets a captured request run again after it, unless a time is signed and twice its tolerance is not longer");
         }
-        if !scheme.id_is_digest() {
+        if !identity.id_is_digest() {
             root.problem(
                 "event.same_for needs event.id = \"digest\": any other id names its event for good",
             );
         }
-        if scheme.guard != ReplayGuard::Off {
+        if identity.guard != ReplayGuard::Off {
             root.problem("event.same_for makes another event of an equal body, and [replay] would stop it: use guard = \"off\"");
         }
     }
-    if scheme.makes_new_ids() {
+    if identity.id_is_generated() {
         if ids.len() > 1 {
             root.problem("event.id = \"new\" stands alone");
         }
-        if scheme.delivery.resends_for.is_some() {
+        if setup.delivery.resends_for.is_some() {
             root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest"));
         }
-        if scheme.guard != ReplayGuard::Off {
+        if identity.guard != ReplayGuard::Off {
             root.problem("[replay] has no effect with event.id = \"new\": remove it");
         }
     }
-    let unsigned_id = !scheme.makes_new_ids() && !ids.iter().all(|place| scheme.covers(place));
+    let unsigned_id = !identity.id_is_generated() && !proof.covers_id();
     let of_like = root.has("like") && !root.has("event");
     if unsigned_id && !root.has("replay") && !of_like {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
-    let token = scheme.signature.iter().filter(|_| !scheme.signs());
-    let mut carriers = token.flat_map(|signature| &signature.headers);
+    let mut carriers = proof.headers().filter(|_| !proof.signs_content());
     let is_kept =
-        |name: &&String| scheme.keeps_headers().any(|kept| kept.eq_ignore_ascii_case(name));
+        |name: &&str| identity.kept_headers.iter().any(|kept| kept.eq_ignore_ascii_case(name));
     if let Some(name) = carriers.find(is_kept) {
         root.problem(format!("delivery.keep_headers has {name}, which is the secret itself"));
     }
@@ -211,7 +212,8 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
     keys
 }
 
-fn event(root: &Section<'_>) -> Option<Event> {
+/// Reads `[event]`. The other fields stand in `[replay]` and `[delivery]`.
+fn event(root: &Section<'_>) -> Option<Identity> {
     let section = root.required_section("event", "add it with id and type")?;
     let ids = match section.is_table("id") {
         true => section.section("id").and_then(join),
@@ -244,7 +246,7 @@ fn event(root: &Section<'_>) -> Option<Event> {
     let volatile = section.value::<Vec<String>>("volatile").unwrap_or_default();
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
-    Some(Event {
+    Some(Identity {
         ids: ids?,
         types: types.unwrap_or_default(),
         subtype: subtype.map(|subtype| subtype.value),
@@ -253,6 +255,9 @@ fn event(root: &Section<'_>) -> Option<Event> {
         same_for,
         each: each.map(|each| each.value),
         volatile,
+        guard: ReplayGuard::Off,
+        flag_types: Vec::new(),
+        kept_headers: Vec::new(),
     })
 }
 
@@ -295,16 +300,13 @@ fn replay(root: &Section<'_>, two_levels: bool) -> (ReplayGuard, Vec<Pattern>) {
     (guard.unwrap_or(ReplayGuard::Off), flag_types.into_iter().map(pattern).collect())
 }
 
-fn delivery(root: &Section<'_>) -> Delivery {
-    let mut delivery = Delivery {
-        resends_for: None,
-        deadline: None,
-        body_limit_bytes: None,
-        keep_headers: vec!["Content-Type".to_owned()],
+/// The delivery, and the headers to keep.
+fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
+    let mut kept_headers = vec!["Content-Type".to_owned()];
+    let Some(section) = root.section("delivery") else {
+        return (Delivery::default(), kept_headers);
     };
-    let Some(section) = root.section("delivery") else { return delivery };
-    delivery.resends_for = section.value::<Duration>("resends_for");
-    delivery.deadline = section.value::<Duration>("deadline");
+    let (resends_for, deadline) = (section.value("resends_for"), section.value("deadline"));
     let body_limit = section.parse("body_limit", |Size(bytes)| {
         match limits::limit("body_default_bytes").map(|limit| &limit.range) {
             Some(range) if !range.contains(&bytes) => {
@@ -313,9 +315,31 @@ fn delivery(root: &Section<'_>) -> Delivery {
             _ => Ok(bytes),
         }
     });
-    delivery.body_limit_bytes = body_limit.map(|limit| limit.value);
+    let body_limit_bytes = body_limit.map(|limit| limit.value);
     let kept = section.parse("keep_headers", header_names);
-    delivery.keep_headers.extend(kept.into_iter().flat_map(|kept| kept.value));
+    kept_headers.extend(kept.into_iter().flat_map(|kept| kept.value));
     section.finish();
-    delivery
+    (Delivery { resends_for, deadline, body_limit_bytes }, kept_headers)
+}
+
+/// Reads `[setup]`. The other fields stand elsewhere.
+fn setup(root: &Section<'_>) -> Setup {
+    let Some(section) = root.section("setup") else { return Setup::default() };
+    let text = |key| section.get::<String>(key).map(|read| read.value);
+    let setup = Setup {
+        page: text("page"),
+        fields: section.value::<Vec<String>>("fields").unwrap_or_default(),
+        secret_from: text("secret_from"),
+        verify_token_from: text("verify_token_from"),
+        sample_type: text("sample_type"),
+        redeliver: text("redeliver"),
+        ..Setup::default()
+    };
+    for field in &setup.fields {
+        if !field.contains(": ") {
+            section.problem(format!("setup.fields: '{field}' is not of the form 'Name: value'"));
+        }
+    }
+    section.finish();
+    setup
 }

@@ -11,7 +11,7 @@ use crate::payload::Pointer;
 use crate::provider::place::{Place, in_query};
 use crate::provider::template::Template;
 use crate::provider::{
-    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Proof, Scheme,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Scheme,
     Signature, Stamp, StampPlace, StampUnit,
 };
 
@@ -22,12 +22,14 @@ pub(super) fn read(
     like: Option<&Scheme>,
 ) -> (Option<Option<Signature>>, Option<Stamp>) {
     let stamp = root.section("timestamp").map(timestamp);
-    let stamp = stamp.unwrap_or_else(|| like.and_then(|like| like.timestamp.clone()));
+    let stamp = stamp.unwrap_or_else(|| like.and_then(|like| like.proof.timestamp.clone()));
     let key = root.section("secret").map(key_text);
     if let Some(like) = like.filter(|_| !root.has("signature")) {
-        let mut signature = like.signature.clone();
-        if let (Some(Signature { proof: Proof::Signed { key: own, .. }, .. }), Some(Some(key))) =
-            (&mut signature, key)
+        let mut signature = like.proof.signature.clone();
+        if let (
+            Some(Signature { mechanism: Mechanism::Signed { key: own, .. }, .. }),
+            Some(Some(key)),
+        ) = (&mut signature, key)
         {
             *own = key;
         }
@@ -38,7 +40,7 @@ pub(super) fn read(
     let algorithm = word(&section, "algorithm", &ALGORITHMS);
     let signature = match algorithm {
         Some(Kind::None) => Some(None),
-        Some(Kind::Token) => carried(&section, Some(Proof::Token)).map(Some),
+        Some(Kind::Token) => carried(&section, Some(Mechanism::Token)).map(Some),
         Some(Kind::Jwt) => carried(&section, jwt(&section)).map(Some),
         // Of a wrong algorithm too, so that the other keys are not reported as unknown.
         None => carried(&section, signed(&section, Algorithm::Ed25519, None)).and(None),
@@ -77,14 +79,14 @@ const ALGORITHMS: [(&str, Kind); 9] = [
     ("none", Kind::None),
 ];
 
-/// Combines `proof` with the keys that say how the header carries it.
-fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
+/// Combines `mechanism` with the keys that say how the header carries it.
+fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signature> {
     let field = section.parse("field", |text: String| match Place::parse(&text)? {
         Place::Json(pointer) => Ok(pointer),
         _ => Err(format!("'{text}' is not a json:/POINTER")),
     });
     let query = section.get::<String>("query");
-    let is_token = matches!(proof, None | Some(Proof::Token));
+    let is_token = matches!(mechanism, None | Some(Mechanism::Token));
     if query.is_some() && !is_token {
         section.problem("signature.query carries tokens: what signs the request is elsewhere");
     }
@@ -100,8 +102,8 @@ fn carried(section: &Section<'_>, proof: Option<Proof>) -> Option<Signature> {
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
     let prefix = section.value::<String>("prefix").unwrap_or_default();
     let format = format(section);
-    let (format, proof, field) = (format?, proof?, field.map(|field| field.value));
-    Some(Signature { headers: headers?, repeatable, prefix, format, proof, field, body_digest })
+    let (format, mechanism, field) = (format?, mechanism?, field.map(|field| field.value));
+    Some(Signature { headers: headers?, repeatable, prefix, format, mechanism, field, body_digest })
 }
 
 fn format(section: &Section<'_>) -> Option<Format> {
@@ -133,7 +135,7 @@ const ENCODINGS: [(&str, Encoding); 4] = [
     ("base64url", Encoding::Base64Url),
 ];
 
-fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> Option<Proof> {
+fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> Option<Mechanism> {
     let encoding = word(section, "encoding", &ENCODINGS);
     let signed = parsed(section, section.required::<String>("signed"), |text| {
         Template::parse(&text).map_err(|wrong| format!("'{text}' {wrong}"))
@@ -149,10 +151,10 @@ fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> 
         }
         _ => {}
     }
-    Some(Proof::Signed { algorithm, encoding: encoding?, signed: signed?, key })
+    Some(Mechanism::Signed { algorithm, encoding: encoding?, signed: signed?, key })
 }
 
-fn jwt(section: &Section<'_>) -> Option<Proof> {
+fn jwt(section: &Section<'_>) -> Option<Mechanism> {
     let known = |text: &String| {
         let wrong = || format!("must be some of HS256, RS256, ES256, not '{text}'");
         JwtAlgorithm::named(text).ok_or_else(wrong)
@@ -176,13 +178,12 @@ fn jwt(section: &Section<'_>) -> Option<Proof> {
     let audience_is_url = section.has("audience") && one_of(section, "audience", ["url"]).is_some();
     let sender_claim = section.value::<String>("sender_claim");
     let tolerance = section.has("tolerance").then(|| tolerance(section));
-    Some(Proof::Jwt(Box::new(Jwt {
+    Some(Mechanism::Jwt(Box::new(Jwt {
         algorithms: algorithms?,
         body,
         issuer,
         audience_is_url,
         sender_claim,
-        sender: None,
         tolerance: tolerance.flatten(),
     })))
 }

@@ -1,0 +1,81 @@
+//! A provider's scheme in four views, one for each kind of caller: [`Proof`], [`Identity`], [`Handshakes`], [`Setup`].
+//!
+//! Every module above may call them. A question is a method or a field of one view; the one that needs three views is
+//! here. Must stay true: only `provider::parse` makes a scheme, after it has checked that the views fit together.
+
+mod challenge;
+mod identity;
+mod proof;
+mod setup;
+
+use super::place::Place;
+use super::template::Template;
+use crate::model::Name;
+pub use challenge::Handshakes;
+pub use identity::Identity;
+pub use proof::Proof;
+pub(crate) use proof::{
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Signature,
+    Stamp, StampPlace, StampUnit,
+};
+pub use setup::{Delivery, Setup};
+
+/// How one provider signs, names and re-sends its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scheme {
+    pub(super) name: Name,
+    pub(super) proof: Proof,
+    pub(super) identity: Identity,
+    pub(super) challenge: Handshakes,
+    pub(super) setup: Setup,
+}
+
+impl Scheme {
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// For the verifier, and for those who judge what a delivery proves.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
+    /// For those who name events, and who ask what a repeat is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// For those who recognize and answer challenges, or prepare for them.
+    pub fn challenge(&self) -> &Handshakes {
+        &self.challenge
+    }
+
+    /// For people and pages.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The scheme for a source that names this `sender`.
+    #[must_use]
+    pub fn with_sender(mut self, sender: &str) -> Scheme {
+        self.proof.sender = Some(sender.to_owned());
+        self
+    }
+
+    /// Every header that a delivery is verified and named by, once each. Only a repeatable signature may come twice.
+    pub(crate) fn read_headers(&self) -> Vec<&str> {
+        let Scheme { proof, identity, .. } = self;
+        let ids = identity.ids.iter().flat_map(Place::parts);
+        let places = proof.key_url().into_iter().chain(ids).chain(&identity.types);
+        let signed = proof.signed_content().into_iter().flat_map(Template::headers);
+        let all =
+            proof.headers().chain(proof.time_header()).chain(places.filter_map(Place::header));
+        let mut names: Vec<&str> = Vec::new();
+        for name in all.chain(signed).chain(self.challenge.headers(true)) {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}

@@ -1,0 +1,372 @@
+//! What proves a delivery: the signature or token, the signed time, and the keys.
+//!
+//! `verify` reads it to check and to sign; `config`, `http` and `cmd` ask how strong it is. Must stay true: what the
+//! signature covers is computed from its template ([`Proof::covers`]), and a provider file cannot claim it.
+
+use std::time::Duration;
+
+use crate::payload::Pointer;
+use crate::provider::place::Place;
+use crate::provider::published::{KeyUrl, PublishedKeys};
+use crate::provider::template::{Part, Template};
+
+/// How deliveries of one provider are proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// `None` if deliveries have no proof.
+    pub(crate) signature: Option<Signature>,
+    pub(crate) timestamp: Option<Stamp>,
+    /// The public keys that the provider publishes under a URL.
+    pub published_keys: Option<PublishedKeys>,
+    /// What the source has as `sender`.
+    pub(crate) sender: Option<String>,
+    /// The places of the event id, as in `Identity`: `{id}` in the signed content is the first.
+    pub(crate) ids: Vec<Place>,
+}
+
+/// Where a delivery carries its proof, and in which form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signature {
+    /// Any of these may carry it; a provider that numbers its headers has several.
+    pub(crate) headers: Vec<String>,
+    /// Whether the provider itself may send one of them on several lines.
+    pub(crate) repeatable: bool,
+    /// The text before every value; case matters.
+    pub(crate) prefix: String,
+    pub(crate) format: Format,
+    pub(crate) mechanism: Mechanism,
+    /// The place in the JSON body that carries it, in place of a header.
+    pub(crate) field: Option<Pointer>,
+    /// The parameter of the query with SHA-256 of the body in hex, where the body is no form.
+    pub(crate) body_digest: Option<String>,
+}
+
+/// How a header's value is split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The whole value.
+    Plain,
+    /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several.
+    Pairs { separator: String, label: String },
+    /// `v1,aa v1,bb`: the items labelled `label`.
+    List { label: String },
+    /// `aa,bb`
+    Commas,
+}
+
+/// What the provider sends as proof.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Mechanism {
+    /// A signature over the content that `signed` describes.
+    Signed { algorithm: Algorithm, encoding: Encoding, signed: Template, key: KeyText },
+    /// A JSON Web Token (RFC 7519).
+    Jwt(Box<Jwt>),
+    /// The secret itself.
+    Token,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Hmac(Hash),
+    Ed25519,
+    /// With SHA-256; signatures are in DER.
+    EcdsaP256,
+    /// PKCS#1 v1.5 with SHA-256.
+    RsaSha256,
+}
+
+/// What a JSON Web Token must be and say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Jwt {
+    /// The accepted values of its `alg`.
+    pub(crate) algorithms: Vec<JwtAlgorithm>,
+    /// Without it the token proves the sender and not the content.
+    pub(crate) body: Option<BodyClaim>,
+    /// The value of `iss`.
+    pub(crate) issuer: Option<String>,
+    /// Whether `aud` is the request's public URL without its query.
+    pub(crate) audience_is_url: bool,
+    /// The claim whose value must be [`Proof::sender`], such as `email`.
+    pub(crate) sender_claim: Option<String>,
+    /// The leeway for `exp`, `nbf` and `iat`. With one, a token must have `exp` or `iat`; without, it is a minute.
+    pub(crate) tolerance: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JwtAlgorithm {
+    Hs256,
+    Rs256,
+    Es256,
+}
+
+impl JwtAlgorithm {
+    /// All of them by their names in tokens.
+    pub(crate) const NAMES: [(&str, JwtAlgorithm); 3] = [
+        ("HS256", JwtAlgorithm::Hs256),
+        ("RS256", JwtAlgorithm::Rs256),
+        ("ES256", JwtAlgorithm::Es256),
+    ];
+
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
+    }
+}
+
+/// The claim that holds SHA-256 of the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BodyClaim {
+    pub(crate) name: String,
+    pub(crate) encoding: Encoding,
+    /// What the claim covers: the body.
+    pub(crate) signed: Template,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hash {
+    Sha1,
+    Sha256,
+    Sha512,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// Lower case only, because the providers' libraries compare the text.
+    Hex,
+    /// Either case, for providers whose libraries decode the text first.
+    HexAnyCase,
+    /// The standard alphabet with padding.
+    Base64,
+    /// The URL alphabet without padding.
+    Base64Url,
+}
+
+/// How a secret's text becomes a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyText {
+    /// The bytes of the text.
+    Text,
+    /// Base64 after an optional prefix.
+    Base64 { prefix: String },
+    /// Hex, of either case.
+    Hex,
+    /// SubjectPublicKeyInfo (RFC 5280): PEM, or base64 of the DER.
+    Spki,
+}
+
+/// When a delivery was signed, and how far from now that may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) place: StampPlace,
+    pub(crate) unit: StampUnit,
+    /// Before or after now, inclusive.
+    pub(crate) tolerance: Duration,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StampPlace {
+    /// An item of the signature header.
+    Item(String),
+    /// A separate header.
+    Header(String),
+    /// In the signed JSON body.
+    Json(Pointer),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StampUnit {
+    Seconds,
+    Millis,
+    Iso8601,
+}
+
+impl Signature {
+    /// Whether it is HTTP's Basic authentication (RFC 7617): then the secret is `user:password`.
+    pub(crate) fn is_basic(&self) -> bool {
+        self.mechanism == Mechanism::Token && self.prefix == "Basic "
+    }
+}
+
+impl Proof {
+    /// Whether deliveries have no proof at all. The source must then set `allow_unsigned = true`.
+    pub fn is_absent(&self) -> bool {
+        self.signature.is_none()
+    }
+
+    /// Whether requests have keys but no proof of their caller: a proxy that has checked the client's certificate
+    /// must name it.
+    pub fn needs_certificates(&self) -> bool {
+        self.is_absent() && self.ids.iter().any(|place| matches!(place, Place::Key(_)))
+    }
+
+    /// Whether deliveries are signed. A token proves the sender, not the content; so does a JWT without a claim for the
+    /// body.
+    pub fn signs_content(&self) -> bool {
+        self.signed_content().is_some()
+    }
+
+    /// The signed content; `None` unless [`Proof::signs_content`].
+    pub(crate) fn signed_content(&self) -> Option<&Template> {
+        match &self.signature.as_ref()?.mechanism {
+            Mechanism::Signed { signed, .. } => Some(signed),
+            Mechanism::Jwt(jwt) => jwt.body.as_ref().map(|body| &body.signed),
+            Mechanism::Token => None,
+        }
+    }
+
+    /// The signed content as text, where it is not the whole body.
+    pub fn signed_part(&self) -> Option<String> {
+        let signed = self.signed_content()?;
+        let whole = signed.has(&Part::Body) || signed.has(&Part::Form);
+        (!whole).then(|| signed.to_string())
+    }
+
+    /// Whether the fields of a form are signed in sorted order, so that two spellings of one form have one signature.
+    pub(crate) fn signs_sorted_form(&self) -> bool {
+        self.signs(&Part::Form)
+    }
+
+    /// Whether the signature covers the URL. The source must then have a `public_url`.
+    pub fn covers_url(&self) -> bool {
+        self.jwt().is_some_and(|jwt| jwt.audience_is_url) || self.signs(&Part::Url)
+    }
+
+    /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a
+    /// captured delivery another id.
+    pub(crate) fn covers(&self, place: &Place) -> bool {
+        let Some(signed) = self.signed_content() else { return false };
+        match place {
+            Place::Json(pointer) => {
+                signed.has(&Part::Body) || signed.pointers().any(|signed| signed == pointer)
+            }
+            // Under a signature over sorted fields a byte can move from one field to the next.
+            Place::Form(_) => signed.has(&Part::Body),
+            Place::Digest => signed.has(&Part::Body) || signed.has(&Part::Form),
+            Place::New => false,
+            Place::Join(places) => places.iter().all(|place| self.covers(place)),
+            Place::Header(name) | Place::Key(name) => {
+                let by_id = signed.has(&Part::Id) && self.ids.first() == Some(place);
+                by_id || signed.headers().any(|header| header.eq_ignore_ascii_case(name))
+            }
+        }
+    }
+
+    /// Whether the signature covers every place of the event id.
+    pub fn covers_id(&self) -> bool {
+        self.ids.iter().all(|place| self.covers(place))
+    }
+
+    /// Whether deliveries are signed without this header. Then an attacker can send a captured request with another
+    /// value in it.
+    pub fn leaves_out(&self, header: &str) -> bool {
+        self.signs_content() && !self.covers(&Place::Header(header.to_owned()))
+    }
+
+    /// Whether only the provider can sign: the source has a public key.
+    pub fn has_public_key(&self) -> bool {
+        match self.signature.as_ref().map(|signature| &signature.mechanism) {
+            Some(Mechanism::Signed { algorithm, .. }) => !matches!(algorithm, Algorithm::Hmac(_)),
+            Some(Mechanism::Jwt(jwt)) => !jwt.algorithms.contains(&JwtAlgorithm::Hs256),
+            Some(Mechanism::Token) | None => false,
+        }
+    }
+
+    /// Whether a test delivery cannot be signed here: the private key is the provider's, or the body has the signature.
+    pub fn only_provider_signs(&self) -> bool {
+        self.has_public_key() || self.signature.as_ref().is_some_and(|own| own.field.is_some())
+    }
+
+    /// The word for what the operator gets from the provider.
+    pub fn secret_word(&self) -> &'static str {
+        if self.has_public_key() { "public key" } else { "secret" }
+    }
+
+    /// What a source must give as `sender`: the name of a claim, or words for it.
+    pub fn sender_claim(&self) -> Option<&str> {
+        match self.signs(&Part::Sender) {
+            true => Some("the endpoint's id"),
+            false => self.jwt()?.sender_claim.as_deref(),
+        }
+    }
+
+    /// How far the signed time may be from now; `None` if no time is signed.
+    pub fn tolerance(&self) -> Option<Duration> {
+        let stamp = self.timestamp.as_ref().map(|stamp| stamp.tolerance);
+        stamp.or(self.jwt().and_then(|jwt| jwt.tolerance))
+    }
+
+    /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
+    pub(crate) fn reads_body(&self) -> bool {
+        let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
+        field || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
+    }
+
+    /// The headers that may carry the signature or token; `?NAME` is a parameter of the query.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.signature.iter().flat_map(|signature| signature.headers.iter().map(String::as_str))
+    }
+
+    /// The parameters of the query that may carry the secret.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.headers().filter_map(|name| name.strip_prefix('?'))
+    }
+
+    /// The header of the timestamp; `None` if it is elsewhere.
+    pub(crate) fn time_header(&self) -> Option<&str> {
+        match &self.timestamp.as_ref()?.place {
+            StampPlace::Header(name) => Some(name),
+            StampPlace::Item(_) | StampPlace::Json(_) => None,
+        }
+    }
+
+    /// The header of the event id, if `{id}` is signed.
+    pub(crate) fn signed_id_header(&self) -> Option<&str> {
+        self.ids.first()?.header().filter(|_| self.signs(&Part::Id))
+    }
+
+    /// The place of the URL of each request's key.
+    pub(crate) fn key_url(&self) -> Option<&Place> {
+        match &self.published_keys.as_ref()?.url {
+            KeyUrl::In(place) => Some(place),
+            KeyUrl::Fixed(_) => None,
+        }
+    }
+
+    /// In a few words for tables and pages: `HMAC-SHA256, hex`.
+    pub fn summary(&self) -> String {
+        let Some(signature) = &self.signature else {
+            return if self.needs_certificates() { "TLS certificate" } else { "none" }.to_owned();
+        };
+        match &signature.mechanism {
+            Mechanism::Signed { algorithm, encoding, .. } => {
+                let algorithm = match algorithm {
+                    Algorithm::Hmac(Hash::Sha1) => "HMAC-SHA1",
+                    Algorithm::Hmac(Hash::Sha256) => "HMAC-SHA256",
+                    Algorithm::Hmac(Hash::Sha512) => "HMAC-SHA512",
+                    Algorithm::Ed25519 => "Ed25519",
+                    Algorithm::EcdsaP256 => "ECDSA P-256",
+                    Algorithm::RsaSha256 => "RSA-SHA256",
+                };
+                let encoding = match encoding {
+                    Encoding::Hex | Encoding::HexAnyCase => "hex",
+                    Encoding::Base64 => "base64",
+                    Encoding::Base64Url => "base64url",
+                };
+                format!("{algorithm}, {encoding}")
+            }
+            Mechanism::Jwt(_) => "JWT".to_owned(),
+            Mechanism::Token if signature.is_basic() => "HTTP Basic".to_owned(),
+            Mechanism::Token => "token".to_owned(),
+        }
+    }
+
+    fn signs(&self, part: &Part) -> bool {
+        self.signed_content().is_some_and(|signed| signed.has(part))
+    }
+
+    fn jwt(&self) -> Option<&Jwt> {
+        match &self.signature.as_ref()?.mechanism {
+            Mechanism::Jwt(jwt) => Some(jwt),
+            Mechanism::Signed { .. } | Mechanism::Token => None,
+        }
+    }
+}
