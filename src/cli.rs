@@ -111,8 +111,8 @@ Examples:
 
     /// See it work on this machine, with real deliveries and handlers
     #[command(after_help = "\
-It works in a new folder, with a receiver, a store and handlers of its own, which it deletes at its end; nothing \
-that you have configured is touched. It sends six kinds of delivery, waits for their handlers, and compares what was \
+It works in a new folder, with a receiver, a store and handlers of its own, which it deletes at its end if all \
+is as promised; nothing that you have configured is touched. It sends six kinds of delivery, waits for their handlers, and compares what was \
 answered, stored and run with what is promised. Exits with 0 if all is as promised, else with 1.
 
 Examples:

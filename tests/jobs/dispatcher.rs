@@ -391,22 +391,12 @@ async fn if_a_client_waits_a_handler_that_cannot_run_fails_without_a_pause() {
     // Longer than every other bound here: a handler that runs was not paused.
     bench.limits.handler_backoff_base_millis = 600_000;
     bench.limits.handler_backoff_max_millis = 600_000;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = format!("http://{}/", listener.local_addr().unwrap());
+    let (refused, listener) = bench.forward("refused").await;
     drop(listener);
-    let refused = Handler::Forward(ForwardSettings {
-        target: Target::parse(&closed).unwrap(),
-        resigners: std::sync::Arc::default(),
-        timeout: MINUTE,
-        connect_timeout: MINUTE,
-        answer_bytes: 1024,
-        whole_answer_bytes: None,
-        request: None,
-    });
     let workers = [
         bench.command("missing", &["/nowhere/program"]),
         bench.script("not-found", "exec no-such-program"),
-        worker("refused", refused),
+        refused,
     ];
     let handle = bench.start(workers.into_iter().map(answering).collect());
     for handler in ["missing", "not-found", "refused"] {
