@@ -275,7 +275,7 @@ fn the_payment_endpoint_of_the_guide_answers_as_documented() {
     // Only the port differs, because the default one may be in use.
     let written = fs::read_to_string(site.config()).unwrap();
     let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
-    fs::write(site.config(), written.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
+    site.write_config(written.replace("127.0.0.1:8080", "127.0.0.1:0") + idle);
     let receiver = site.start();
     let steps = guide();
     assert!(steps.len() >= 6, "{steps:?}");

@@ -297,7 +297,7 @@ fn a_public_metrics_address_is_a_warning_and_the_deliveries_address_an_error() {
     let text = fs::read_to_string(site.config()).unwrap();
     let (here, both) = ("127.0.0.1:0\"\n[storage]", "127.0.0.1:9464\"\n[storage]");
     let text = text.replace(here, both).replace("0.0.0.0:9464", "127.0.0.1:9464");
-    fs::write(site.config(), text).unwrap();
+    site.write_config(text);
     let output = site.run(&["config", "check"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(!output.status.success() && said.contains("is where deliveries come in"), "{said}");

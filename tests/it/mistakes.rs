@@ -69,7 +69,7 @@ fn commands_that_need_only_the_store_work_despite_a_mistake() {
     all_work(&site, "evt_1", id(of(&jobs, "evt_1")), "conf.d/half.toml has a mistake");
     fs::remove_file(site.path("conf.d/half.toml")).unwrap();
 
-    fs::write(site.config(), format!("{good}\n[handlers.half\n")).unwrap();
+    site.write_config(format!("{good}\n[handlers.half\n"));
     all_work(&site, "evt_2", id(of(&jobs, "evt_2")), "hooklatch.toml has a mistake");
 }
 
@@ -89,7 +89,7 @@ fn commands_refuse_if_a_mistake_may_hide_the_path_of_the_store() {
         good.replace("[storage]", "[[storage]]"),
         good.replace(path, "").replace("[server]", "[server"),
     ] {
-        fs::write(site.config(), &bad).unwrap();
+        site.write_config(&bad);
         let output = site.run(&["jobs"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(78), "{bad}: {said}");

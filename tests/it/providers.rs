@@ -137,7 +137,7 @@ fn the_stanza_of_every_provider_is_valid_once_its_secret_exists() {
     for folder in ["conf.d", "secrets", "keys"] {
         fs::create_dir(site.path(folder)).unwrap();
     }
-    fs::write(site.config(), include_str!("../../src/cmd/init/hooklatch.toml")).unwrap();
+    site.write_config(include_str!("../../src/cmd/init/hooklatch.toml"));
     for (at, name) in Scheme::embedded_names().enumerate() {
         let shown = site.json(&["providers", "show", name]);
         let stanza = shown["stanza"].as_str().unwrap();

@@ -238,7 +238,7 @@ fn the_client_address_is_taken_from_a_trusted_proxy_only() {
     let config = fs::read_to_string(site.config()).unwrap();
     let listen = "listen = \"127.0.0.1:0\"";
     let trusting = format!("{listen}\ntrusted_proxies = [\"127.0.0.2\"]");
-    fs::write(site.config(), config.replace(listen, &trusting)).unwrap();
+    site.write_config(config.replace(listen, &trusting));
     let receiver = site.start();
     for from in ["127.0.0.1", "127.0.0.2"] {
         let mut stream = connect_from(from, receiver.address);

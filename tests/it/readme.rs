@@ -81,7 +81,7 @@ fn readmes_first_webhook_works_as_written() {
     // Only the port differs, because the default one may be in use.
     let main = fs::read_to_string(site.config()).unwrap();
     let idle = "\n[limits]\nrunner_idle_millis = \"300ms\"\n";
-    fs::write(site.config(), main.replace("127.0.0.1:8080", "127.0.0.1:0") + idle).unwrap();
+    site.write_config(main.replace("127.0.0.1:8080", "127.0.0.1:0") + idle);
     let script = blocks("sh").into_iter().find(|block| block.starts_with("#!/bin/sh")).unwrap();
     let handler = blocks("toml").into_iter().find(|block| block.contains("./deploy.sh")).unwrap();
     fs::write(site.path("conf.d/deploy.toml"), handler).unwrap();

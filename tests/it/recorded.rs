@@ -166,10 +166,10 @@ fn answers_to_a_new_users_mistakes_are_as_recorded() {
         format!("# {name}\n{}\n", kept.collect::<Vec<_>>().join("\n"))
     };
     for (name, text) in cases {
-        fs::write(site.config(), text).unwrap();
+        site.write_config(text);
         all.push(check(name));
     }
-    fs::write(site.config(), &good).unwrap();
+    site.write_config(&good);
     for args in [&["init", "--source", "braintree"][..], &["init", "--source", "strip"]] {
         all.push(transcript(args, &site.run(args)));
     }
@@ -188,7 +188,7 @@ fn answers_to_a_new_users_mistakes_are_as_recorded() {
     fs::rename(other, site.config()).unwrap();
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
-    fs::write(site.config(), good.replace("127.0.0.1:0", &address)).unwrap();
+    site.write_config(good.replace("127.0.0.1:0", &address));
     let taken = transcript(&["serve"], &site.run(&["serve"])).replace(&address, "127.0.0.1:PORT");
     let port = address.rsplit(':').next().unwrap();
     let said = taken.lines().filter(|line| !line.contains("WARN")).collect::<Vec<_>>().join("\n");

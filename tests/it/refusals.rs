@@ -89,7 +89,7 @@ fn a_store_of_a_development_build_is_refused_by_serve_and_restore() {
 fn a_store_in_a_missing_folder_is_refused() {
     let site = Site::new("");
     let text = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), text.replace("\"store.db\"", "\"nowhere/store.db\"")).unwrap();
+    site.write_config(text.replace("\"store.db\"", "\"nowhere/store.db\""));
     let (code, said) = refused(&site);
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("nowhere"), "{said}");
@@ -101,7 +101,7 @@ fn a_busy_port_is_named_and_no_store_is_created() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap().to_string();
     let text = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), text.replace("127.0.0.1:0", &address)).unwrap();
+    site.write_config(text.replace("127.0.0.1:0", &address));
     let (code, said) = refused(&site);
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&address), "{said}");

@@ -332,7 +332,7 @@ command = ["./pay"]
     let listen = "listen = \"127.0.0.1:0\"";
     let trusting = format!("{listen}\ntrusted_proxies = [\"127.0.0.2\"]");
     let written = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), written.replace(listen, &trusting)).unwrap();
+    site.write_config(written.replace(listen, &trusting));
     site.script(
         "pay",
         r#"[ "$HOOKLATCH_EVENT_TYPE" != broken ] || exit 1; printf 'Status: 402\n\nno money'"#,

@@ -125,7 +125,7 @@ fn an_ignored_listen_address_is_logged() {
     let site = Site::new("");
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), config.replace("127.0.0.1:0", "127.0.0.1:9")).unwrap();
+    site.write_config(config.replace("127.0.0.1:0", "127.0.0.1:9"));
     let mut command = activated(&site.command(&["serve"]), &[&socket]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let said = until(&mut child, "serving");
@@ -191,7 +191,7 @@ fn a_runner_keeps_its_managers_socket_through_its_re_execution() {
     );
     let config = fs::read_to_string(site.config()).unwrap();
     let folder = site.path("runner");
-    fs::write(site.config(), config.replace("SITE", site.path("").to_str().unwrap())).unwrap();
+    site.write_config(config.replace("SITE", site.path("").to_str().unwrap()));
     rustix::fs::mkfifoat(rustix::fs::CWD, site.path("go"), 0o600.into()).unwrap();
     // The path at which the runner would bind, and would unlink, its own socket.
     fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();

@@ -75,7 +75,7 @@ impl NodeSite {
              [node]\nname = \"{name}\"\nmachine = \"m\"\n[limits]\nrunner_idle_millis = \"300ms\"\n{limits}\
              [sources.stripe]\nprovider = \"stripe\"\npath = \"/stripe\"\nsecrets = [\"file:secret\"]\n{handlers}"
         );
-        fs::write(self.site.config(), text).unwrap();
+        self.site.write_config(text);
     }
 
     /// A command of the binary at this node.

@@ -71,7 +71,14 @@ impl Site {
              [sources.stripe]\nprovider = \"stripe\"\npath = \"/stripe\"\nsecrets = [\"file:secret\"]\n\
              {tables}\n{handlers}\n"
         );
-        fs::write(self.config(), text).unwrap();
+        self.write_config(text);
+    }
+
+    /// Replaces the configuration at once: a runner that starts meanwhile must not read half of it.
+    pub(crate) fn write_config(&self, text: impl AsRef<[u8]>) {
+        let new = self.path("hooklatch.toml.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.config()).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -66,7 +66,7 @@ fn a_rotated_secret_is_accepted_next_to_the_old_one_and_then_alone() {
     let text = fs::read_to_string(site.config()).unwrap();
     let both = text.replacen("[\"file:secret\"]", "[\"file:secret\", \"file:next\"]", 1);
     assert_eq!(github(&receiver, "/github", "d-1", OTHER), 401);
-    fs::write(site.config(), both).unwrap();
+    site.write_config(both);
     let reloaded = reload(&site);
     let secret = |reference: &str, changed: bool| json!({ "reference": reference, "of": "source github", "changed": changed, "stays": null });
     let of_github = |reloaded: &Value| -> Vec<Value> {
@@ -80,7 +80,7 @@ fn a_rotated_secret_is_accepted_next_to_the_old_one_and_then_alone() {
 
     // Only the file of the secret changes, not the text of the configuration.
     write_secret(&site, "secret", OTHER);
-    fs::write(site.config(), text).unwrap();
+    site.write_config(text);
     assert_eq!(github(&receiver, "/github", "d-3", SECRET), 200, "not read before the reload");
     let reloaded = reload(&site);
     assert_eq!(of_github(&reloaded), [secret("file:secret", false)], "known as file:next");
@@ -249,7 +249,7 @@ fn limits_change_and_what_needs_a_restart_is_refused() {
     let signature = crate::support::stripe_header(&body, 0);
     site.configure(&format!("{limits}batch_count = 7\n"), "");
     let text = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), text.replace("127.0.0.1:0", "127.0.0.1:9")).unwrap();
+    site.write_config(text.replace("127.0.0.1:0", "127.0.0.1:9"));
     let said = super::reload_fails(&site, 78);
     for wanted in [
         "server.listen: a reload cannot change it from 127.0.0.1:0 to 127.0.0.1:9",
@@ -282,7 +282,7 @@ fn a_store_that_lies_elsewhere_now_is_refused_by_the_signal() {
     let site = Site::new("");
     let receiver = site.start();
     let text = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), text.replace("store.db", "other.db")).unwrap();
+    site.write_config(text.replace("store.db", "other.db"));
     let said = super::reload_fails(&site, 69);
     assert!(said.contains("keeps its storage.path until it is restarted"), "{said}");
     receiver.hang_up();

@@ -25,7 +25,7 @@ fn a_wrong_configuration_is_refused_with_its_position_and_the_old_one_stays() {
         (format!("{file}:{}:17: ", line(&broken, "source = \"stripe\n")), &broken),
     ];
     for (wanted, text) in cases {
-        fs::write(site.config(), text).unwrap();
+        site.write_config(text);
         let said = reload_fails(&site, 78);
         assert!(said.contains(&wanted), "{wanted} is not in\n{said}");
         // The message is that of `config check`.
@@ -39,7 +39,7 @@ fn a_wrong_configuration_is_refused_with_its_position_and_the_old_one_stays() {
         assert_eq!(github(&receiver, "/github", "d-1", SECRET), 200, "{wanted}");
     }
     assert_eq!(stripe(&receiver, "evt_1"), 200);
-    fs::write(site.config(), good).unwrap();
+    site.write_config(good);
     assert_eq!(jobs(&site)[0]["handler"], "all");
     reload(&site);
 }
@@ -63,7 +63,7 @@ fn without_a_receiver_a_reload_is_refused() {
     let said = reload_fails(&site, 69);
     assert!(said.contains("no receiver answers at"), "{said}");
     assert!(!site.store().exists(), "no store was created");
-    fs::write(site.config(), "[server\n").unwrap();
+    site.write_config("[server\n");
     let said = reload_fails(&site, 78);
     assert!(said.contains("hooklatch.toml:1:"), "{said}");
 }
