@@ -625,7 +625,7 @@ pub struct Events {
 #[derive(Debug, Args)]
 pub struct Show {
     /// The event or one job of it: its id, or as many characters of its beginning as no other has
-    #[arg(value_name = "EVENT|JOB")]
+    #[arg(value_name = "EVENT|JOB", value_parser = options::event)]
     pub event: EventId,
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]

@@ -322,8 +322,17 @@ pub const VECTORS_BYTES: u64 = 16 << 20;
 /// Most files read from `conf.d` or `providers`.
 pub const CONFIG_FILES: usize = 1_000;
 
-/// The most events of one request. SendGrid's and HubSpot's have up to some hundred.
-pub const EVENTS_COUNT: usize = 1_000;
+/// The most events of one request: this many, or one for each [`LIST_EVENT_BYTES`] of its body. SendGrid's and HubSpot's
+/// have up to some hundred.
+pub const LIST_EVENTS: usize = 1_000;
+
+/// The most bytes that are kept of a sender's id which is not an event's: the headers of one event may have 16 KiB, and
+/// the event's id is a digest of the whole text.
+pub const SENDER_ID_BYTES: usize = 1_000;
+
+/// The fewest bytes that an event of a longer list has on average. An event costs about 1 KiB of memory until it is
+/// stored, so a body costs at most sixteen times its size.
+pub const LIST_EVENT_BYTES: usize = 64;
 
 /// The largest secret; one trailing newline does not count. A set of public keys has a few KiB.
 pub const SECRET_BYTES: u64 = 32 << 10;

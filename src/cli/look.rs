@@ -43,7 +43,7 @@ pub struct Audit {
 #[derive(Debug, Args)]
 pub struct Explain {
     /// The event or one job of it: its id, or as many characters of its beginning as no other has
-    #[arg(value_name = "EVENT|JOB")]
+    #[arg(value_name = "EVENT|JOB", value_parser = super::options::event)]
     pub event: EventId,
     /// The source, where several have an event of this id
     #[arg(long, value_name = "NAME")]

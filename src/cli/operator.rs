@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::options::{job, reason};
+use super::options::{event, job, reason};
 use super::{Filter, Note, Options, Since};
 use crate::model::{EventId, Name, State};
 
@@ -30,7 +30,7 @@ fn stopped(text: &str) -> Result<State, String> {
 #[command(group = ArgGroup::new("stored").args(["event", "job", "state"]).multiple(true))]
 pub struct Replay {
     /// The event whose held and dead jobs are put back: its id, or its beginning
-    #[arg(value_name = "EVENT", conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
+    #[arg(value_name = "EVENT", value_parser = event, conflicts_with_all = ["job", "many", "yes", "reason", "new_key", "dry_run", "event_type"])]
     pub event: Option<EventId>,
     /// The event's source, where several have an event of this id; with --since or --state only this source
     #[arg(long, value_name = "NAME", conflicts_with = "job")]

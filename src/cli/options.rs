@@ -1,5 +1,6 @@
 //! The options and filters that several commands share.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,9 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::Since;
-use crate::model::{DEFAULT_CONFIG, DeadReason, DropReason, HeldReason, Name, config_option};
+use crate::model::{
+    DEFAULT_CONFIG, DeadReason, DropReason, EventId, HeldReason, Name, config_option,
+};
 use crate::store::{BadBy, By};
 
 /// Where the configuration is.
@@ -114,6 +117,12 @@ pub(super) fn reason(text: &str) -> Result<String, String> {
         true => Ok(text),
         false => Err(format!("must be one of: {}", known.join(", "))),
     }
+}
+
+/// An event's id, its beginning, or the sender's own id where that is not the event's.
+#[expect(clippy::unnecessary_wraps, reason = "clap's form of a parser")]
+pub(super) fn event(text: &str) -> Result<EventId, Infallible> {
+    Ok(EventId::asked(text))
 }
 
 /// A job's id or its beginning.

@@ -91,7 +91,7 @@ pub struct Try {
     #[arg(value_name = "HANDLER")]
     pub handler: Name,
     /// A stored event: its id, or as many characters of its beginning as no other has
-    #[arg(long, value_name = "ID", required_unless_present = "body")]
+    #[arg(long, value_name = "ID", value_parser = super::options::event, required_unless_present = "body")]
     pub event: Option<EventId>,
     /// A file with the body, byte for byte; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "event")]

@@ -199,6 +199,10 @@ impl Delivery {
         if let Some(reply) = &source.reply
             && let Some(accept) = accepts.pop()
         {
+            // Its callers choose their keys: two requests without one must not get one answer.
+            if let Some(fault) = accept.delivery.id_fault() {
+                return Ok(self.reject(fault.clone(), None));
+            }
             return keyed::answer(self, reply, accept, permit).await;
         }
         let answer = self.store(received_at, accepts, &decisions).await;
@@ -223,6 +227,7 @@ impl Delivery {
         let event = accept.delivery.event_id().clone();
         let event_type = accept.delivery.event_type().clone();
         let bytes = accept.delivery.body().len();
+        let id_fault = accept.delivery.id_fault().map(|fault| fault.reason);
         let accepted = self.shared.store.accept(accept).await?;
         let (source, event_type) = (&self.served.source.name, event_type.as_str());
         let is_duplicate = matches!(accepted, Accepted::Duplicate { .. });
@@ -234,13 +239,13 @@ impl Delivery {
                 let unwanted = decisions.count(Decision::False);
                 let undecided = decisions.count(Decision::Failed);
                 info!(%source, answer = "accepted", %event, r#type = event_type, jobs, bytes, millis,
-                    held, flagged, unwanted, undecided, "delivery");
+                    held, flagged, unwanted, undecided, id_fault, "delivery");
                 Answer::Accepted(event)
             }
             Accepted::Duplicate { state, removed, replayed, first_received_at, conflict } => {
                 let state_word = state.map(|state| state.as_str());
                 info!(%source, answer = "duplicate", %event, r#type = event_type, bytes, millis,
-                    state = state_word, first = %first_received_at, conflict, replayed, "delivery");
+                    state = state_word, first = %first_received_at, conflict, replayed, id_fault, "delivery");
                 Answer::Duplicate { event, state, removed, replayed }
             }
         })

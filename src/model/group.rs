@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::ids::Digest;
+use super::digest::Digest;
 use super::names::Name;
 
 /// The longest key that is kept as it is. Of a longer one the SHA-256 is kept.

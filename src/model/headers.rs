@@ -9,6 +9,9 @@ use super::ids::JobId;
 use super::names::{EventId, EventType, Name};
 use super::time::Timestamp;
 
+/// The header in which an event has its sender's own id, where that is not the event's.
+pub const SENDER_ID: &str = "Hooklatch-Sender-Id";
+
 /// HTTP header lines in the order of their arrival. Names keep their case and compare without it;
 /// values are bytes, because HTTP's are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +29,11 @@ impl Headers {
     /// The values of `name`, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.0.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+    }
+
+    /// The sender's own id, where it is not the event's.
+    pub fn sender_id(&self) -> Option<Cow<'_, str>> {
+        self.all(SENDER_ID).next().map(String::from_utf8_lossy)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {

@@ -1,4 +1,4 @@
-//! Identities that the receiver makes: of jobs, bodies and runners.
+//! Identities that the receiver makes: of jobs and runners.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,22 +43,6 @@ impl FromStr for JobId {
     fn from_str(text: &str) -> Result<Self, BadText> {
         let expected = "a job id (they look like 0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b)";
         Uuid::from_str(text).map(JobId).map_err(|_| BadText(text.to_owned(), expected))
-    }
-}
-
-/// A SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest(pub [u8; 32]);
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&data_encoding::HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod answer;
 mod broken;
+mod digest;
 mod group;
 mod headers;
 pub mod host;
@@ -18,9 +19,10 @@ mod words;
 pub use answer::Answer;
 pub(crate) use answer::is_header_name;
 pub use broken::Broken;
+pub use digest::Digest;
 pub use group::GroupKey;
-pub use headers::{Blob, Facts, Headers};
-pub use ids::{Digest, Incarnation, JobId, Runner};
+pub use headers::{Blob, Facts, Headers, SENDER_ID};
+pub use ids::{Incarnation, JobId, Runner};
 pub use names::{
     BadEventId, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId, EventType, INTERNAL_SOURCE,
     Name, RunnerName,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::digest::Digest;
 use super::shell::shell_word;
 use super::text::{BadText, json_text};
 
@@ -82,8 +83,9 @@ impl FromStr for RunnerName {
     }
 }
 
-/// An event id as the provider gave it: 1 to 200 visible ASCII characters, not starting with `-`
-/// (it is typed on command lines).
+/// An event id: 1 to 200 visible ASCII characters, not starting with `-` (it is typed on command lines).
+///
+/// It is the sender's own, or one that the receiver derives ([`EventId::derived`]).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(Arc<str>);
 
@@ -104,11 +106,47 @@ pub enum BadEventId {
     /// Starts with `-`.
     #[error("the event id starts with '-'")]
     LeadingDash,
+    /// The sender's id has the form of [`EventId::derived`].
+    #[error("the event id has the form of one that Hooklatch derives")]
+    Derived,
 }
+
+/// What a derived id begins with.
+const DERIVED: &str = "sha256:";
 
 impl EventId {
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The id that is made of a SHA-256: `sha256:` and 64 hex digits. No sender's id has this form
+    /// ([`EventId::of_sender`]).
+    pub fn derived(digest: Digest) -> EventId {
+        EventId(format!("{DERIVED}{digest}").into())
+    }
+
+    /// The derived id of an event that its sender calls `text`, which is not an id. The beginning keeps it apart from
+    /// the digest of a body.
+    pub fn of_text(text: &str) -> EventId {
+        EventId::derived(Digest::of(format!("id:{text}").as_bytes()))
+    }
+
+    pub fn is_derived(&self) -> bool {
+        let digits = self.0.strip_prefix(DERIVED).unwrap_or_default();
+        digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
+    /// The id that a sender gives. An `Err` says why the text cannot be one.
+    pub fn of_sender(text: &str) -> Result<EventId, BadEventId> {
+        match text.parse::<EventId>()? {
+            id if id.is_derived() => Err(BadEventId::Derived),
+            id => Ok(id),
+        }
+    }
+
+    /// The id of the event that an operator means: one as Hooklatch prints it, or the sender's text.
+    pub fn asked(text: &str) -> EventId {
+        text.parse().unwrap_or_else(|_| EventId::of_text(text))
     }
 
     /// The id quoted for a shell, for printed commands: a provider chose it, so it may be hostile.
@@ -243,6 +281,25 @@ mod tests {
         assert_eq!("a b".parse::<EventId>(), Err(BadEventId::BadByte(1)));
         assert_eq!("a".repeat(201).parse::<EventId>(), Err(BadEventId::TooLong(201)));
         assert!("a".repeat(200).parse::<EventId>().is_ok());
+    }
+
+    #[test]
+    fn no_text_of_a_sender_has_the_form_of_a_derived_id() {
+        let derived = EventId::of_text("a b");
+        assert!(derived.is_derived() && derived.as_str().starts_with("sha256:"), "{derived}");
+        for (text, error) in [
+            ("", BadEventId::Empty),
+            ("a b", BadEventId::BadByte(1)),
+            ("-x", BadEventId::LeadingDash),
+            (derived.as_str(), BadEventId::Derived),
+        ] {
+            assert_eq!(EventId::of_sender(text), Err(error), "{text}");
+        }
+        assert_eq!(EventId::asked("a b"), derived);
+        assert_eq!(EventId::asked(derived.as_str()), derived);
+        for text in ["sha256:", "sha256:12", &derived.as_str().to_uppercase()] {
+            assert_eq!(EventId::of_sender(text), Ok(EventId::asked(text)), "{text}");
+        }
     }
 
     #[test]

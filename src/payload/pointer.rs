@@ -32,6 +32,13 @@ impl Pointer {
         Pointer(Vec::new())
     }
 
+    /// The list of which the pointer names one element: the pointer up to its first step that is a number.
+    pub(crate) fn list(&self) -> Option<Self> {
+        let is_index = |step: &String| step.bytes().all(|byte| byte.is_ascii_digit());
+        let at = self.0.iter().position(is_index)?;
+        Some(Pointer(self.0[..at].to_vec()))
+    }
+
     /// The decoded steps, starting at the root.
     pub(crate) fn steps(&self) -> &[String] {
         &self.0

@@ -25,7 +25,7 @@ use super::ledger::Process;
 use super::lifecycle::Lifecycle;
 use super::message::Refusal;
 use super::{Captured, CommandSettings, descriptors, oom, orphaned, reap, script, stdin, zombies};
-use crate::model::{Facts, Headers};
+use crate::model::{Facts, Headers, SENDER_ID};
 
 /// Installs a handler that does nothing for every signal that this process was started to ignore: the kernel
 /// resets a handled signal to its default when a program is executed, and leaves an ignored one ignored (C6).
@@ -195,18 +195,19 @@ fn environment(settings: &CommandSettings, facts: &Facts) -> Vec<(String, String
         ("HOOKLATCH_HANDLER", facts.handler.to_string()),
     ];
     let caller = facts.caller.clone().map(|caller| ("HOOKLATCH_CALLER", caller));
+    let sender_id = facts.headers.sender_id().map(|id| ("HOOKLATCH_SENDER_ID", id.into_owned()));
     let owned = |(key, value): (&str, String)| (key.to_owned(), value);
     let mut all = fixed.map(owned).to_vec();
     all.extend(settings.env.iter().cloned());
     all.extend(headers(&facts.headers));
-    all.extend(attempt.into_iter().chain(caller).map(owned));
+    all.extend(attempt.into_iter().chain(caller).chain(sender_id).map(owned));
     all
 }
 
 /// A variable for each kept header, such as `HOOKLATCH_HEADER_X_GITHUB_EVENT`, if it came once and in printable ASCII.
 fn headers(headers: &Headers) -> impl Iterator<Item = (String, String)> {
     let mut variables: BTreeMap<String, Option<String>> = BTreeMap::new();
-    for (header, value) in headers.iter() {
+    for (header, value) in headers.iter().filter(|(header, _)| *header != SENDER_ID) {
         let name = format!("HOOKLATCH_HEADER_{}", header.to_ascii_uppercase().replace('-', "_"));
         let is_variable = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let is_printable = value.iter().all(|byte| (b' '..=b'~').contains(byte));

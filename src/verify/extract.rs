@@ -11,7 +11,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Rejection;
-use crate::limits::EVENTS_COUNT;
+use crate::limits::{LIST_EVENT_BYTES, LIST_EVENTS};
 use crate::model::Digest;
 use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, fields, json_of, one};
@@ -19,12 +19,18 @@ use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::provider::{Scheme, StampPlace};
 
-/// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands. An `Err` says what
-/// stands there instead.
-pub(super) type Text = Result<Option<String>, &'static str>;
+/// A string's decoded text, or a whole number as it is written; `None` where nothing or null stands.
+pub(super) type Text = Result<Option<String>, NoText>;
 
-const NOT_TEXT: &str = "neither a string nor a whole number";
-const TWICE: &str = "there twice";
+/// What stands where a text is expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoText {
+    #[error("there twice")]
+    Twice,
+    /// Another value, as it is written.
+    #[error("neither a string nor a whole number")]
+    Other(String),
+}
 
 /// The values that a scheme reads from one body.
 #[derive(Debug)]
@@ -55,8 +61,8 @@ impl<'a> Facts<'a> {
         let json = json_of(body, identity.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
-        let texts = found.into_iter().flatten().map(|raw| match raw.or(Err(TWICE))? {
-            Some(raw) => text(&raw).ok_or(NOT_TEXT).map(Some),
+        let texts = found.into_iter().flatten().map(|raw| match raw.or(Err(NoText::Twice))? {
+            Some(raw) => text(&raw).ok_or(NoText::Other(raw)).map(Some),
             None => Ok(None),
         });
         let values = pointers.into_iter().zip(texts).collect();
@@ -72,9 +78,9 @@ impl<'a> Facts<'a> {
     pub(super) fn at(&self, place: &Place) -> Text {
         match place {
             Place::Json(pointer) => self.value(pointer).cloned().unwrap_or(Ok(None)),
-            Place::Form(name) => {
-                one(fields(self.body, name)).map(|one| one.map(Cow::into_owned)).or(Err(TWICE))
-            }
+            Place::Form(name) => one(fields(self.body, name))
+                .map(|one| one.map(Cow::into_owned))
+                .or(Err(NoText::Twice)),
             _ => Ok(None),
         }
     }
@@ -101,7 +107,11 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The objects of the list at `list`, each as written: slices of `body`. An empty list has none.
+/// The elements of the list at `list`, each as written: slices of `body`. A body without such a list is one event, and
+/// an empty list has none.
+///
+/// # Errors
+/// The list has more elements than its bytes allow.
 pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejection> {
     let mut found = None;
     let json = json_of(body, None).unwrap_or_default();
@@ -109,20 +119,30 @@ pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejec
         let raw = raw.ok().map(|raw| body.slice_ref(raw.as_bytes()));
         found = Some(raw.filter(|_| found.is_none()));
     });
+    let most = (body.len() / LIST_EVENT_BYTES).max(LIST_EVENTS);
     let mut all = Vec::new();
-    let list_of = found.flatten().filter(|_| is_json);
-    let is_list = list_of.is_some_and(|raw| {
-        walk::elements(&raw, EVENTS_COUNT + 1, |one| all.push(raw.slice_ref(one.as_bytes())))
+    let list = found.flatten().filter(|_| is_json);
+    let is_list = list.is_some_and(|raw| {
+        walk::elements(&raw, most + 1, |one| all.push(raw.slice_ref(one.as_bytes())))
     });
-    let wrong = match all.iter().position(|one| !one.starts_with(b"{")) {
-        _ if !is_list => Some(("missing_events", format!("there is no list of events: {list}"))),
-        _ if all.len() > EVENTS_COUNT => {
-            Some(("too_many_events", format!("more than {EVENTS_COUNT} events in one request")))
-        }
-        Some(at) => Some(("missing_events", format!("event {at} of the list is not an object"))),
-        None => None,
-    };
-    wrong.map_or(Ok(all), |(reason, detail)| Err(Rejection::malformed(reason, detail)))
+    if all.len() > most {
+        let detail = format!(
+            "the list has more than {most} events, so under {LIST_EVENT_BYTES} bytes for each"
+        );
+        return Err(Rejection::malformed("too_many_events", detail));
+    }
+    Ok(if is_list { all } else { vec![body.clone()] })
+}
+
+/// Whether every element of a list that a pointer names is the only one of its list.
+pub(super) fn only_elements<'p>(body: &[u8], pointers: impl Iterator<Item = &'p Pointer>) -> bool {
+    let mut lists: Vec<Pointer> = pointers.filter_map(Pointer::list).collect();
+    lists.dedup();
+    let found = written(body, &lists.iter().collect::<Vec<_>>()).unwrap_or_default();
+    found.into_iter().flatten().flatten().all(|raw| {
+        let mut count = 0;
+        !walk::elements(raw.as_bytes(), 2, |_| count += 1) || count < 2
+    })
 }
 
 /// The decoded text of a JSON string, or a whole number as it is written; `None` for any other value.
@@ -161,6 +181,18 @@ pub(super) fn digest_at(
         add_part(&mut hash, text.as_bytes());
     }
     Some(Digest(hash.finalize().into()))
+}
+
+/// The digest of the `nth` element of a list that has this digest, from 0. Equal elements are different events.
+pub(super) fn repeated(digest: Digest, nth: u64) -> Digest {
+    match nth {
+        0 => digest,
+        _ => {
+            let mut hash = Sha256::new_with_prefix(digest.0);
+            hash.update(nth.to_be_bytes());
+            Digest(hash.finalize().into())
+        }
+    }
 }
 
 /// Hashes one of several parts, preceded by its length: without the length, moving bytes from one

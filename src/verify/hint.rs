@@ -47,7 +47,7 @@ pub fn hint(
                 .to_owned()
         }
         "missing_id" | "bad_id" => {
-            "the sender is genuine, but the body does not have the form of the provider's events"
+            "the sender is genuine; its callers choose their keys, so none is made for them"
                 .to_owned()
         }
         _ => return None,

@@ -19,16 +19,19 @@ mod signature;
 mod stamp;
 pub mod vectors;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, Timestamp};
+use crate::limits::SENDER_ID_BYTES;
+use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp};
 use crate::payload::Pointer;
 use crate::payload::fields;
 use crate::provider::place::{Place, in_query, key_text};
 use crate::provider::{KeyUrl, Proof, Scheme};
+use extract::NoText;
 pub use extract::text_at;
 pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challenge, verify_token};
 pub use hint::hint;
@@ -49,6 +52,7 @@ pub struct Verified {
     headers: Headers,
     body: Bytes,
     secret: Option<String>,
+    id_fault: Option<Rejection>,
 }
 
 impl Verified {
@@ -60,6 +64,12 @@ impl Verified {
     /// The event's type, both levels joined where the provider has two.
     pub fn event_type(&self) -> &EventType {
         &self.event_type
+    }
+
+    /// Why the sender's own id is not the event's: it is missing, or it is not an id. Its place has one that the receiver
+    /// derives. A source whose callers own their keys refuses the request for it.
+    pub fn id_fault(&self) -> Option<&Rejection> {
+        self.id_fault.as_ref()
     }
 
     /// Whether the signature covers the id: then only the provider can send the same id with another
@@ -170,30 +180,35 @@ pub fn judge(
     }
     let secret = secret.map(Key::reference);
     let kept = kept(scheme, request.headers);
-    let event = |body: Bytes, found: &extract::Facts<'_>| {
-        let digest = digest(scheme, &body);
-        let (event_id, id_signed) = event_id(scheme, request.headers, found, digest, own_id)?;
-        let event_type = event_type(scheme, request.headers, found);
-        if identity.has_lists() && event_type == EventType::missing() {
-            identity.types.first().map_or(Ok(()), |place| {
-                let detail = format!("an event of the list has no type: {place}");
-                Err(Rejection::malformed("missing_type", detail))
-            })?;
+    let mut equal: HashMap<Digest, u64> = HashMap::new();
+    let mut event = |body: Bytes, found: &extract::Facts<'_>| {
+        let mut digest = digest(scheme, &body);
+        let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
+        if identity.has_lists() && named.is_of_body {
+            let nth = equal.entry(digest).or_default();
+            digest = extract::repeated(digest, *nth);
+            named.id = EventId::derived(digest);
+            *nth += 1;
         }
+        let event_type = event_type(scheme, request.headers, found);
+        let id_signed = scheme.proof().covers_id();
         let unsigned = || identity.guard_for(event_type.as_str());
         let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
-        let (headers, secret) = (kept.clone(), secret.map(str::to_owned));
-        let same_for = identity.same_for;
+        let mut headers = kept.clone();
+        if let Some(text) = &named.sender_id {
+            headers.push(SENDER_ID, printable(text));
+        }
         Ok(Verified {
-            event_id,
+            event_id: named.id,
             event_type,
             id_signed,
             guard,
             digest,
-            same_for,
+            same_for: identity.same_for,
             headers,
             body,
-            secret,
+            secret: secret.map(str::to_owned),
+            id_fault: named.fault,
         })
     };
     let events = match &identity.each {
@@ -237,10 +252,12 @@ pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
     only(headers, |name| listed(&scheme.identity().kept_headers, name))
 }
 
-/// The event id that a request claims, for listings. It is not verified: the sender chooses it.
+/// The event id that a request claims, for listings. It is not verified: the sender chooses it. `None` where it names
+/// none.
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
     let found = extract::Facts::read(scheme, body);
-    event_id(scheme, headers, &found, digest(scheme, body), None).ok().map(|(id, _)| id)
+    let named = event_id(scheme, headers, &found, digest(scheme, body), None).ok()?;
+    (!named.is_of_body || named.fault.is_none()).then_some(named.id)
 }
 
 /// The event type that a request claims, not verified. `None` where it names none.
@@ -311,65 +328,131 @@ fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
     }
 }
 
-/// The values of several places as one id: joined by colons, or a digest where that would be ambiguous or no id.
-fn joined(texts: &[String]) -> String {
-    let plain = texts.join(":");
-    match texts.iter().any(|text| text.contains(':')) || plain.parse::<EventId>().is_err() {
-        false => plain,
-        true => {
-            let mut hash = Sha256::new();
-            texts.iter().for_each(|text| extract::add_part(&mut hash, text.as_bytes()));
-            Digest(hash.finalize().into()).to_string()
+/// What an event is called, and why.
+struct Named {
+    id: EventId,
+    /// The id is made of the body's digest.
+    is_of_body: bool,
+    /// The sender's own id, where it is not the event's.
+    sender_id: Option<String>,
+    /// Why it is not, unless the provider file says so.
+    fault: Option<Rejection>,
+}
+
+impl Named {
+    fn of_body(digest: Digest, fault: Option<Rejection>) -> Named {
+        Named { id: EventId::derived(digest), is_of_body: true, sender_id: None, fault }
+    }
+
+    fn of_text(text: String, fault: Rejection) -> Named {
+        let id = EventId::of_text(&text);
+        Named { id, is_of_body: false, sender_id: Some(text), fault: Some(fault) }
+    }
+
+    fn of_sender(text: String) -> Named {
+        match EventId::of_sender(&text) {
+            Ok(id) => Named { id, is_of_body: false, sender_id: None, fault: None },
+            Err(error) => Named::of_text(text, bad_id(error.to_string())),
         }
+    }
+
+    /// The values of several places: joined by colons, or a digest where that would be ambiguous or not an id.
+    fn joined(texts: &[String]) -> Named {
+        let plain = Named::of_sender(texts.join(":"));
+        if plain.fault.is_none() && !texts.iter().any(|text| text.contains(':')) {
+            return plain;
+        }
+        let mut hash = Sha256::new();
+        texts.iter().for_each(|text| extract::add_part(&mut hash, text.as_bytes()));
+        let id = EventId::derived(Digest(hash.finalize().into()));
+        Named { id, is_of_body: false, sender_id: Some(texts.join(":")), fault: None }
     }
 }
 
-/// The id from the first place that has a value, and whether the signature covers that place.
+fn bad_id(detail: String) -> Rejection {
+    Rejection::malformed("bad_id", detail)
+}
+
+/// The id from the first place that has a value. Where the value is not an id, the receiver derives one: from the
+/// value as it is written, or from the body's digest where there is no value or two.
+///
+/// # Errors
+/// The request is refused where callers choose their keys, so that two requests are never taken for one; and where the
+/// signature covers the missing id and not the body, which an attacker could change.
 fn event_id(
     scheme: &Scheme,
     headers: &Headers,
     found: &extract::Facts<'_>,
     digest: Digest,
     own_id: Option<&str>,
-) -> Result<(EventId, bool), Rejection> {
-    let bad = |detail: String| Rejection::malformed("bad_id", detail);
-    let at = |place: &Place| {
-        Ok::<_, Rejection>(match place {
-            Place::Header(name) => header(headers, name),
-            Place::Key(name) => {
+) -> Result<Named, Rejection> {
+    let (ids, proof) = (&scheme.identity().ids, scheme.proof());
+    let has_keys = ids.iter().any(|place| matches!(place, Place::Key(_)));
+    let text_at = |place: &Place| match place {
+        Place::Header(name) => Ok(header(headers, name)),
+        Place::Key(name) => {
+            let key = header(headers, name).map(|value| key_text(&value).ok_or(NoText::Twice));
+            key.transpose().map_err(|_| {
                 let form = "neither bare nor a string in quotes";
-                let text = |value: String| key_text(&value).ok_or(form);
-                let key = header(headers, name).map(text).transpose();
-                key.map_err(|form| bad(format!("the key, {place}, is {form}")))?
+                Named::of_body(digest, Some(bad_id(format!("the key, {place}, is {form}"))))
+            })
+        }
+        // If it is there twice, two parsers could read two ids, and store one event under another's id.
+        Place::Json(_) | Place::Form(_) => found.at(place).map_err(|form| {
+            let fault = bad_id(format!("the event id, {place}, is {form}"));
+            match form {
+                NoText::Twice => Named::of_body(digest, Some(fault)),
+                NoText::Other(text) => Named::of_text(text, fault),
             }
-            Place::Digest => Some(digest.to_string()),
-            Place::New => own_id.map(str::to_owned),
-            // If it is there twice, two parsers could read two ids, and store one event under another's id.
-            Place::Json(_) | Place::Form(_) => {
-                found.at(place).map_err(|form| bad(format!("the event id, {place}, is {form}")))?
-            }
-            Place::Join(_) => None,
-        })
+        }),
+        Place::Digest | Place::New | Place::Join(_) => Ok(None),
     };
-    let ids = &scheme.identity().ids;
-    for place in ids {
-        let texts: Option<Vec<String>> =
-            place.parts().iter().map(at).collect::<Result<_, Rejection>>()?;
-        let text = texts.map(|mut texts| match place {
-            Place::Join(_) => joined(&texts),
-            _ => texts.pop().unwrap_or_default(),
-        });
-        if let Some(text) = text {
-            let id = text.parse::<EventId>().map_err(|error| bad(error.to_string()))?;
-            return Ok((id, scheme.proof().covers(place)));
+    let named_at = |place: &Place| match place {
+        Place::Digest => Some(Named::of_body(digest, None)),
+        Place::New => own_id.map(|id| Named::of_sender(id.to_owned())),
+        Place::Join(places) => {
+            let texts: Result<Option<Vec<String>>, Named> = places.iter().map(text_at).collect();
+            texts.map_or_else(Some, |texts| texts.map(|texts| Named::joined(&texts)))
+        }
+        one => match text_at(one) {
+            Ok(text) => {
+                let is_there = |text: &String| has_keys || !text.is_empty();
+                text.filter(is_there).map(Named::of_sender)
+            }
+            Err(named) => Some(named),
+        },
+    };
+    let missing = || {
+        let places: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let mut parts = ids.iter().flat_map(Place::parts);
+        let wants_json = parts.any(|place| matches!(place, Place::Json(_)));
+        let why = if found.is_json() || !wants_json { "" } else { " (the body is not JSON)" };
+        let detail = format!("there is no event id: {}{why}", places.join(", "));
+        Named::of_body(digest, Some(Rejection::malformed("missing_id", detail)))
+    };
+    let named = ids.iter().find_map(named_at).unwrap_or_else(missing);
+    let is_open = named.is_of_body && proof.covers_id() && !proof.covers(&Place::Digest);
+    match named.fault {
+        Some(fault) if has_keys || is_open => Err(fault),
+        _ => Ok(named),
+    }
+}
+
+/// The sender's id as a header's value: printable ASCII, everything else escaped as in Rust, at most [`SENDER_ID_BYTES`].
+fn printable(text: &str) -> String {
+    let printable = |c: char| matches!(c, ' '..='~');
+    let mut shown = String::new();
+    for c in text.chars() {
+        match printable(c) {
+            true => shown.push(c),
+            false => shown.extend(c.escape_default()),
+        }
+        if shown.len() > SENDER_ID_BYTES {
+            shown.truncate(SENDER_ID_BYTES);
+            break;
         }
     }
-    let places: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    let parts = ids.iter().flat_map(Place::parts);
-    let wants_json = parts.into_iter().any(|place| matches!(place, Place::Json(_)));
-    let why = if found.is_json() || !wants_json { "" } else { " (the body is not JSON)" };
-    let detail = format!("there is no event id: {}{why}", places.join(", "));
-    Err(Rejection::malformed("missing_id", detail))
+    shown
 }
 
 fn header(headers: &Headers, name: &str) -> Option<String> {

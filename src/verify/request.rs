@@ -67,7 +67,6 @@ pub const REASONS: &[&str] = &[
     "future_timestamp",
     "missing_id",
     "bad_id",
-    "missing_type",
     "missing_events",
     "too_many_events",
     "bad_token",

@@ -236,6 +236,13 @@ pub(super) fn matching<'k>(
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
     let found = scheme.proof().reads_body().then(|| Facts::read(scheme, &request.body));
+    if found.is_some()
+        && let Some(signed) = scheme.proof().signed_content()
+        && !extract::only_elements(&request.body, signed.pointers())
+    {
+        let detail = "the signature covers one element of a list, and the list has more";
+        return Err(Rejection::unproven("ambiguous_part", detail));
+    }
     let in_body = signature.field.as_ref().zip(found.as_ref()).map(|(field, found)| {
         let missing = || {
             let detail = format!("there is no signature: {field} in the JSON body");
@@ -315,7 +322,11 @@ pub(super) fn pieces<'a>(
             Part::Method => Some(request.method.as_bytes().into()),
             Part::Url => request.url.map(|url| url.as_bytes().into()),
             Part::Timestamp => stamp.map(|stamp| stamp.as_bytes().into()),
-            Part::Id => proof.signed_id_header().and_then(header).map(Cow::Borrowed),
+            // An id that is signed and empty names nothing.
+            Part::Id => {
+                let id = proof.signed_id_header().and_then(header);
+                id.filter(|id| !id.is_empty()).map(Cow::Borrowed)
+            }
             Part::Header(name) => header(name).map(Cow::Borrowed),
             Part::Form => form(proof, request).map(|form| form.into_bytes().into()),
             Part::Json(pointer) => found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed),

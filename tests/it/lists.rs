@@ -26,7 +26,8 @@ fn site() -> (Site, Receiver) {
     secret(&site, SECRET);
     site.script(
         "note",
-        r#"echo "$HOOKLATCH_EVENT_ID $HOOKLATCH_EVENT_TYPE $(cat)" >> "$SITE/notes""#,
+        r#"echo "$HOOKLATCH_EVENT_ID $HOOKLATCH_EVENT_TYPE $(cat)" >> "$SITE/notes"
+test -z "$HOOKLATCH_SENDER_ID" || echo "$HOOKLATCH_SENDER_ID" >> "$SITE/sender-ids""#,
     );
     let receiver = site.start();
     (site, receiver)
@@ -88,30 +89,66 @@ fn an_empty_list_is_genuine_and_stores_nothing() {
 }
 
 #[test]
-fn a_list_with_one_wrong_element_is_refused_and_kept_as_a_whole() {
+fn an_odd_element_is_an_event_and_its_neighbours_are_too() {
     let (site, receiver) = site();
-    let many: Vec<Value> = (0..1001).map(|n| event(&n.to_string())).collect();
-    let wrong = [
-        ("missing_id", vec![event("a"), json!({ "type": "message" })]),
-        ("missing_type", vec![event("a"), json!({ "webhookEventId": "b" })]),
-        ("bad_id", vec![event("a"), event("-b")]),
-        ("missing_events", vec![event("a"), json!("b")]),
-        ("too_many_events", many.clone()),
+    let odd = json!({ "type": "message" });
+    let events = [
+        event("a"),
+        odd.clone(),
+        odd,
+        json!({ "webhookEventId": "b" }),
+        event("-b"),
+        json!("c"),
+        json!(null),
+        event("d"),
     ];
-    for (reason, events) in &wrong {
-        let (status, answer) = deliver(&receiver, events);
-        assert_eq!((status, &answer["reason"]), (400, &json!(reason)), "{answer}");
+    for created in [events.len(), 0] {
+        let (status, answer) = deliver(&receiver, &events);
+        assert_eq!((status, &answer["created"]), (200, &json!(created)), "{answer}");
     }
-    for body in ["{}", r#"{"events":{}}"#, r#"{"events":[],"events":[]}"#, r#"{"events":[]"#, "[]"]
-    {
+    let stored = site.json(&["events"]);
+    let stored = stored.as_array().unwrap();
+    let types = stored.iter().rev().map(|one| one["event_type"].as_str().unwrap());
+    let wanted = ["message", "message", "message", "?", "message", "?", "?", "message"];
+    assert_eq!(types.collect::<Vec<_>>(), wanted);
+    let ids = stored.iter().rev().map(|one| one["event_id"].as_str().unwrap());
+    let derived: Vec<bool> = ids.map(|id| id.starts_with("sha256:")).collect();
+    assert_eq!(derived, [false, true, true, false, true, true, true, false]);
+
+    // The sender's own id finds its event, which says how it is named.
+    let output = |args: &[&str]| String::from_utf8(site.run(args).stdout).unwrap();
+    let shown = output(&["explain", "--", "-b"]);
+    assert!(shown.contains("SHA-256 of the sender's"), "{shown}");
+    assert!(output(&["show", "--", "-b"]).contains("Hooklatch-Sender-Id: -b"));
+    site.jobs_when(|jobs| jobs.len() == 8 && jobs.iter().all(|job| job["state"] == "succeeded"));
+    let sender_ids = site.lines("sender-ids");
+    assert_eq!(sender_ids, ["-b"]);
+}
+
+#[test]
+fn a_body_without_the_list_is_one_event() {
+    let (site, receiver) = site();
+    let bodies =
+        ["{}", r#"{"events":{}}"#, r#"{"events":[],"events":[]}"#, r#"{"events":[]"#, "[]"];
+    for body in bodies {
         let (status, answer) = send(&receiver, body);
-        assert_eq!((status, &answer["reason"]), (400, &json!("missing_events")), "{body}");
+        assert_eq!((status, &answer["created"]), (200, &json!(1)), "{body}");
     }
-    assert_eq!(site.json(&["events"]), json!([]));
-    let kept = site.json(&["quarantine", "--limit", "100"]);
-    assert_eq!(kept["matching"], wrong.len() + 5);
-    let (_, answer) = deliver(&receiver, &many[1..]);
-    assert_eq!(answer["created"], 1000, "{answer}");
+    assert_eq!(site.json(&["events"]).as_array().unwrap().len(), bodies.len());
+}
+
+#[test]
+fn a_list_may_be_as_long_as_its_bytes_allow() {
+    let (site, receiver) = site();
+    let many: Vec<Value> = (0..5_000).map(|n| event(&format!("{n:0>40}"))).collect();
+    let (_, answer) = deliver(&receiver, &many);
+    assert_eq!(answer["created"], 5_000, "{answer}");
+    let short: Vec<Value> = (0..5_000).map(|n| json!(n)).collect();
+    let (status, answer) = deliver(&receiver, &short);
+    assert_eq!((status, &answer["reason"]), (400, &json!("too_many_events")), "{answer}");
+    assert_eq!(site.json(&["quarantine"])["matching"], 1);
+    let (_, answer) = deliver(&receiver, &short[..1_000]);
+    assert_eq!(answer["created"], 1_000, "{answer}");
 }
 
 #[test]

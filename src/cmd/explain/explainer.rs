@@ -5,7 +5,9 @@
 //! configuration only, so a sentence must not claim what the configuration was when the event arrived.
 
 use crate::config::{Config, Handler};
-use crate::model::{HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, ReplayGuard, Timestamp};
+use crate::model::{
+    HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, ReplayGuard, SENDER_ID, Timestamp,
+};
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
 use super::explanation::{Explanation, HandlerPart, JobPart, Next};
@@ -59,6 +61,7 @@ impl Explainer<'_> {
     fn arrival(&self, detail: &EventDetail) -> Vec<String> {
         let event = &detail.event;
         let mut lines = vec![self.acceptance(detail)];
+        lines.extend(self.naming(detail));
         lines.extend(detail.key.as_ref().map(|key| self.answer(key)));
         lines.extend(self.repeats(event));
         if event.conflicts > 0 {
@@ -80,6 +83,22 @@ impl Explainer<'_> {
             )
         }));
         lines
+    }
+
+    /// Why the event's id is a digest, unless its provider's file says so.
+    fn naming(&self, detail: &EventDetail) -> Option<String> {
+        let (event, scheme) = (&detail.event, self.config.scheme_of(&detail.event.source));
+        let own = detail.headers.iter().find(|(name, _)| name == SENDER_ID);
+        match own {
+            _ if !event.event_id.is_derived() => None,
+            Some((_, own)) => Some(format!(
+                "its id is the SHA-256 of the sender's, which is not an event id: {own}"
+            )),
+            None if scheme.is_some_and(|scheme| scheme.identity().id_is_digest()) => None,
+            None => {
+                Some("its id is the SHA-256 of its body: the sender gave none, or two".to_owned())
+            }
+        }
     }
 
     fn acceptance(&self, detail: &EventDetail) -> String {

@@ -62,6 +62,8 @@ pub(super) fn build(
         headers.insert(name, value);
     }
     let caller = facts.caller.iter().map(|caller| ("hooklatch-caller", caller.as_str()));
+    let sender_id = facts.headers.sender_id();
+    let sender_id = sender_id.iter().map(|id| ("hooklatch-sender-id", id.as_ref()));
     for (name, value) in [
         ("host", target.host()),
         // It serves this attempt alone (RFC 9112, section 9.6).
@@ -80,6 +82,7 @@ pub(super) fn build(
     ]
     .into_iter()
     .chain(caller)
+    .chain(sender_id)
     {
         let value = HeaderValue::from_str(value).map_err(|error| format!("{name}: {error}"))?;
         headers.insert(HeaderName::from_static(name), value);

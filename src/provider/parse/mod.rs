@@ -316,7 +316,14 @@ fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
         }
     });
     let body_limit_bytes = body_limit.map(|limit| limit.value);
-    let kept = section.parse("keep_headers", header_names);
+    let kept = section.parse("keep_headers", |names| {
+        let is_ours = |name: &&String| name.to_ascii_lowercase().starts_with("hooklatch-");
+        let names = header_names(names)?;
+        match names.iter().find(is_ours) {
+            Some(ours) => Err(format!("'{ours}': only Hooklatch sets headers of this beginning")),
+            None => Ok(names),
+        }
+    });
     kept_headers.extend(kept.into_iter().flat_map(|kept| kept.value));
     section.finish();
     (Delivery { resends_for, deadline, body_limit_bytes }, kept_headers)

@@ -65,9 +65,8 @@ impl Admin {
         let events = *kind != IdKind::Job || source.is_some();
         let mut reading = self.look().snapshot(None).await?;
         let job = |row: JobRow| IdMatch::Job(Box::new(row));
-        if let (true, Ok(id)) = (events, text.parse())
-            && reading.one::<(bool,)>(EVENT, &[source, text]).await?.is_some()
-        {
+        let id = EventId::asked(text);
+        if events && reading.one::<(bool,)>(EVENT, &[source, &id.as_str()]).await?.is_some() {
             return Ok(IdMatch::Event(id));
         }
         if let (true, Ok(id)) = (jobs, text.parse()) {

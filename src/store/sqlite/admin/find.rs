@@ -58,9 +58,8 @@ fn exactly(
     kind: IdKind,
     text: &str,
 ) -> rusqlite::Result<Option<IdMatch>> {
-    if kind != IdKind::Job
-        && let Ok(event) = text.parse::<EventId>()
-    {
+    if kind != IdKind::Job {
+        let event = EventId::asked(text);
         // By the unique (source, id, variant).
         let mut select =
             conn.prepare_cached("SELECT 1 FROM event WHERE source = ?1 AND event_id = ?2")?;

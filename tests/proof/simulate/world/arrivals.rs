@@ -108,11 +108,10 @@ impl World<'_> {
     pub(super) fn deliver_refused(&mut self) {
         let genuine = self.any_delivery();
         let now = self.clock.now();
-        let (sent, reason, malformed) =
-            deliveries::refused(&mut self.random, &self.keys, &genuine, now);
+        let (sent, reason) = deliveries::refused(&mut self.random, &self.keys, &genuine, now);
         self.note(format!("refuse {genuine:?}: {reason}"));
         let rejection = sent.verify(&self.keys, genuine.source, now).unwrap_err();
-        assert_eq!((rejection.reason, rejection.malformed), (reason, malformed), "{rejection}");
+        assert_eq!((rejection.reason, rejection.malformed), (reason, false), "{rejection}");
         self.saw("refused", 1);
         self.refused.push((genuine.source, reason));
         self.store.intake.quarantine(FailedDelivery {
