@@ -49,6 +49,32 @@ impl<'t> Document<'t> {
         Document { file, text, root }
     }
 
+    /// For each table of the list `key`: a copy of the document without that list, in which this table's values replace
+    /// its own. Two tables of one name are joined, unless `whole` has the name: then the list's replaces the other.
+    pub fn variants(&self, key: &str, whole: &[&str]) -> Vec<Self> {
+        let own = self.root.get_ref().as_table();
+        let list = own.and_then(|own| own.get(key)?.get_ref().as_array());
+        let variant = |over: &Spanned<DeValue<'t>>| {
+            let mut root = own?.clone();
+            root.remove(key);
+            for (name, value) in over.get_ref().as_table()? {
+                let joined =
+                    root.get_mut(&**name.get_ref()).filter(|_| !whole.contains(&&**name.get_ref()));
+                match (joined.map(Spanned::get_mut), value.get_ref()) {
+                    (Some(DeValue::Table(own)), DeValue::Table(new)) => {
+                        own.extend(new.iter().map(|(name, value)| (name.clone(), value.clone())));
+                    }
+                    _ => {
+                        root.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            let (file, text) = (self.file, self.text);
+            Some(Document { file, text, root: Spanned::new(over.span(), DeValue::Table(root)) })
+        };
+        list.into_iter().flat_map(|list| list.iter()).filter_map(variant).collect()
+    }
+
     /// The document's top-level table; its problems go to `problems`.
     pub fn root<'d>(&'d self, problems: &'d Problems) -> Section<'d> {
         let Document { file, text, root } = self;

@@ -215,6 +215,10 @@ pub const VALUE_PATTERN_TEXT_BYTES: usize = 4 << 10;
 /// The largest timestamp tolerance: over a day it does not protect against replays any more.
 pub const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The most HMACs over one body: a forged request costs one for each secret of its source in each form that the
+/// provider's file has.
+pub const HMACS_COUNT: usize = 32;
+
 /// Largest header of a receiver's message to a runner: a Start, whose texts are all bounded by the model and come to
 /// less than 2 KiB, and whose headers ([`HEADERS_KEPT_BYTES`]) come to 107 KiB even as lines of one letter, in base64.
 pub const TO_RUNNER_BYTES: u64 = 128 * KIB;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
+use crate::limits::HMACS_COUNT;
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::{NAMES, Scheme};
 
@@ -108,6 +109,12 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             section.problem(Fault::new(message, help));
         }
         check_sender(&section, &scheme.value, sender.as_ref());
+        check_hmacs(
+            &section,
+            &scheme.value,
+            secrets.as_ref().map_or(0, Vec::len),
+            replies.as_ref(),
+        );
     }
     let at = section.here();
     section.finish();
@@ -216,6 +223,20 @@ fn check_sender(section: &Section<'_>, scheme: &Scheme, sender: Option<&Value<St
             "remove sender",
         ),
         _ => {}
+    }
+}
+
+/// Checks what one forged request can cost.
+fn check_hmacs(section: &Section<'_>, scheme: &Scheme, secrets: usize, replies: Option<&Replies>) {
+    let secrets = secrets + replies.map_or(0, |replies| replies.callers.len());
+    let forms = 1 + scheme.alternatives().len();
+    if scheme.proof().signs_content() && secrets * forms > HMACS_COUNT {
+        let (count, provider) = (secrets * forms, scheme.name());
+        let form = if forms == 1 { "form" } else { "forms" };
+        section.problem(Fault::new(
+            format!("a forged request would cost {count} HMACs of its body: {secrets} secrets, each in {forms} {form} of provider '{provider}'"),
+            format!("give it {} secrets at most, or divide it into several sources", HMACS_COUNT / forms),
+        ));
     }
 }
 

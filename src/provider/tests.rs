@@ -83,7 +83,8 @@ fn the_provider_file_in_the_documentation_is_sound() {
     assert_eq!(problems(text), Vec::<String>::new());
     // Lines that the example comments out must be valid too.
     let mut all = text.replace("id = \"json:/id\" ", "id = \"header:X-Id\" ");
-    for key in ["subtype", "form_field", "types", "[replay]", "guard", "flag_types"] {
+    let keys = ["subtype", "form_field", "types", "[replay]", "guard", "flag_types"];
+    for key in keys.into_iter().chain(["[[alternative]]", "signature.header", "secret = {"]) {
         let commented = format!("# {key}");
         assert!(all.contains(&commented), "{key}");
         all = all.replace(&commented, key);
@@ -125,7 +126,7 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: alternative, delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
@@ -344,4 +345,70 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
     assert!(token[0].contains("the algorithm uses none"), "{token:?}");
     let unsigned = problems("name = \"own\"\nlike = \"stripe\"\n[event]\nid = \"header:X-Id\"\n");
     assert!(unsigned[0].contains("does not cover the event id"), "{unsigned:?}");
+}
+
+/// A sound file with these alternatives.
+fn with_alternatives(alternatives: &[&str]) -> String {
+    let all = alternatives.iter().map(|one| format!("[[alternative]]\n{one}\n"));
+    changed("", &all.collect::<String>())
+}
+
+#[test]
+fn an_alternative_is_the_file_with_other_keys() {
+    let text = with_alternatives(&[
+        "signature.header = \"X-Other\"\nevent.id = \"json:/other\"",
+        "secret.encoding = \"hex\"",
+    ]);
+    let scheme = Scheme::parse("p.toml", &text, &Problems::new()).unwrap();
+    let families: Vec<&Scheme> = scheme.families().collect();
+    let headers: Vec<Vec<&str>> =
+        families.iter().map(|family| family.proof.headers().collect()).collect();
+    assert_eq!(headers, [["X-Sig"], ["X-Other"], ["X-Sig"]]);
+    let ids: Vec<String> = families.iter().map(|family| family.identity.id_summary()).collect();
+    assert_eq!(ids[1], "/other in the JSON body");
+    assert_eq!(ids[0], ids[2]);
+    assert_eq!(families[0].proof.timestamp, families[2].proof.timestamp);
+    assert_eq!(families.iter().map(|family| family.family()).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn an_alternative_proves_what_the_file_proves() {
+    for (alternative, wrong) in [
+        ("signature.signed = \"{body}\"", "[timestamp] is not signed"),
+        ("signature.signed = \"{timestamp}\"", "has no {body}"),
+        ("signature.signed = \"{timestamp}.{json:/a}\"", "whether the event id is signed"),
+        ("signature.signed = \"{timestamp}.{url}.{body}\"", "whether the URL is signed"),
+        ("signature.field = \"json:/s\"", "where the signature is"),
+        ("timestamp.tolerance = \"1h\"", "the tolerance"),
+        ("event.id = \"header:X-Id\"", "does not cover the event id"),
+        ("event.id = \"digest\"", "whether the event id is a digest"),
+        ("event.volatile = [\"a\"]", "more of [event] than id, type and subtype"),
+        ("signature.algorithm = \"token\"", "an alternative needs an HMAC"),
+        ("signature.headers = \"X-Other\"", "unknown key"),
+        ("setup.page = \"there\"", "unknown key"),
+        ("", "changes none of signature, secret, timestamp, event"),
+    ] {
+        let found = problems(&with_alternatives(&[alternative]));
+        assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
+    }
+    let other = "secret.encoding = \"hex\"";
+    assert_eq!(problems(&with_alternatives(&[other; 3])), Vec::<String>::new());
+    let found = problems(&with_alternatives(&[other; 4]));
+    assert!(found[0].contains("4 are too many") && found.len() == 1, "{found:?}");
+    assert!(problems(&changed("", "[alternative]"))[0].contains("is not a list of tables"));
+}
+
+#[test]
+fn alternatives_are_inherited_by_a_file_that_changes_no_proof() {
+    let polar = Scheme::embedded("polar").unwrap();
+    let parse = |more: &str| {
+        let text = format!("name = \"own\"\nlike = \"polar\"\n{more}");
+        Scheme::parse("p.toml", &text, &Problems::new()).unwrap()
+    };
+    let own = parse("[delivery]\nkeep_headers = [\"X-Own\"]\n");
+    assert_eq!(own.alternatives.len(), 1);
+    assert_eq!(own.alternatives[0].proof, polar.alternatives[0].proof);
+    assert_eq!((own.alternatives[0].name(), own.alternatives[0].family()), ("own", 1));
+    assert_eq!(own.alternatives[0].identity, own.identity);
+    assert_eq!(parse("[secret]\nencoding = \"hex\"\n").alternatives, []);
 }

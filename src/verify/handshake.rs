@@ -53,6 +53,7 @@ pub fn verify_token(reference: &str, text: &str) -> Key {
     Key {
         reference: reference.to_owned(),
         bytes: text.as_bytes().to_vec().into(),
+        others: Vec::new(),
         public: Vec::new(),
     }
 }
@@ -181,8 +182,8 @@ impl Handshake {
                         "the value is not a token of A-Z, a-z, 0-9, '_' and '-', which alone is signed",
                     ));
                 }
-                let key = key.ok_or_else(no_secret)?;
-                tag(*hash, &key.bytes, &[value.as_bytes()]).ok_or_else(no_secret)?
+                let key = key.and_then(|key| key.of(scheme)).ok_or_else(no_secret)?;
+                tag(*hash, key, &[value.as_bytes()]).ok_or_else(no_secret)?
             }
             _ => Vec::new(),
         };

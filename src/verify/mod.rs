@@ -120,7 +120,55 @@ impl Verified {
 /// What can be refused before the body is read: a header that is missing, doubled or unreadable.
 /// [`verify`] checks the same again.
 pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
-    signature::present(scheme, headers).map(|_| ())
+    first_family(scheme, |family| signature::present(family, headers).map(|_| ()))
+}
+
+/// What `prove` gives for the first of the scheme's families that it succeeds with: that family alone reads the request.
+/// Else the refusal by the first one whose signature is there.
+fn first_family<'s, T>(
+    scheme: &'s Scheme,
+    prove: impl Fn(&'s Scheme) -> Result<T, Rejection>,
+) -> Result<T, Rejection> {
+    let mut refused = match prove(scheme) {
+        Ok(proven) => return Ok(proven),
+        Err(rejection) => rejection,
+    };
+    for other in scheme.alternatives() {
+        match prove(other) {
+            Ok(proven) => return Ok(proven),
+            Err(rejection) if refused.reason == MISSING_SIGNATURE => {
+                if rejection.reason != MISSING_SIGNATURE {
+                    refused = rejection;
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refused)
+}
+
+/// The family and the key that prove a request, and what its headers have of it.
+type Proven<'s> = (&'s Scheme, Option<&'s Key>, signature::Presented<'s>);
+
+fn prove<'s>(
+    scheme: &'s Scheme,
+    keys: &'s [Key],
+    request: &'s Request<'_>,
+    now: Timestamp,
+) -> Result<Proven<'s>, Rejection> {
+    first_family(scheme, |family| {
+        let presented = signature::present(family, request.headers)?;
+        let key = signature::matching(family, keys, request, &presented, now)
+            .map_err(|rejection| naming_key(key_url(scheme, request).as_ref(), rejection))?;
+        Ok((family, key, presented))
+    })
+}
+
+/// The family whose headers these are, for requests that are not judged: the first one of which there is any.
+fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
+    let has = |name: &&str| headers.all(name).next().is_some();
+    let mut all = scheme.families();
+    all.find(|family| family.read_headers().iter().any(has)).unwrap_or(scheme)
 }
 
 /// A genuine request.
@@ -130,6 +178,9 @@ pub enum Genuine<E = Vec<Verified>> {
     /// A signed challenge, which is answered and never stored.
     Challenge(Answered),
 }
+
+/// The reason for which a request without a signature is refused.
+const MISSING_SIGNATURE: &str = "missing_signature";
 
 /// The reason for which a challenge is not an event.
 pub const HANDSHAKE: &str = "handshake";
@@ -164,12 +215,10 @@ pub fn judge(
     now: Timestamp,
     own_id: Option<&str>,
 ) -> Result<Genuine, Rejection> {
-    let identity = scheme.identity();
-    let presented = signature::present(scheme, request.headers)?;
-    let key_url = key_url(scheme, &request);
-    let secret = signature::matching(scheme, keys, &request, &presented, now)
-        .map_err(|rejection| naming_key(key_url.as_ref(), rejection))?;
-    if key_url.is_some_and(|url| url.is_err()) {
+    let (family, secret, presented) = prove(scheme, keys, &request, now)?;
+    let kept = kept_by(scheme, family, request.headers);
+    let (scheme, identity) = (family, family.identity());
+    if key_url(scheme, &request).is_some_and(|url| url.is_err()) {
         let detail = "the key's URL is not by https at a host of the provider's file";
         return Err(Rejection::unproven("bad_signature", detail));
     }
@@ -179,7 +228,6 @@ pub fn judge(
         return Ok(Genuine::Challenge(answered));
     }
     let secret = secret.map(Key::reference);
-    let kept = kept(scheme, request.headers);
     let mut equal: HashMap<Digest, u64> = HashMap::new();
     let mut event = |body: Bytes, found: &extract::Facts<'_>| {
         let mut digest = digest(scheme, &body);
@@ -249,12 +297,24 @@ fn naming_key(url: Option<&Result<String, ()>>, rejection: Rejection) -> Rejecti
 
 /// The headers that are stored with an event.
 pub fn kept(scheme: &Scheme, headers: &Headers) -> Headers {
-    only(headers, |name| listed(&scheme.identity().kept_headers, name))
+    kept_by(scheme, family_of(scheme, headers), headers)
+}
+
+/// The headers that are stored with an event that this `family` of the scheme proved: not those of the other families,
+/// which it does not look at.
+fn kept_by(scheme: &Scheme, family: &Scheme, headers: &Headers) -> Headers {
+    let foreign = |name: &str| {
+        let mut others = scheme.families().filter(|other| other.family() != family.family());
+        others.any(|other| listed(&other.read_headers(), name))
+            && !listed(&family.read_headers(), name)
+    };
+    only(headers, |name| listed(&scheme.identity().kept_headers, name) && !foreign(name))
 }
 
 /// The event id that a request claims, for listings. It is not verified: the sender chooses it. `None` where it names
 /// none.
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
+    let scheme = family_of(scheme, headers);
     let found = extract::Facts::read(scheme, body);
     let named = event_id(scheme, headers, &found, digest(scheme, body), None).ok()?;
     (!named.is_of_body || named.fault.is_none()).then_some(named.id)
@@ -262,6 +322,7 @@ pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<Eve
 
 /// The event type that a request claims, not verified. `None` where it names none.
 pub fn claimed_type(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventType> {
+    let scheme = family_of(scheme, headers);
     let found = event_type(scheme, headers, &extract::Facts::read(scheme, body));
     (found != EventType::missing()).then_some(found)
 }
@@ -284,7 +345,7 @@ pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
 
 /// Whether `scheme` reads or keeps the header `name`.
 pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let mut reads = scheme.read_headers();
+    let mut reads: Vec<&str> = scheme.families().flat_map(Scheme::read_headers).collect();
     reads.extend(scheme.challenge().headers(false));
     move |name| listed(&reads, name) || listed(&scheme.identity().kept_headers, name)
 }
@@ -292,7 +353,7 @@ pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps for an event, without a
 /// token that proves the sender only: its holder can send anything.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
-    let reads = scheme.read_headers();
+    let reads: Vec<&str> = scheme.families().flat_map(Scheme::read_headers).collect();
     let needs = |name: &str| listed(&reads, name) || listed(&scheme.identity().kept_headers, name);
     let proves_sender = Some(scheme.proof()).filter(|proof| !proof.signs_content());
     let tokens: Vec<&str> = proves_sender.into_iter().flat_map(Proof::headers).collect();
@@ -478,5 +539,7 @@ fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) ->
     }
 }
 
+#[cfg(test)]
+mod alternatives_tests;
 #[cfg(test)]
 mod tests;

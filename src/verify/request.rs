@@ -6,12 +6,16 @@ use zeroize::Zeroizing;
 
 use super::public::PublicKey;
 use crate::model::Headers;
+use crate::provider::Scheme;
 
 /// A secret as the scheme uses it, and the reference it was read from. The secret is never printed.
 #[derive(Clone)]
 pub struct Key {
     pub(super) reference: String,
+    /// Empty if the text is not a key in the form of the scheme itself.
     pub(super) bytes: Zeroizing<Vec<u8>>,
+    /// The same for each of the scheme's alternatives.
+    pub(super) others: Vec<Zeroizing<Vec<u8>>>,
     /// The public keys of a key set or of certificates; empty if `bytes` is the key.
     pub(super) public: Vec<PublicKey>,
 }
@@ -22,9 +26,20 @@ impl Key {
         &self.reference
     }
 
-    /// Compares the secrets alone, in constant time.
+    /// The key in the form of this family of its scheme.
+    pub(super) fn of(&self, family: &Scheme) -> Option<&[u8]> {
+        let bytes = self.forms().nth(family.family())?;
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
+    fn forms(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.bytes).chain(&self.others).map(|bytes| bytes.as_slice())
+    }
+
+    /// Compares the secrets alone, in constant time. They are the same if they are in any form.
     pub fn is_same(&self, other: &Key) -> bool {
-        self.bytes.as_slice().ct_eq(other.bytes.as_slice()).into()
+        let is_one_of = |own: &[u8]| other.forms().any(|form| own.ct_eq(form).into());
+        self.forms().filter(|own| !own.is_empty()).any(is_one_of)
     }
 }
 

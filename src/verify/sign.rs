@@ -42,7 +42,7 @@ pub fn only_provider_signs(scheme: &Scheme) -> String {
 }
 
 /// The draft's headers, followed by those that the scheme requires: id, type, timestamp `now`,
-/// signature. An unsigned scheme needs no key.
+/// signature. An unsigned scheme needs no key. It signs in the first of the scheme's families that has a key.
 ///
 /// # Errors
 /// Names what the scheme needs and the draft does not have.
@@ -52,6 +52,8 @@ pub fn sign(
     draft: &Draft<'_>,
     now: Timestamp,
 ) -> Result<Headers, String> {
+    let can = |family: &&Scheme| key.is_some_and(|key| key.of(family).is_some());
+    let scheme = scheme.families().find(can).unwrap_or(scheme);
     let (proof, identity) = (scheme.proof(), scheme.identity());
     let mut headers = draft.headers.clone();
     for (places, value) in [(&identity.ids, draft.id), (&identity.types, draft.event_type)] {
@@ -88,7 +90,7 @@ pub fn sign(
             let found = Facts::read(scheme, &request.body);
             let pieces = signature::pieces(scheme, signed, &request, time.as_deref(), Some(&found))
                 .map_err(|rejection| rejection.detail)?;
-            keyed::tag(*hash, &key.bytes, &pieces).ok_or(unusable)?
+            key.of(scheme).and_then(|key| keyed::tag(*hash, key, &pieces)).ok_or(unusable)?
         }
         Mechanism::Jwt(jwt) => {
             let token = jwt::sign(jwt, proof.sender.as_deref(), key, &request, now);
@@ -135,7 +137,8 @@ impl Signer {
     pub fn forger(scheme: Arc<Scheme>, random: [u8; SECRET_BYTES]) -> Self {
         // A token is sent in a header as it is, so it must be valid header text.
         let bytes = Zeroizing::new(HEXLOWER.encode(&random).into_bytes());
-        let key = Key { reference: "another secret".to_owned(), bytes, public: Vec::new() };
+        let reference = "another secret".to_owned();
+        let key = Key { reference, bytes, others: Vec::new(), public: Vec::new() };
         Signer { scheme, key: Some(key), url: None }
     }
 
@@ -161,7 +164,8 @@ impl Signer {
         body: &Bytes,
         now: Timestamp,
     ) -> Result<Headers, String> {
-        let proof = self.scheme.proof();
+        let scheme = super::family_of(&self.scheme, headers);
+        let proof = scheme.proof();
         let old: Vec<_> = proof.headers().chain(proof.time_header()).collect();
         let draft = Draft {
             method: "POST",
@@ -170,7 +174,7 @@ impl Signer {
             body: body.clone(),
             ..Draft::default()
         };
-        sign(&self.scheme, self.key.as_ref(), &draft, now)
+        sign(scheme, self.key.as_ref(), &draft, now)
     }
 }
 

@@ -38,6 +38,20 @@ pub(super) struct Presented<'h> {
 /// # Errors
 /// Says what is wrong with the text. Does not quote it.
 pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
+    let others = scheme.alternatives().iter().map(|other| own_key(other, reference, text));
+    let others: Vec<_> = others.map(|key| key.map(|key| key.bytes).unwrap_or_default()).collect();
+    match own_key(scheme, reference, text) {
+        Ok(key) => Ok(Key { others, ..key }),
+        Err(wrong) if others.iter().all(|bytes| bytes.is_empty()) => Err(wrong),
+        Err(_) => {
+            let (reference, bytes) = (reference.to_owned(), Zeroizing::default());
+            Ok(Key { reference, bytes, others, public: Vec::new() })
+        }
+    }
+}
+
+/// The same in the form of one family of the scheme.
+fn own_key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
     let proof = scheme.proof();
     let Some(signature) = &proof.signature else {
         return Err(format!("{reference}: provider {} takes no secret", scheme.name()));
@@ -95,7 +109,8 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         Mechanism::Jwt(jwt) => jwt::keys(jwt, text).map_err(wrong)?,
         Mechanism::Token => Vec::new(),
     };
-    Ok(Key { reference: reference.to_owned(), bytes: Zeroizing::new(bytes), public })
+    let (reference, bytes) = (reference.to_owned(), Zeroizing::new(bytes));
+    Ok(Key { reference, bytes, others: Vec::new(), public })
 }
 
 /// Reads the signature headers. Makes every check that does not need the body.
@@ -119,7 +134,9 @@ pub(super) fn present<'h>(
     }
     let lines: Vec<&[u8]> = signature.headers.iter().flat_map(|name| headers.all(name)).collect();
     if lines.is_empty() {
-        let detail = format!("there is no {} header", signature.headers.join(" or "));
+        let all: Vec<&str> =
+            scheme.families().flat_map(|family| family.proof().headers()).collect();
+        let detail = format!("there is no {} header", all.join(" or "));
         return Err(Rejection::unproven("missing_signature", detail));
     }
     let unreadable = || {
@@ -278,7 +295,8 @@ pub(super) fn matching<'k>(
                 let detail = "the content looks like a challenge, which anybody can have signed";
                 return Err(Rejection::unproven("bad_signature", detail));
             }
-            keys.iter().find(|key| tag(*hash, &key.bytes, &pieces).is_some_and(|tag| proves(&tag)))
+            let tag = |key: &Key| key.of(scheme).and_then(|key| tag(*hash, key, &pieces));
+            keys.iter().find(|key| tag(key).is_some_and(|tag| proves(&tag)))
         }
         Mechanism::Signed { algorithm, signed, .. } => {
             // `ring` takes a message in one piece.

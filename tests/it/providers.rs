@@ -55,8 +55,12 @@ fn the_documented_table_is_that_of_the_provider_files() {
             Some(docs) => format!("[{}]({docs})", scheme.setup().title),
             None => scheme.setup().title.to_owned(),
         };
+        let forms = match scheme.alternatives().len() {
+            0 => String::new(),
+            more => format!(", in {} forms", more + 1),
+        };
         let (proof, id, handshake) = (
-            scheme.proof().summary(),
+            scheme.proof().summary() + &forms,
             scheme.identity().id_summary(),
             scheme.challenge().summary(),
         );

@@ -61,6 +61,7 @@ pub(super) fn facts(scheme: &Scheme, own: bool) -> Value {
         "title": setup.title,
         "own": own,
         "proof": proof.summary(),
+        "forms": 1 + scheme.alternatives().len(),
         "id": identity.id_summary(),
         "id_signed": proof.covers_id(),
         "id_is_digest": identity.id_is_digest(),

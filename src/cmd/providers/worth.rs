@@ -41,6 +41,7 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
         ("re-sends", resends),
         ("deadline", deadline),
     ];
+    all.extend(scheme.alternatives().iter().map(|other| ("also", also(other))));
     all.extend(setup.facts.as_ref().map(|facts| ("facts", format!("from {facts}"))));
     all.extend(setup.docs.clone().map(|docs| ("docs", docs)));
     all
@@ -65,6 +66,12 @@ fn proof(proof: &Proof) -> String {
     } else {
         format!("{summary}: the request has the secret in it; the rest of it is not proven")
     }
+}
+
+/// A further form that the provider signs in.
+fn also(other: &Scheme) -> String {
+    let id = other.identity().id_summary();
+    format!("accepted if nothing before it is proven: {}; its id is {id}", other.proof().form())
 }
 
 fn id(scheme: &Scheme) -> String {

@@ -4,6 +4,7 @@
 //! sound: the timestamp and the template's parts exist, a timestamp that is checked is also signed,
 //! and the file says what a replay means if the signature does not cover the id.
 
+mod alternative;
 mod handshake;
 mod proof;
 mod values;
@@ -32,10 +33,16 @@ pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Sche
     let scheme = Document::parse(file, text, &own).and_then(|document| {
         let root = document.root(&own);
         let scheme = read(&root);
+        let others = alternative::read(&root, &document, scheme.as_ref());
         root.finish();
-        scheme
+        Some(match others {
+            Some(alternatives) => Scheme { alternatives, ..scheme? },
+            None => scheme?,
+        })
     });
-    let found = own.into_sorted();
+    let mut found = own.into_sorted();
+    // A mistake in the file's own tables is one of each alternative too.
+    found.dedup();
     let sound = found.is_empty();
     found.into_iter().for_each(|problem| problems.push(problem));
     scheme.filter(|_| sound)
@@ -78,6 +85,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let setup = inherits("setup").map_or_else(|| setup(root), |like| like.setup.clone());
     let challenge = Handshakes(handshake::read(root, like.as_ref()));
     let samples = like.as_ref().map_or("", |like| like.setup.samples);
+    let alternatives = like.as_ref().map(|like| alternative::inherited(root, like));
     let (name, signature, event) = (name?, signature?, event?);
     let title = title.unwrap_or_else(|| name.to_string());
     let scheme = Scheme {
@@ -92,7 +100,17 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         identity: Identity { guard, flag_types, kept_headers, ..event },
         challenge,
         setup: Setup { title, docs, facts, vectors, delivery, samples, ..setup },
+        alternatives: Vec::new(),
+        family: 0,
     };
+    let alternatives = alternatives.into_iter().flatten().map(|other| Scheme {
+        name: scheme.name.clone(),
+        identity: Identity { kept_headers: scheme.identity.kept_headers.clone(), ..other.identity },
+        challenge: scheme.challenge.clone(),
+        setup: scheme.setup.clone(),
+        ..other
+    });
+    let scheme = Scheme { alternatives: alternatives.collect(), ..scheme };
     check_consistency(root, &scheme);
     handshake::check_scheme(root, &scheme);
     Some(scheme)

@@ -28,11 +28,31 @@ pub struct Scheme {
     pub(super) identity: Identity,
     pub(super) challenge: Handshakes,
     pub(super) setup: Setup,
+    /// Further ways in which the provider signs, in the file's order: whole schemes without alternatives of their own.
+    /// All of them prove as much as this one does.
+    pub(super) alternatives: Vec<Scheme>,
+    /// The number of a scheme among the families of its file; the file's own is 0.
+    pub(super) family: usize,
 }
 
 impl Scheme {
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// This scheme and its alternatives, in the file's order. The first one that proves a request reads all of it.
+    pub(crate) fn families(&self) -> impl Iterator<Item = &Scheme> {
+        std::iter::once(self).chain(&self.alternatives)
+    }
+
+    /// The alternatives, for tables and pages.
+    pub fn alternatives(&self) -> &[Scheme] {
+        &self.alternatives
+    }
+
+    /// The number of the scheme among [`Scheme::families`].
+    pub(crate) fn family(&self) -> usize {
+        self.family
     }
 
     /// For the verifier, and for those who judge what a delivery proves.
@@ -59,10 +79,14 @@ impl Scheme {
     #[must_use]
     pub fn with_sender(mut self, sender: &str) -> Scheme {
         self.proof.sender = Some(sender.to_owned());
+        for other in &mut self.alternatives {
+            other.proof.sender.clone_from(&self.proof.sender);
+        }
         self
     }
 
-    /// Every header that a delivery is verified and named by, once each. Only a repeatable signature may come twice.
+    /// Every header that a delivery is verified and named by in this family, once each. Only a repeatable signature may
+    /// come twice.
     pub(crate) fn read_headers(&self) -> Vec<&str> {
         let Scheme { proof, identity, .. } = self;
         let ids = identity.ids.iter().flat_map(Place::parts);

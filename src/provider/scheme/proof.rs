@@ -359,6 +359,25 @@ impl Proof {
         }
     }
 
+    /// What tells the forms of one file apart, for pages: `X-Sig: HMAC-SHA256, hex, of {body} with the secret's text`.
+    pub fn form(&self) -> String {
+        let headers: Vec<&str> = self.headers().collect();
+        let signed = self.signed_content().map(|signed| format!(" of {signed}"));
+        let key = match self.signature.as_ref().map(|signature| &signature.mechanism) {
+            Some(Mechanism::Signed { key: KeyText::Base64 { .. }, .. }) => {
+                " with the secret decoded from base64"
+            }
+            Some(Mechanism::Signed { key: KeyText::Hex, .. }) => {
+                " with the secret decoded from hex"
+            }
+            Some(Mechanism::Signed { key: KeyText::Text, .. }) => " with the secret's text",
+            _ => "",
+        };
+        let place =
+            if headers.is_empty() { "in the body".to_owned() } else { headers.join(" or ") };
+        format!("{place}: {},{}{key}", self.summary(), signed.unwrap_or_default())
+    }
+
     fn signs(&self, part: &Part) -> bool {
         self.signed_content().is_some_and(|signed| signed.has(part))
     }

@@ -1,0 +1,100 @@
+//! Reads `[[alternative]]` of a provider file: further ways in which the provider signs, each as a whole scheme.
+//!
+//! Only the parent module calls it. Must stay true: an alternative proves what the file's own form proves, so that a
+//! module that asks the file's own scheme gets an answer that holds for every delivery.
+
+use super::read as read_scheme;
+use crate::document::{Document, Raw, Section};
+use crate::provider::{Algorithm, Identity, Mechanism, Scheme, Signature};
+
+const KEY: &str = "alternative";
+
+/// What an alternative can change.
+const TABLES: [&str; 4] = ["signature", "secret", "timestamp", "event"];
+
+/// The most families of one file, its own form included. A forged request can cost an HMAC of its body for each.
+const FAMILIES_MAX: usize = 4;
+
+/// The alternatives that the file has from `like`: none if it changes itself how deliveries are proven or named.
+pub(super) fn inherited(root: &Section<'_>, like: &Scheme) -> Vec<Scheme> {
+    let changes = TABLES.iter().chain(&["replay"]).any(|table| root.has(table));
+    if changes { Vec::new() } else { like.alternatives.clone() }
+}
+
+/// The alternatives of the file itself, to `main`, its own form; `None` if it has none.
+pub(super) fn read(
+    root: &Section<'_>,
+    document: &Document<'_>,
+    main: Option<&Scheme>,
+) -> Option<Vec<Scheme>> {
+    let list = root.raw(KEY)?;
+    let Some(items) = list.items() else {
+        list.reject("is not a list of tables", "write [[alternative]]");
+        return None;
+    };
+    for section in items.filter_map(Raw::section) {
+        if !TABLES.map(|table| section.is_table(table)).contains(&true) {
+            section.problem(format!("changes none of {}", TABLES.join(", ")));
+        }
+        section.finish();
+    }
+    let variants = document.variants(KEY, &["secret"]);
+    if variants.len() >= FAMILIES_MAX {
+        list.reject(
+            format!("{} are too many", variants.len()),
+            format!("a file has {} at most: each costs an HMAC of a forged body", FAMILIES_MAX - 1),
+        );
+    }
+    let problems = root.problems();
+    let mut all = Vec::new();
+    for (at, variant) in variants.iter().enumerate() {
+        let root = variant.root(problems);
+        if let Some(other) = read_scheme(&root) {
+            main.into_iter().for_each(|main| check(&root, main, &other));
+            all.push(Scheme { alternatives: Vec::new(), family: at + 1, ..other });
+        }
+        root.finish();
+    }
+    Some(all)
+}
+
+/// Reports what the alternative proves or names in another way than the file's own form.
+fn check(root: &Section<'_>, main: &Scheme, other: &Scheme) {
+    let hmac = |scheme: &Scheme| {
+        matches!(
+            scheme.proof.signature,
+            Some(Signature {
+                mechanism: Mechanism::Signed { algorithm: Algorithm::Hmac(_), .. },
+                ..
+            })
+        )
+    };
+    if !hmac(main) || !hmac(other) {
+        root.problem("an alternative needs an HMAC, and one to be an alternative to");
+    }
+    let (own, new) = (&main.proof, &other.proof);
+    let named = Identity {
+        ids: main.identity.ids.clone(),
+        types: main.identity.types.clone(),
+        subtype: main.identity.subtype.clone(),
+        ..other.identity.clone()
+    };
+    let kind = |scheme: &Scheme| {
+        let identity = &scheme.identity;
+        (identity.id_is_digest(), identity.id_may_be_digest(), identity.id_is_generated())
+    };
+    for (differs, what) in [
+        (own.covers_id() != new.covers_id(), "whether the event id is signed"),
+        (own.covers_url() != new.covers_url(), "whether the URL is signed"),
+        (own.signs_sorted_form() != new.signs_sorted_form(), "whether a form is signed"),
+        (own.only_provider_signs() != new.only_provider_signs(), "where the signature is"),
+        (own.sender_claim() != new.sender_claim(), "whether the sender is signed"),
+        (own.tolerance() != new.tolerance(), "the tolerance"),
+        (kind(main) != kind(other), "whether the event id is a digest"),
+        (named != main.identity, "more of [event] than id, type and subtype"),
+    ] {
+        if differs {
+            root.problem(format!("an alternative cannot change {what}"));
+        }
+    }
+}
