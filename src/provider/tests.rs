@@ -115,7 +115,7 @@ tolerance = "2days"
 [event]
 id = "json:id"
 type = ["header:X-Type", "digest"]
-subtype = "header:X"
+subtype = "form:X"
 
 [delivery]
 deadline = 10
@@ -138,7 +138,7 @@ keep_headers = ["bad name"]
             "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
             "p.toml:20:6: event.id: 'id' is not a JSON pointer: it starts with '/', as in /data/id",
             "p.toml:21:8: event.type: 'digest' is not a type",
-            "p.toml:22:11: event.subtype: 'header:X' is not a json:/POINTER",
+            "p.toml:22:11: event.subtype: 'form:X' is neither a json:/POINTER nor a header:NAME",
             "p.toml:25:12: delivery.deadline: expected a duration such as \"30s\", \"5min\" or \"3d\", found integer",
             "p.toml:26:14: delivery.body_limit: must be 1024 to 104857600 bytes",
             "p.toml:27:16: delivery.keep_headers: 'bad name' is not a header name",

@@ -67,6 +67,102 @@ fn polar_signs_with_the_decoded_secret_or_with_its_text() {
 }
 
 #[test]
+fn svix_uses_its_own_header_names_or_those_of_standard_webhooks() {
+    // Made by `Webhook.sign` of svix 2.5.0 (npm), whose `verify` takes both names.
+    let body = r#"{"type":"user.created"}"#;
+    let signature = "v1,pEu7dc31RSwLNGzBy9X38hLV/cAr6rzHKwWU1yiobDQ=";
+    for provider in ["svix", "clerk", "resend"] {
+        for names in ["svix", "webhook"] {
+            let headers = family(names, "m1", signature);
+            let delivery = judged(provider, SECRET, &headers, body);
+            assert_eq!(named(delivery), event("m1", "user.created"), "{provider}, {names}");
+        }
+        let lacking = judged(provider, SECRET, &[], body).unwrap_err();
+        assert_eq!(lacking.detail, "there is no svix-signature or webhook-signature header");
+    }
+}
+
+#[test]
+fn headers_of_another_form_neither_rename_a_captured_delivery_nor_are_kept() {
+    let body = r#"{"type":"user.created"}"#;
+    let captured = "v1,pEu7dc31RSwLNGzBy9X38hLV/cAr6rzHKwWU1yiobDQ=";
+    let other = "v1,eSW9fI9d34T/7tidgwNNN9+VBMSFUGvJXkRgzYImuEo=";
+    let forged = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    for names in ["svix", "webhook"] {
+        let (own, foreign) =
+            if names == "svix" { ("svix", "webhook") } else { ("webhook", "svix") };
+        for signature in [captured, forged, "v1,"] {
+            let lines = [family(own, "m1", captured), family(foreign, "m2", signature)].concat();
+            let delivery = judged("svix", SECRET, &lines, body).unwrap();
+            assert_eq!(delivery.event_id().as_str(), "m1", "{own}, {signature}");
+            let kept: Vec<&str> = delivery.headers().iter().map(|(name, _)| name).collect();
+            assert!(kept.len() == 3 && kept.iter().all(|name| name.starts_with(own)), "{kept:?}");
+        }
+    }
+    // Both forms hold: the file's own decides.
+    let lines = [family("webhook", "m2", other), family("svix", "m1", captured)].concat();
+    assert_eq!(named(judged("svix", SECRET, &lines, body)), event("m1", "user.created"));
+    // Neither form is completed by headers of the other one.
+    let mixed = [("svix-id", "m1"), ("webhook-timestamp", SIGNED_AT), ("svix-signature", captured)];
+    assert_eq!(named(judged("svix", SECRET, &mixed, body)), Err("missing_timestamp"));
+}
+
+#[test]
+fn openai_uses_a_secret_without_prefix_as_it_is() {
+    // `webhooks.verifySignature` of openai 7.59.0 (npm) takes this.
+    let signature = "v1,30KZxGBlv8be3QZAUvv1tbjuezWYRC3oy6+yV0zTmR4=";
+    let delivery = judged(
+        "openai",
+        "only for tests",
+        &family("webhook", "m1", signature),
+        r#"{"type":"response.completed"}"#,
+    );
+    assert_eq!(named(delivery), event("m1", "response.completed"));
+}
+
+#[test]
+fn shopify_events_have_headers_without_x() {
+    // `webhooks.validate` of @shopify/shopify-api 15.0.0 (npm) takes this as type "events".
+    let signature = "1GzqrTtTiftSRglmC9+Y9oAZduqu9ZPMsUeGE+3qd/o=";
+    let events = [
+        ("shopify-hmac-sha256", signature),
+        ("shopify-webhook-id", "w1"),
+        ("shopify-topic", "PRODUCT"),
+        ("shopify-action", "update"),
+    ];
+    let webhooks = [
+        ("X-Shopify-Hmac-Sha256", signature),
+        ("X-Shopify-Webhook-Id", "w2"),
+        ("X-Shopify-Topic", "products/update"),
+    ];
+    let at = |lines: &[(&str, &str)]| judged("shopify", "only-for-tests", lines, r#"{"id":1}"#);
+    assert_eq!(named(at(&events)), event("w1", "PRODUCT.update"));
+    assert_eq!(at(&events).unwrap().guard(), ReplayGuard::Hold);
+    assert_eq!(named(at(&webhooks)), event("w2", "products/update"));
+    assert_eq!(named(at(&[&events[..], &webhooks].concat())), event("w2", "products/update"));
+    // The same body under the other form's id has the same digest, which the replay guard holds.
+    assert_eq!(at(&events).unwrap().digest(), at(&webhooks).unwrap().digest());
+}
+
+#[test]
+fn an_event_is_signed_anew_in_the_form_in_which_it_came() {
+    let body = r#"{"type":"user.created"}"#;
+    let signature = "v1,pEu7dc31RSwLNGzBy9X38hLV/cAr6rzHKwWU1yiobDQ=";
+    for (names, other) in [("webhook", "svix-signature"), ("svix", "webhook-signature")] {
+        let came = judged("svix", SECRET, &family(names, "m1", signature), body).unwrap();
+        let scheme = std::sync::Arc::new(Scheme::embedded("svix").unwrap());
+        let own = key(&scheme, "test", SECRET).unwrap();
+        let signer = Signer::new(std::sync::Arc::clone(&scheme), Some(own.clone()), None);
+        let later = Timestamp(NOW.0 + 3_600_000);
+        let headers = signer.resign(came.headers(), came.body(), later).unwrap();
+        assert_eq!(headers.all(other).count(), 0);
+        let body = came.body().clone();
+        let request = Request { method: "POST", url: None, headers: &headers, body };
+        assert_eq!(named(verify(&scheme, &[own], request, later)), event("m1", "user.created"));
+    }
+}
+
+#[test]
 fn every_form_of_a_built_in_provider_signs_what_the_provider_verifies() {
     let url = "https://hooks.example.org/in";
     let forms = Scheme::embedded_names().filter_map(Scheme::embedded).flat_map(|scheme| {

@@ -45,7 +45,8 @@ impl<'a> Facts<'a> {
     pub(super) fn read(scheme: &'a Scheme, body: &'a [u8]) -> Self {
         let (proof, identity) = (scheme.proof(), scheme.identity());
         let ids = identity.ids.iter().flat_map(Place::parts);
-        let places = ids.chain(&identity.types).chain(proof.key_url());
+        let types = identity.types.iter().chain(&identity.subtype);
+        let places = ids.chain(types).chain(proof.key_url());
         let places = places.filter_map(|place| match place {
             Place::Json(pointer) => Some(pointer),
             _ => None,
@@ -57,7 +58,7 @@ impl<'a> Facts<'a> {
         let field = proof.signature.iter().filter_map(|signature| signature.field.as_ref());
         let signed = proof.signed_content().into_iter().flat_map(Template::pointers).chain(field);
         let proven = stamp.chain(signed).chain(scheme.challenge().pointers());
-        let pointers: Vec<&Pointer> = places.chain(&identity.subtype).chain(proven).collect();
+        let pointers: Vec<&Pointer> = places.chain(proven).collect();
         let json = json_of(body, identity.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();

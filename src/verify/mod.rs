@@ -524,14 +524,15 @@ fn header(headers: &Headers, name: &str) -> Option<String> {
 /// reason to refuse an event.
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let identity = scheme.identity();
-    let first = identity.types.iter().find_map(|place| match place {
+    let at = |place: &Place| match place {
         Place::Header(name) | Place::Key(name) => header(headers, name),
         _ => found.at(place).ok().flatten(),
-    });
+    };
+    let first = identity.types.iter().find_map(at);
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();
     };
-    match identity.subtype.as_ref().and_then(|pointer| found.text(pointer)) {
+    match identity.subtype.as_ref().and_then(at) {
         Some(second) if first.raw().is_none() && !second.is_empty() => {
             EventType::from_raw(&format!("{first}.{second}"))
         }

@@ -46,7 +46,7 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         // Numbers stand as numbers: the providers' libraries refuse them as texts.
         put(&mut body, pointer, text.parse::<i64>().map_or(Value::from(text), Value::from));
     }
-    if let (Some(pointer), Some(second)) = (&identity.subtype, second) {
+    if let (Some(Place::Json(pointer)), Some(second)) = (&identity.subtype, second) {
         put(&mut body, pointer, second.into());
     }
     for (places, value) in [(&identity.types, first), (&identity.ids, id)] {
@@ -156,7 +156,7 @@ pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
         None
     };
     let first = first.unwrap_or_else(|| levels(scheme, event_type).0.to_owned());
-    let second = identity.subtype.as_ref().and_then(|pointer| facts.text(pointer));
+    let second = identity.subtype.as_ref().and_then(|place| facts.at(place).ok().flatten());
     BodyFacts {
         id,
         id_is_free: identity.ids.first().is_some_and(|place| place.header().is_some()),

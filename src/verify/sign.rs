@@ -149,8 +149,13 @@ impl Signer {
 
     /// Signs `draft` like [`sign`], except that its `event_type` may have both levels.
     pub fn sign(&self, draft: &Draft<'_>, now: Timestamp) -> Result<Headers, String> {
-        let (event_type, _) = sample::levels(&self.scheme, draft.event_type);
-        sign(&self.scheme, self.key.as_ref(), &Draft { event_type, ..draft.clone() }, now)
+        let (event_type, second) = sample::levels(&self.scheme, draft.event_type);
+        let mut draft = Draft { event_type, ..draft.clone() };
+        let place = self.scheme.identity().subtype.as_ref().and_then(Place::header);
+        if let (Some(name), Some(second)) = (place, second) {
+            draft.headers.push(name, second);
+        }
+        sign(&self.scheme, self.key.as_ref(), &draft, now)
     }
 
     /// A stored event's `headers` with a new timestamp `now` and a new signature over `body`. The scheme must pass

@@ -239,8 +239,8 @@ fn event(root: &Section<'_>) -> Option<Identity> {
     };
     let types = places(&section, section.get::<OneOrMany>("type"), false);
     let subtype = section.parse("subtype", |text: String| match Place::parse(&text)? {
-        Place::Json(pointer) => Ok(pointer),
-        _ => Err(format!("'{text}' is not a json:/POINTER")),
+        place @ (Place::Json(_) | Place::Header(_)) => Ok(place),
+        _ => Err(format!("'{text}' is neither a json:/POINTER nor a header:NAME")),
     });
     let listed = section.parse("types", |texts: Vec<String>| {
         match texts.iter().find(|text| EventType::from_raw(text).raw().is_some()) {

@@ -19,7 +19,7 @@ pub struct Identity {
     /// The first place with a value is the type.
     pub(crate) types: Vec<Place>,
     /// The second level of the type, as in `pull_request.opened`.
-    pub(crate) subtype: Option<Pointer>,
+    pub(crate) subtype: Option<Place>,
     /// The types that the provider publishes, for warnings; `*` stands for a part that the sender chooses.
     pub(crate) listed: Vec<String>,
     /// The field of a form that holds the JSON.

@@ -90,7 +90,8 @@ impl Scheme {
     pub(crate) fn read_headers(&self) -> Vec<&str> {
         let Scheme { proof, identity, .. } = self;
         let ids = identity.ids.iter().flat_map(Place::parts);
-        let places = proof.key_url().into_iter().chain(ids).chain(&identity.types);
+        let places =
+            proof.key_url().into_iter().chain(ids).chain(&identity.types).chain(&identity.subtype);
         let signed = proof.signed_content().into_iter().flat_map(Template::headers);
         let all =
             proof.headers().chain(proof.time_header()).chain(places.filter_map(Place::header));
