@@ -18,8 +18,8 @@ use crate::document::Problems;
 pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub(crate) use scheme::{
-    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Signature,
-    Stamp, StampPlace, StampUnit,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
+    Signature, Stamp, StampPlace, StampUnit,
 };
 pub use scheme::{Delivery, Handshakes, Identity, Proof, Scheme, Setup};
 
@@ -46,7 +46,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "resend" "revenuecat" "rootly" "sanity" "sendgrid" "sentry" "shopify" "slack" "square"
     "standard-webhooks" "standard-webhooks-v1a" "strava" "stripe" "supabase-auth" "svix"
     "teams-outgoing" "telegram" "telnyx" "terraform-cloud" "tiktok" "trello" "twilio" "twitch"
-    "typeform" "url-token" "vercel" "webflow" "woocommerce" "workos" "x-twitter" "xero" "zendesk"
+    "typeform" "url-token" "vercel" "weblate" "webflow" "woocommerce" "workos" "x-twitter" "xero" "zendesk"
     "zoom"
 };
 

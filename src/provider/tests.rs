@@ -1,7 +1,7 @@
 //! Provider files: every mistake is reported with its position, and a file with a mistake does not
 //! parse.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ keep_headers = ["bad name"]
             "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is not one of {timestamp}, {id}, {body}, {method}, {url}, {header:NAME}, {form}, {json:/POINTER}, {lines:NAME,…}, {crc32:body}, {sender}",
             "p.toml:12:12: secret.encoding: must be one of text, base64, hex, spki, not 'bas64'\n    help: did you mean 'base64'?",
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
-            "p.toml:16:8: timestamp.unit: must be one of s, ms, iso8601, not 'seconds'",
+            "p.toml:16:8: timestamp.unit: must be one of s, decimal, ms, iso8601, not 'seconds'",
             "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
             "p.toml:20:6: event.id: 'id' is not a JSON pointer: it starts with '/', as in /data/id",
             "p.toml:21:8: event.type: 'digest' is not a type",
@@ -239,6 +239,11 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
             "separator: must not be empty",
         ),
         ("hmac-sha256", "none", "[timestamp] proves nothing"),
+        (
+            "encoding",
+            "repeatable = true\nformat = \"pairs\"\nseparator = \", \"\nlabel = \"v\"\nencoding",
+            "its lines can be merged by ', '",
+        ),
     ] {
         let found = problems(&changed(from, to));
         assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
@@ -351,6 +356,29 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
 fn with_alternatives(alternatives: &[&str]) -> String {
     let all = alternatives.iter().map(|one| format!("[[alternative]]\n{one}\n"));
     changed("", &all.collect::<String>())
+}
+
+#[test]
+fn a_secret_is_decoded_as_by_the_provider_that_a_file_with_its_own_signature_is_like() {
+    let key = |like: &str, algorithm: &str, more: &str| {
+        let text = format!(
+            "name = \"own\"\nlike = \"{like}\"\n[signature]\nalgorithm = \"{algorithm}\"\nheader = \"X\"\n\
+             encoding = \"base64\"\nsigned = \"{{timestamp}}.{{header:webhook-id}}.{{body}}\"\n{more}[event]\nid = \"digest\"\n"
+        );
+        assert_eq!(problems(&text), Vec::<String>::new());
+        let own = Scheme::parse("p.toml", &text, &Problems::new()).unwrap();
+        match own.proof.signature.map(|signature| signature.mechanism) {
+            Some(Mechanism::Signed { key, .. }) => key,
+            _ => panic!("nothing is signed"),
+        }
+    };
+    let base64 = |prefix: &str| KeyText::Base64 { prefix: prefix.to_owned() };
+    assert_eq!(key("standard-webhooks", "hmac-sha512", ""), base64("whsec_"));
+    assert_eq!(key("standard-webhooks-v1a", "ed25519", ""), base64("whpk_"));
+    assert_eq!(key("standard-webhooks", "ed25519", ""), KeyText::Spki);
+    assert_eq!(key("standard-webhooks-v1a", "hmac-sha256", ""), KeyText::Text);
+    let own = "[secret]\nencoding = \"hex\"\n";
+    assert_eq!(key("standard-webhooks", "hmac-sha256", own), KeyText::Hex);
 }
 
 #[test]

@@ -145,6 +145,32 @@ fn shopify_events_have_headers_without_x() {
 }
 
 #[test]
+fn weblate_signs_the_whole_part_of_a_time_with_a_fraction() {
+    // Made by `Webhook.sign` of standardwebhooks 1.1.0 (PyPI), as in Weblate's addons/webhooks.py.
+    let body = r#"{"action":"Translation changed","change_id":7}"#;
+    let signature = "v1,wl2PCBX2ttUbxOjPo+lAC5KgOD3AcVaOxkfVXcbKgvM=";
+    let at = |time: &str| {
+        let headers =
+            [("webhook-timestamp", time), ("webhook-id", "m1"), ("webhook-signature", signature)];
+        named(judged("weblate", SECRET, &headers, body))
+    };
+    assert_eq!(at("1767225600.542362"), event("m1", "Translation changed"));
+    assert_eq!(at("1767225601.542362"), Err("bad_signature"));
+    assert_eq!(at("1767225600.5.5"), Err("bad_timestamp"));
+    let standard = judged(
+        "standard-webhooks",
+        SECRET,
+        &[
+            ("webhook-timestamp", "1767225600.5"),
+            ("webhook-id", "m1"),
+            ("webhook-signature", signature),
+        ],
+        body,
+    );
+    assert_eq!(named(standard), Err("bad_timestamp"));
+}
+
+#[test]
 fn an_event_is_signed_anew_in_the_form_in_which_it_came() {
     let body = r#"{"type":"user.created"}"#;
     let signature = "v1,pEu7dc31RSwLNGzBy9X38hLV/cAr6rzHKwWU1yiobDQ=";

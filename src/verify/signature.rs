@@ -18,11 +18,14 @@ use crate::model::{Headers, Timestamp};
 use crate::payload::{Pointer, fields, one};
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
-    Algorithm, Format, KeyText, Mechanism, Proof, Scheme, Signature, StampPlace,
+    Algorithm, Format, KeyText, MERGED, Mechanism, Proof, Scheme, Signature, StampPlace,
 };
 
 /// The signatures of one request that a public key is tried on: each costs a hash of the body.
 const SIGNATURES_MAX: usize = 8;
+
+/// The most lines of a repeatable signature header. Mollie sends two, while a secret is rotated.
+const LINES_MAX: usize = 16;
 
 /// The signatures and the timestamp in a request's headers.
 #[derive(Debug, Default)]
@@ -146,10 +149,22 @@ pub(super) fn present<'h>(
         );
         Rejection::unproven("unreadable_signature", detail)
     };
-    let mut signatures = Vec::new();
-    let mut items = Vec::new();
+    let mut texts = Vec::new();
     for line in lines {
         let line = std::str::from_utf8(line).map_err(|_| unreadable())?;
+        match signature.repeatable {
+            true => texts.extend(line.split(MERGED).take(LINES_MAX + 1)),
+            false => texts.push(line),
+        }
+    }
+    if signature.repeatable && texts.len() > LINES_MAX {
+        let header = signature.headers.join(" or ");
+        let detail = format!("header {header} came more than {LINES_MAX} times");
+        return Err(Rejection::unproven("repeated_header", detail));
+    }
+    let mut signatures = Vec::new();
+    let mut items = Vec::new();
+    for line in texts {
         let (values, stamps) = split(proof, signature, line);
         signatures.extend(values.into_iter().filter_map(|value| decode(signature, value)));
         items.extend(stamps);
@@ -235,7 +250,7 @@ fn stamp_text<'h>(
         Rejection::unproven("missing_timestamp", format!("there is no timestamp: {at}"))
     })?;
     match stamp::parse(text, stamp.unit) {
-        Some(_) => Ok(Some(text)),
+        Some(_) => Ok(Some(stamp::signed(text, stamp.unit))),
         None => Err(stamp::unreadable(stamp.unit)),
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn check(
     let signed_at = parse(text, stamp.unit).ok_or_else(|| unreadable(stamp.unit))?;
     // The provider writes whole seconds, so the milliseconds of `now` must not count.
     let now = match stamp.unit {
-        StampUnit::Seconds => Timestamp(now.seconds().saturating_mul(1000)),
+        StampUnit::Seconds | StampUnit::Decimal => Timestamp(now.seconds().saturating_mul(1000)),
         StampUnit::Millis | StampUnit::Iso8601 => now,
     };
     let tolerance = stamp.tolerance;
@@ -62,6 +62,7 @@ pub(super) fn text<'a>(
 pub(super) fn unreadable(unit: StampUnit) -> Rejection {
     let expected = match unit {
         StampUnit::Seconds => "seconds since 1970 in plain digits",
+        StampUnit::Decimal => "seconds since 1970 in plain digits, with or without a fraction",
         StampUnit::Millis => "milliseconds since 1970 in plain digits",
         StampUnit::Iso8601 => "a date and time with an offset, as in 2026-01-01T00:00:00Z",
     };
@@ -71,25 +72,39 @@ pub(super) fn unreadable(unit: StampUnit) -> Rejection {
 /// Reads a timestamp. A number must be plain digits: the providers' libraries print the parsed
 /// number before they hash it, so `+1`, `01` and `1.5` would give other hashes there.
 pub(super) fn parse(text: &str, unit: StampUnit) -> Option<Timestamp> {
-    let digits = || {
+    let digits = |text: &str| {
         let plain = (1..=DIGITS_MAX).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'));
         plain.then(|| text.parse::<i64>().ok()).flatten()
     };
     match unit {
-        StampUnit::Seconds => digits()?.checked_mul(1000).map(Timestamp),
-        StampUnit::Millis => digits().map(Timestamp),
+        StampUnit::Seconds => digits(text)?.checked_mul(1000).map(Timestamp),
+        StampUnit::Decimal => {
+            let fraction = text.split_once('.').map_or("0", |(_, fraction)| fraction);
+            let plain = (1..=DIGITS_MAX).contains(&fraction.len())
+                && fraction.bytes().all(|b| b.is_ascii_digit());
+            parse(signed(text, unit), StampUnit::Seconds).filter(|_| plain)
+        }
+        StampUnit::Millis => digits(text).map(Timestamp),
         StampUnit::Iso8601 => {
             text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_millisecond()))
         }
     }
 }
 
+/// What a signature covers of a timestamp: of a decimal number its whole part.
+pub(super) fn signed(text: &str, unit: StampUnit) -> &str {
+    match unit {
+        StampUnit::Decimal => text.split_once('.').map_or(text, |(whole, _)| whole),
+        StampUnit::Seconds | StampUnit::Millis | StampUnit::Iso8601 => text,
+    }
+}
+
 /// Writes a time in the provider's unit.
 pub(super) fn print(time: Timestamp, unit: StampUnit) -> String {
     match unit {
-        StampUnit::Seconds => time.seconds().to_string(),
+        StampUnit::Seconds | StampUnit::Decimal => time.seconds().to_string(),
         StampUnit::Millis => time.0.to_string(),
         StampUnit::Iso8601 => time.to_string(),
     }
@@ -107,6 +122,19 @@ mod tests {
         {
             assert_eq!(parse(bad, StampUnit::Seconds), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_whole_part_of_a_decimal_timestamp_is_what_is_signed() {
+        let at = |text: &str| parse(text, StampUnit::Decimal);
+        for good in ["1767225600", "1767225600.0", "1767225600.5", "1767225600.542362"] {
+            assert_eq!(at(good), Some(Timestamp(1_767_225_600_000)), "{good}");
+            assert_eq!(signed(good, StampUnit::Decimal), "1767225600");
+        }
+        for bad in ["", ".5", "1.", "1.5.5", "01.5", "-1.5", "1.-5", "1.5e3", "1. 5", "1,5"] {
+            assert_eq!(at(bad), None, "{bad}");
+        }
+        assert_eq!(at(&format!("1.{}", "0".repeat(17))), None);
     }
 
     #[test]

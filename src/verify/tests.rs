@@ -322,7 +322,25 @@ fn only_a_repeatable_signature_header_may_occur_twice() {
     rotated.push("X-Sig", value.clone());
     verify(&scheme, std::slice::from_ref(&key), request(&draft, &rotated), NOW).unwrap();
 
+    // As Apache 2.4.67 merges them.
+    let merged = |count: usize| {
+        let mut headers = Headers::new();
+        let others = format!("{}, ", "0".repeat(64)).repeat(count);
+        headers.push("X-Sig", [others.as_bytes(), &value].concat());
+        headers
+    };
+    for count in [1, 15] {
+        verify(&scheme, std::slice::from_ref(&key), request(&draft, &merged(count)), NOW).unwrap();
+    }
+    assert_eq!(precheck(&scheme, &merged(16)).unwrap_err().reason, "repeated_header");
+    let mut more = merged(14);
+    more.push("X-Sig", value.clone());
+    precheck(&scheme, &more).unwrap();
+    more.push("X-Sig-2", value.clone());
+    assert_eq!(precheck(&scheme, &more).unwrap_err().reason, "repeated_header");
+
     let strict = signed_by(signature, "");
+    assert_eq!(precheck(&strict, &merged(1)).unwrap_err().reason, "unreadable_signature");
     assert_eq!(precheck(&strict, &rotated).unwrap_err().reason, "repeated_header");
     let mut numbered = Headers::new();
     numbered.push("X-Sig-2", value);

@@ -11,8 +11,8 @@ use crate::payload::Pointer;
 use crate::provider::place::{Place, in_query};
 use crate::provider::template::Template;
 use crate::provider::{
-    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Scheme,
-    Signature, Stamp, StampPlace, StampUnit,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
+    Scheme, Signature, Stamp, StampPlace, StampUnit,
 };
 
 /// The signature and the timestamp; tables that the file lacks are those of `like`. The signature is `None` after a
@@ -45,7 +45,10 @@ pub(super) fn read(
         // Of a wrong algorithm too, so that the other keys are not reported as unknown.
         None => carried(&section, signed(&section, Algorithm::Ed25519, None)).and(None),
         Some(Kind::Signed(known)) => {
-            carried(&section, signed(&section, known, key.flatten())).map(Some)
+            let inherited =
+                like.filter(|_| !root.has("secret")).and_then(|like| like_key(like, known));
+            let key = key.flatten().or(inherited);
+            carried(&section, signed(&section, known, key)).map(Some)
         }
     };
     section.finish();
@@ -57,6 +60,17 @@ pub(super) fn read(
         );
     }
     (signature, stamp)
+}
+
+/// How a secret becomes a key of this kind in the provider that the file is like.
+fn like_key(like: &Scheme, algorithm: Algorithm) -> Option<KeyText> {
+    let is_hmac = |algorithm: Algorithm| matches!(algorithm, Algorithm::Hmac(_));
+    match &like.proof.signature.as_ref()?.mechanism {
+        Mechanism::Signed { algorithm: own, key, .. } => {
+            (is_hmac(*own) == is_hmac(algorithm)).then(|| key.clone())
+        }
+        Mechanism::Jwt(_) | Mechanism::Token => None,
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -102,6 +116,13 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
     let prefix = section.value::<String>("prefix").unwrap_or_default();
     let format = format(section);
+    if let (true, Some(Format::Pairs { separator, .. })) = (repeatable, &format)
+        && separator.contains(MERGED)
+    {
+        section.problem(
+            "signature.repeatable: its lines can be merged by ', ', which is the separator",
+        );
+    }
     let (format, mechanism, field) = (format?, mechanism?, field.map(|field| field.value));
     Some(Signature { headers: headers?, repeatable, prefix, format, mechanism, field, body_digest })
 }
@@ -225,7 +246,12 @@ fn timestamp(section: Section<'_>) -> Option<Stamp> {
     let unit = word(
         &section,
         "unit",
-        &[("s", StampUnit::Seconds), ("ms", StampUnit::Millis), ("iso8601", StampUnit::Iso8601)],
+        &[
+            ("s", StampUnit::Seconds),
+            ("decimal", StampUnit::Decimal),
+            ("ms", StampUnit::Millis),
+            ("iso8601", StampUnit::Iso8601),
+        ],
     );
     let tolerance = tolerance(&section);
     section.finish();

@@ -15,8 +15,8 @@ pub use challenge::Handshakes;
 pub use identity::Identity;
 pub use proof::Proof;
 pub(crate) use proof::{
-    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, Mechanism, Signature,
-    Stamp, StampPlace, StampUnit,
+    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
+    Signature, Stamp, StampPlace, StampUnit,
 };
 pub use setup::{Delivery, Setup};
 

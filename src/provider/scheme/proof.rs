@@ -24,12 +24,15 @@ pub struct Proof {
     pub(crate) ids: Vec<Place>,
 }
 
+/// What a proxy puts between the lines of one header if it merges them (RFC 9110, section 5.3), as Apache does.
+pub(crate) const MERGED: &str = ", ";
+
 /// Where a delivery carries its proof, and in which form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signature {
     /// Any of these may carry it; a provider that numbers its headers has several.
     pub(crate) headers: Vec<String>,
-    /// Whether the provider itself may send one of them on several lines.
+    /// Whether the provider itself may send one of them on several lines, which a proxy may merge to one by [`MERGED`].
     pub(crate) repeatable: bool,
     /// The text before every value; case matters.
     pub(crate) prefix: String,
@@ -175,6 +178,8 @@ pub(crate) enum StampPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StampUnit {
     Seconds,
+    /// Seconds that may have a fraction, of which the whole part is signed.
+    Decimal,
     Millis,
     Iso8601,
 }
