@@ -27,8 +27,17 @@ pub(crate) enum Part {
     Header(String),
     /// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
     Form,
+    /// As Plivo joins them: the URL with its query sorted and decoded, and the fields of a form as in [`Part::Form`] but
+    /// each as often as it is there.
+    UrlForm,
+    /// The headers that an item of the signature header names: the names, and after a dot their values, joined by dots.
+    Listed(String),
     /// The text at a place of the JSON body; empty if there is none.
     Json(Pointer),
+    /// The same where the text may hold the literals around it: the one part that is found from both ends.
+    Free(Pointer),
+    /// The URL with the other way to write its port: the standard port if it has none, else without its port.
+    OtherPort,
     /// Of each of these members of the JSON body that is there, in this order: name and value, each on a line.
     Lines(Vec<(String, Pointer)>),
     /// The CRC-32 of the body in decimal digits.
@@ -38,13 +47,15 @@ pub(crate) enum Part {
 }
 
 /// The parts but headers, by name.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 10] = [
     ("timestamp", Part::Timestamp),
     ("id", Part::Id),
     ("body", Part::Body),
     ("method", Part::Method),
     ("url", Part::Url),
+    ("url-other-port", Part::OtherPort),
     ("form", Part::Form),
+    ("url+form", Part::UrlForm),
     ("crc32:body", Part::Crc32),
     ("sender", Part::Sender),
 ];
@@ -53,7 +64,9 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, PARTS.iter().find(|(_, part)| part == self)) {
             (Part::Header(name), _) => write!(f, "{{header:{name}}}"),
+            (Part::Listed(item), _) => write!(f, "{{headers:{item}}}"),
             (Part::Json(pointer), _) => write!(f, "{{json:{pointer}}}"),
+            (Part::Free(pointer), _) => write!(f, "{{any-json:{pointer}}}"),
             (Part::Lines(members), _) => {
                 let names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
                 write!(f, "{{lines:{}}}", names.join(","))
@@ -128,11 +141,19 @@ impl Template {
         })
     }
 
+    /// The item of the signature header that names signed headers.
+    pub(crate) fn listing_item(&self) -> Option<&str> {
+        self.parts().find_map(|part| match part {
+            Part::Listed(item) => Some(item.as_str()),
+            _ => None,
+        })
+    }
+
     /// The places in the JSON body that it reads.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &Pointer> {
         self.parts().flat_map(|part| {
             let (one, many): (Option<&Pointer>, &[(String, Pointer)]) = match part {
-                Part::Json(pointer) => (Some(pointer), &[]),
+                Part::Json(pointer) | Part::Free(pointer) => (Some(pointer), &[]),
                 Part::Lines(members) => (None, members),
                 _ => (None, &[]),
             };
@@ -161,6 +182,8 @@ impl Template {
                 let bytes = value(part);
                 let (fence, clear) = match at.cmp(&body_at) {
                     Ordering::Equal => return Ok(bytes),
+                    // Who fills it in ensures that the body's first byte is its end.
+                    _ if matches!(part, Part::Listed(_)) => return Ok(bytes),
                     Ordering::Less => {
                         let fence = literal(Some(at + 1));
                         (fence, ends_at_first(&bytes, fence.as_bytes()))
@@ -188,18 +211,21 @@ impl Template {
     }
 
     fn body_at(&self) -> usize {
-        let is_body =
-            |piece: &Piece| matches!(piece, Piece::Part(Part::Body | Part::Form | Part::Lines(_)));
-        self.0.iter().position(is_body).unwrap_or(self.0.len())
+        let is_free = |piece: &Piece| matches!(piece, Piece::Part(part) if is_free(part));
+        self.0.iter().position(is_free).unwrap_or(self.0.len())
     }
 
     fn check(&self) -> Result<(), String> {
-        let is_of_body = |part: &Part| {
-            matches!(part, Part::Body | Part::Form | Part::Lines(_) | Part::Json(_) | Part::Crc32)
-        };
+        let is_of_body = |part: &Part| is_free(part) || matches!(part, Part::Json(_) | Part::Crc32);
         if !self.parts().any(is_of_body) {
             let why = "a signature that leaves the body out proves nothing about it";
             return Err(format!("has no {{body}}: {why}"));
+        }
+        let mut free = self.parts().filter(|part| is_free(part));
+        if let (Some(one), Some(other)) = (free.next(), free.next()) {
+            return Err(format!(
+                "has {one} and {other}, which may both hold anything: bytes could be moved from one to the other"
+            ));
         }
         for (n, part) in self.parts().enumerate() {
             if self.parts().take(n).any(|earlier| earlier == part) {
@@ -220,13 +246,24 @@ impl Template {
     }
 }
 
+/// Whether a part may hold anything. Everything else is found from the ends of the signed content.
+fn is_free(part: &Part) -> bool {
+    matches!(part, Part::Body | Part::Form | Part::UrlForm | Part::Lines(_) | Part::Free(_))
+}
+
 /// Whether the form of a part fixes where it ends. A timestamp must be plain digits or a date within
 /// minutes of now, so a moved byte makes it invalid; the receiver has the method, the URL, the sender and the checksum
 /// itself. Of two places of the body the first must be such a timestamp: no provider joins others without a literal.
 fn fixed(part: &Part) -> bool {
     matches!(
         part,
-        Part::Timestamp | Part::Method | Part::Url | Part::Json(_) | Part::Crc32 | Part::Sender
+        Part::Timestamp
+            | Part::Method
+            | Part::Url
+            | Part::OtherPort
+            | Part::Json(_)
+            | Part::Crc32
+            | Part::Sender
     )
 }
 
@@ -238,13 +275,15 @@ fn part(name: &str) -> Result<Part, String> {
         Some(("header", header)) if crate::model::is_header_name(header) => {
             Ok(Part::Header(header.to_owned()))
         }
+        Some(("headers", item)) if !item.is_empty() => Ok(Part::Listed(item.to_owned())),
         Some(("json", pointer)) => Pointer::parse(pointer).map(Part::Json),
+        Some(("any-json", pointer)) => Pointer::parse(pointer).map(Part::Free),
         Some(("lines", names)) => {
             let member = |name: &str| Ok((name.to_owned(), Pointer::parse(&format!("/{name}"))?));
             names.split(',').map(member).collect::<Result<_, String>>().map(Part::Lines)
         }
         _ => Err(format!(
-            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{header:NAME}}, {{form}}, {{json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{sender}}"
+            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{url-other-port}}, {{header:NAME}}, {{headers:ITEM}}, {{form}}, {{url+form}}, {{json:/POINTER}}, {{any-json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{sender}}"
         )),
     }
 }
@@ -295,6 +334,10 @@ mod tests {
         assert_eq!(fill(standard, "a", "1.5", "x"), blurred(Part::Timestamp, "."));
         assert_eq!(fill("{body}.{timestamp}", "", "1.5", "x.y"), blurred(Part::Timestamp, "."));
         assert_eq!(fill("{body}.{timestamp}", "", "15", "x.y").unwrap(), "x.y.15");
+        let free = "{id}:{any-json:/a}:{timestamp}";
+        assert_eq!(fill(free, "a", "1", "x:y:z").unwrap(), "a:x:y:z:1");
+        assert_eq!(fill(free, "a:b", "1", "x"), blurred(Part::Id, ":"));
+        assert_eq!(fill(free, "a", "1:2", "x"), blurred(Part::Timestamp, ":"));
         // "a." and "..x" join to the same bytes as "a" and "...x".
         assert_eq!(fill("{id}..{body}", "a.", "", "x"), blurred(Part::Id, ".."));
         assert_eq!(fill("{body}..{id}", ".a", "", "x"), blurred(Part::Id, ".."));
@@ -305,7 +348,9 @@ mod tests {
         for (text, wrong) in [
             ("", "no {body}"),
             ("{timestamp}", "no {body}"),
-            ("{body}{body}", "{body} more than once"),
+            ("{body}.{body}", "may both hold anything"),
+            ("{any-json:/a}:{any-json:/b}", "may both hold anything"),
+            ("{any-json:/a}.{form}", "may both hold anything"),
             ("{id}.{id}.{body}", "{id} more than once"),
             ("{id}{body}", "nothing between"),
             ("{header:X-A}{header:X-B}.{body}", "nothing between"),

@@ -203,17 +203,26 @@ pub(crate) fn add_part(hash: &mut Sha256, part: &[u8]) {
     hash.update(part);
 }
 
-/// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
-pub(super) fn sorted_fields(form: &[u8]) -> String {
-    let mut fields: Vec<_> = form_urlencoded::parse(form).collect();
-    fields.sort_unstable();
-    fields.dedup();
+/// The fields of a form, sorted by name and then by value, each pair `once` or as often as it is there: name and value,
+/// nothing between them.
+pub(super) fn sorted_fields(form: &[u8], once: bool) -> String {
+    let mut fields = sorted_pairs(form);
+    if once {
+        fields.dedup();
+    }
     fields.into_iter().flat_map(|(name, value)| [name, value]).collect()
 }
 
+/// The pairs of a form or a query, decoded and sorted.
+pub(super) fn sorted_pairs(form: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+    let mut pairs: Vec<_> = form_urlencoded::parse(form).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
 /// SHA-256 of what a signature over sorted fields covers: another spelling of the form has the same.
-pub(super) fn digest_of_form(form: &[u8]) -> Digest {
-    Digest(Sha256::digest(sorted_fields(form)).into())
+pub(super) fn digest_of_form(form: &[u8], once: bool) -> Digest {
+    Digest(Sha256::digest(sorted_fields(form, once)).into())
 }
 
 /// SHA-256 of a body. If the scheme has volatile fields and the body is a JSON object, it hashes the

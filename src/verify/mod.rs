@@ -124,11 +124,16 @@ pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
 }
 
 /// What `prove` gives for the first of the scheme's families that it succeeds with: that family alone reads the request.
-/// Else the refusal by the first one whose signature is there.
+/// Else the refusal by the first one whose signature is there and readable.
 fn first_family<'s, T>(
     scheme: &'s Scheme,
     prove: impl Fn(&'s Scheme) -> Result<T, Rejection>,
 ) -> Result<T, Rejection> {
+    let rank = |rejection: &Rejection| match rejection.reason {
+        "missing_signature" => 0,
+        "unreadable_signature" => 1,
+        _ => 2,
+    };
     let mut refused = match prove(scheme) {
         Ok(proven) => return Ok(proven),
         Err(rejection) => rejection,
@@ -136,11 +141,7 @@ fn first_family<'s, T>(
     for other in scheme.alternatives() {
         match prove(other) {
             Ok(proven) => return Ok(proven),
-            Err(rejection) if refused.reason == MISSING_SIGNATURE => {
-                if rejection.reason != MISSING_SIGNATURE {
-                    refused = rejection;
-                }
-            }
+            Err(rejection) if rank(&rejection) > rank(&refused) => refused = rejection,
             Err(_) => {}
         }
     }
@@ -178,9 +179,6 @@ pub enum Genuine<E = Vec<Verified>> {
     /// A signed challenge, which is answered and never stored.
     Challenge(Answered),
 }
-
-/// The reason for which a request without a signature is refused.
-const MISSING_SIGNATURE: &str = "missing_signature";
 
 /// The reason for which a challenge is not an event.
 pub const HANDSHAKE: &str = "handshake";
@@ -384,7 +382,7 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
 /// The digest of what a repeated delivery of one event has in common.
 fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
     match scheme.proof().signs_sorted_form() {
-        true => extract::digest_of_form(body),
+        true => extract::digest_of_form(body, scheme.proof().signs_pairs_once()),
         false => extract::digest(body, &scheme.identity().volatile),
     }
 }

@@ -88,7 +88,8 @@ pub fn sign(
     let value = match &signed_by.mechanism {
         Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let found = Facts::read(scheme, &request.body);
-            let pieces = signature::pieces(scheme, signed, &request, time.as_deref(), Some(&found))
+            let presented = signature::Presented::of_time(time.as_deref());
+            let pieces = signature::pieces(scheme, signed, &request, &presented, Some(&found))
                 .map_err(|rejection| rejection.detail)?;
             key.of(scheme).and_then(|key| keyed::tag(*hash, key, &pieces)).ok_or(unusable)?
         }
@@ -102,7 +103,7 @@ pub fn sign(
     let line = match &signed_by.format {
         Format::Plain | Format::Commas => value,
         Format::List { label } => format!("{label},{value}"),
-        Format::Pairs { separator, label } => {
+        Format::Pairs { separator, label, .. } => {
             match (proof.timestamp.as_ref().map(|stamp| &stamp.place), &time) {
                 (Some(StampPlace::Item(item)), Some(time)) => {
                     format!("{item}={time}{separator}{label}={value}")

@@ -14,7 +14,7 @@ use super::extract::{self, Facts};
 use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
-use crate::model::{Headers, Timestamp};
+use crate::model::{Headers, Timestamp, is_header_name};
 use crate::payload::{Pointer, fields, one};
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
@@ -34,6 +34,15 @@ pub(super) struct Presented<'h> {
     signatures: Vec<Vec<u8>>,
     /// The timestamp's text, if the scheme has it in a header.
     pub(super) stamp: Option<&'h str>,
+    /// The names of the signed headers, if the scheme has them in an item of the signature header.
+    listed: Option<&'h str>,
+}
+
+impl<'h> Presented<'h> {
+    /// What a request has before it is signed.
+    pub(super) fn of_time(stamp: Option<&'h str>) -> Self {
+        Presented { stamp, ..Presented::default() }
+    }
 }
 
 /// Decodes a secret's text in the form that the scheme requires.
@@ -133,7 +142,8 @@ pub(super) fn present<'h>(
     }
     let Some(signature) = &proof.signature else { return Ok(Presented::default()) };
     if signature.field.is_some() {
-        return Ok(Presented { signatures: Vec::new(), stamp: stamp_text(proof, headers, &[])? });
+        let stamp = stamp_text(proof, headers, &[])?;
+        return Ok(Presented { stamp, ..Presented::default() });
     }
     let lines: Vec<&[u8]> = signature.headers.iter().flat_map(|name| headers.all(name)).collect();
     if lines.is_empty() {
@@ -164,15 +174,45 @@ pub(super) fn present<'h>(
     }
     let mut signatures = Vec::new();
     let mut items = Vec::new();
+    let mut lists = Vec::new();
+    let listing = proof.signed_content().and_then(Template::listing_item);
     for line in texts {
+        lists.extend(listing.iter().flat_map(|item| items_of(signature, line, item)));
         let (values, stamps) = split(proof, signature, line);
         signatures.extend(values.into_iter().filter_map(|value| decode(signature, value)));
         items.extend(stamps);
     }
-    if signatures.is_empty() {
+    let listed =
+        listing.map(|_| one(lists.into_iter()).ok().flatten().filter(|names| is_list(names)));
+    if signatures.is_empty() || listed == Some(None) {
         return Err(unreadable());
     }
-    Ok(Presented { signatures, stamp: stamp_text(proof, headers, &items)? })
+    Ok(Presented {
+        signatures,
+        stamp: stamp_text(proof, headers, &items)?,
+        listed: listed.flatten(),
+    })
+}
+
+/// The values of the items called `label` of a header line in pairs.
+fn items_of<'h>(signature: &Signature, line: &'h str, label: &str) -> Vec<&'h str> {
+    let Format::Pairs { separator, .. } = &signature.format else { return Vec::new() };
+    let pairs = line.split(separator.as_str()).filter_map(|item| item.split_once('='));
+    pairs.filter(|(name, _)| *name == label).map(|(_, value)| value).collect()
+}
+
+/// The most headers that an item can name. Coinbase names two or three.
+const LISTED_MAX: usize = 16;
+
+/// Whether these are the names of headers, as Hook0 writes them: in lower case, a space between them, none twice.
+fn is_list(names: &str) -> bool {
+    let all: Vec<&str> = names.split(' ').collect();
+    let is_name = |name: &&str| {
+        is_header_name(name) && name.bytes().all(|b| !b.is_ascii_uppercase() && b != b'.')
+    };
+    all.len() <= LISTED_MAX
+        && all.iter().all(is_name)
+        && all.iter().enumerate().all(|(at, name)| !all[..at].contains(name))
 }
 
 /// The signatures and the timestamps of one header line. Items with other labels are skipped:
@@ -188,9 +228,13 @@ pub(super) fn split<'h>(
         Format::List { label } => {
             (line.split(' ').filter_map(|item| item.split_once(',')).collect(), label)
         }
-        Format::Pairs { separator, label } => {
-            let items = line.split(separator.as_str());
-            (items.filter_map(|item| item.split_once('=')).collect(), label)
+        Format::Pairs { separator, label, unless } => {
+            let items = line.split(separator.as_str()).filter_map(|item| item.split_once('='));
+            let items: Vec<_> = items.collect();
+            if unless.as_ref().is_some_and(|other| items.iter().any(|(name, _)| name == other)) {
+                return (Vec::new(), Vec::new());
+            }
+            (items, label)
         }
     };
     let named = |label: &str| {
@@ -305,7 +349,7 @@ pub(super) fn matching<'k>(
             return judged(token).map(Some);
         }
         Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
-            let pieces = pieces(scheme, signed, request, presented.stamp, found.as_ref())?;
+            let pieces = pieces(scheme, signed, request, presented, found.as_ref())?;
             if scheme.challenge().signs_tokens() && is_token(&pieces) {
                 let detail = "the content looks like a challenge, which anybody can have signed";
                 return Err(Rejection::unproven("bad_signature", detail));
@@ -315,8 +359,7 @@ pub(super) fn matching<'k>(
         }
         Mechanism::Signed { algorithm, signed, .. } => {
             // `ring` takes a message in one piece.
-            let message =
-                pieces(scheme, signed, request, presented.stamp, found.as_ref())?.concat();
+            let message = pieces(scheme, signed, request, presented, found.as_ref())?.concat();
             let mut given = presented.signatures.iter().chain(&in_body).take(SIGNATURES_MAX);
             let made = |key: &Key, signature: &Vec<u8>| match &key.public[..] {
                 [] => public::verifies(*algorithm, false, &key.bytes, &message, signature),
@@ -343,17 +386,30 @@ pub(super) fn pieces<'a>(
     scheme: &'a Scheme,
     signed: &'a Template,
     request: &'a Request<'_>,
-    stamp: Option<&'a str>,
+    presented: &Presented<'a>,
     found: Option<&'a Facts<'_>>,
 ) -> Result<Vec<Cow<'a, [u8]>>, Rejection> {
     let proof = scheme.proof();
+    let (stamp, listed) = (presented.stamp, presented.listed);
     let mut missing = None;
+    let mut unclear = None;
     let header = |name: &'a str| request.headers.all(name).next();
     let filled = signed.fill(|part| {
         let value: Option<Cow<'a, [u8]>> = match part {
             Part::Body => Some(Cow::Borrowed(&request.body)),
             Part::Method => Some(request.method.as_bytes().into()),
             Part::Url => request.url.map(|url| url.as_bytes().into()),
+            Part::UrlForm => request.url.map(|url| {
+                let (text, is_clear) = url_form(url, &request.body);
+                unclear = unclear.take().or((!is_clear).then(|| part.clone()));
+                text.into_bytes().into()
+            }),
+            Part::Listed(_) => listed.map(|names| {
+                let (text, is_clear) = named_headers(names, request);
+                unclear = unclear.take().or((!is_clear).then(|| part.clone()));
+                text.into()
+            }),
+            Part::OtherPort => request.url.map(|url| other_port(url).into_bytes().into()),
             Part::Timestamp => stamp.map(|stamp| stamp.as_bytes().into()),
             // An id that is signed and empty names nothing.
             Part::Id => {
@@ -362,7 +418,9 @@ pub(super) fn pieces<'a>(
             }
             Part::Header(name) => header(name).map(Cow::Borrowed),
             Part::Form => form(proof, request).map(|form| form.into_bytes().into()),
-            Part::Json(pointer) => found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed),
+            Part::Json(pointer) | Part::Free(pointer) => {
+                found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
+            }
             Part::Lines(members) => found.and_then(|found| lines(members, found)).map(Cow::Owned),
             Part::Crc32 => Some(crc32fast::hash(&request.body).to_string().into_bytes().into()),
             Part::Sender => proof.sender.as_deref().map(|sender| sender.as_bytes().into()),
@@ -376,6 +434,10 @@ pub(super) fn pieces<'a>(
         let detail = format!("{part} holds '{literal}', which ends it in the signed content");
         Rejection::unproven("ambiguous_part", detail)
     })?;
+    if let Some(part) = unclear {
+        let detail = format!("{part} could end elsewhere in the signed content");
+        return Err(Rejection::unproven("ambiguous_part", detail));
+    }
     match missing {
         None => Ok(filled),
         Some(part) => {
@@ -391,12 +453,53 @@ fn form(proof: &Proof, request: &Request<'_>) -> Option<String> {
     let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let digest = parameter.and_then(|name| one(fields(query.as_bytes(), name)).transpose());
     match digest {
-        None => Some(extract::sorted_fields(&request.body)),
+        None => Some(extract::sorted_fields(&request.body, true)),
         Some(digest) => {
             let own = HEXLOWER.encode(&Sha256::digest(&request.body));
             digest.is_ok_and(|digest| *digest == own).then(String::new)
         }
     }
+}
+
+/// What `{url+form}` stands for, and whether it can be read in one way only. A query has '=' for each pair, so without '.'
+/// it ends at the first one; and without a query no '=' is before the first '.'.
+fn url_form(url: &str, form: &[u8]) -> (String, bool) {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let pairs = extract::sorted_pairs(query.as_bytes()).into_iter();
+    let query: Vec<String> = pairs.map(|(name, value)| format!("{name}={value}")).collect();
+    let (query, fields) = (query.join("&"), extract::sorted_fields(form, false));
+    let first = fields.split('.').next().unwrap_or_default();
+    let is_clear = if query.is_empty() { !first.contains('=') } else { !query.contains('.') };
+    let text = match (query.is_empty(), fields.is_empty()) {
+        (true, true) => base.to_owned(),
+        (false, false) => format!("{base}?{query}.{fields}"),
+        _ => format!("{base}?{query}{fields}"),
+    };
+    (text, is_clear)
+}
+
+/// What `{headers:ITEM}` stands for, and whether it can be read in one way only: the body begins with '{', and no header
+/// has one. A header that is missing has no value, as in hook0-client.
+fn named_headers(names: &str, request: &Request<'_>) -> (Vec<u8>, bool) {
+    let values: Vec<&[u8]> = names.split(' ').flat_map(|name| request.headers.all(name)).collect();
+    let is_once = names.split(' ').all(|name| request.headers.all(name).count() <= 1);
+    let is_plain = values.iter().all(|value| !value.contains(&b'{'));
+    let text = [names.as_bytes(), b".", &values.join(&b'.')].concat();
+    (text, is_once && is_plain && request.body.starts_with(b"{"))
+}
+
+/// The URL without its port, or with the standard one if it has none.
+fn other_port(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // A colon within the brackets of an IPv6 address is not that of a port.
+    let ends = authority.rfind(']').unwrap_or(0);
+    let port = match authority[ends..].rfind(':') {
+        Some(at) => return format!("{scheme}://{}{path}", &authority[..ends + at]),
+        None if scheme == "http" => 80,
+        None => 443,
+    };
+    format!("{scheme}://{authority}:{port}{path}")
 }
 
 /// The longest token that is signed for anybody.

@@ -3,7 +3,6 @@
 //! Only the parent module calls it. Must stay true: an alternative proves what the file's own form proves, so that a
 //! module that asks the file's own scheme gets an answer that holds for every delivery.
 
-use super::read as read_scheme;
 use crate::document::{Document, Raw, Section};
 use crate::provider::{Algorithm, Identity, Mechanism, Scheme, Signature};
 
@@ -21,11 +20,12 @@ pub(super) fn inherited(root: &Section<'_>, like: &Scheme) -> Vec<Scheme> {
     if changes { Vec::new() } else { like.alternatives.clone() }
 }
 
-/// The alternatives of the file itself, to `main`, its own form; `None` if it has none.
+/// The alternatives of the file itself, to `main`, its own form; `None` if it has none. `read_scheme` reads a whole file.
 pub(super) fn read(
     root: &Section<'_>,
     document: &Document<'_>,
     main: Option<&Scheme>,
+    read_scheme: impl Fn(&Section<'_>) -> Option<Scheme>,
 ) -> Option<Vec<Scheme>> {
     let list = root.raw(KEY)?;
     let Some(items) = list.items() else {

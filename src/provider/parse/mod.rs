@@ -33,7 +33,7 @@ pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Sche
     let scheme = Document::parse(file, text, &own).and_then(|document| {
         let root = document.root(&own);
         let scheme = read(&root);
-        let others = alternative::read(&root, &document, scheme.as_ref());
+        let others = alternative::read(&root, &document, scheme.as_ref(), read);
         root.finish();
         Some(match others {
             Some(alternatives) => Scheme { alternatives, ..scheme? },

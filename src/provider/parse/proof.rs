@@ -54,6 +54,12 @@ pub(super) fn read(
     section.finish();
     let item = matches!(&stamp, Some(Stamp { place: StampPlace::Item(_), .. }));
     let unpaired = |signature: &Signature| !matches!(signature.format, Format::Pairs { .. });
+    let lists = |signature: &Signature| matches!(&signature.mechanism, Mechanism::Signed { signed, .. } if signed.listing_item().is_some());
+    if signature.iter().flatten().any(|signature| lists(signature) && unpaired(signature)) {
+        root.problem(
+            "{headers:ITEM} is an item of the signature header, whose format is not \"pairs\"",
+        );
+    }
     if item && signature.iter().flatten().any(unpaired) {
         root.problem(
             "timestamp.from is an item of the signature header, whose format is not \"pairs\"",
@@ -134,7 +140,8 @@ fn format(section: &Section<'_>) -> Option<Format> {
     match one_of(section, "format", ["plain", "pairs", "list", "commas"])? {
         "pairs" => {
             let (separator, label) = (filled(section, "separator"), filled(section, "label"));
-            Some(Format::Pairs { separator: separator?, label: label? })
+            let unless = section.value::<String>("unless").filter(|label| !label.is_empty());
+            Some(Format::Pairs { separator: separator?, label: label?, unless })
         }
         "commas" => Some(Format::Commas),
         "list" => Some(Format::List { label: filled(section, "label")? }),

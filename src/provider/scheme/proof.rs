@@ -50,7 +50,8 @@ pub(crate) enum Format {
     /// The whole value.
     Plain,
     /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several.
-    Pairs { separator: String, label: String },
+    /// No item may be called `unless`: then another form of the file is meant.
+    Pairs { separator: String, label: String, unless: Option<String> },
     /// `v1,aa v1,bb`: the items labelled `label`.
     List { label: String },
     /// `aa,bb`
@@ -221,18 +222,26 @@ impl Proof {
     /// The signed content as text, where it is not the whole body.
     pub fn signed_part(&self) -> Option<String> {
         let signed = self.signed_content()?;
-        let whole = signed.has(&Part::Body) || signed.has(&Part::Form);
+        let whole = signed.has(&Part::Body) || self.signs_sorted_form();
         (!whole).then(|| signed.to_string())
     }
 
     /// Whether the fields of a form are signed in sorted order, so that two spellings of one form have one signature.
     pub(crate) fn signs_sorted_form(&self) -> bool {
+        self.signs(&Part::Form) || self.signs(&Part::UrlForm)
+    }
+
+    /// Whether a pair that is there twice is signed once.
+    pub(crate) fn signs_pairs_once(&self) -> bool {
         self.signs(&Part::Form)
     }
 
     /// Whether the signature covers the URL. The source must then have a `public_url`.
     pub fn covers_url(&self) -> bool {
-        self.jwt().is_some_and(|jwt| jwt.audience_is_url) || self.signs(&Part::Url)
+        self.jwt().is_some_and(|jwt| jwt.audience_is_url)
+            || self.signs(&Part::Url)
+            || self.signs(&Part::OtherPort)
+            || self.signs(&Part::UrlForm)
     }
 
     /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a
@@ -245,7 +254,7 @@ impl Proof {
             }
             // Under a signature over sorted fields a byte can move from one field to the next.
             Place::Form(_) => signed.has(&Part::Body),
-            Place::Digest => signed.has(&Part::Body) || signed.has(&Part::Form),
+            Place::Digest => signed.has(&Part::Body) || self.signs_sorted_form(),
             Place::New => false,
             Place::Join(places) => places.iter().all(|place| self.covers(place)),
             Place::Header(name) | Place::Key(name) => {
