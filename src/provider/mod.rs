@@ -33,14 +33,14 @@ macro_rules! built_in {
 /// The built-in providers: name and the text of `providers/NAME.toml`.
 const EMBEDDED: &[(&str, &str)] = built_in! {
     "adyen" "adyen-platform" "airtable" "alertmanager" "anthropic" "asana" "aws-sns"
-    "azure-event-grid" "bearer" "bitbucket" "box" "brevo" "brex" "buildkite" "cal-com" "calendly"
+    "azure-event-grid" "bearer" "bitbucket" "box" "brevo" "brevo-batched" "brex" "buildkite" "cal-com" "calendly"
     "certificate" "chargebee" "checkout-com" "circleci" "clerk" "clickup" "cloudflare-notifications"
     "cloudflare-stream" "coinbase-cdp" "coinbase-commerce" "customer-io" "discord" "docusign"
     "dodo-payments" "doppler" "dropbox" "easypost" "elevenlabs" "fastly-logging" "flutterwave"
-    "forgejo" "fusionauth" "gitea" "github" "gitlab" "gitlab-token" "gocardless" "gogs"
+    "flutterwave-v4" "forgejo" "fusionauth" "gitea" "github" "gitlab" "gitlab-token" "gocardless" "gogs"
     "google-pubsub" "grafana" "grafana-no-timestamp" "greenhouse" "heroku" "hubspot" "incident-io"
     "intercom" "jira" "kick" "kontent-ai" "launchdarkly" "lemonsqueezy" "line" "linear" "lithic"
-    "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mandrill" "meta" "microsoft-graph"
+    "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mailgun-subaccounts" "mandrill" "meta" "microsoft-graph"
     "modern-treasury" "mollie" "monday" "mux" "netlify" "none" "notion" "okta" "openai" "paddle"
     "pagerduty" "paypal" "paystack" "plivo" "polar" "postmark" "razorpay" "render" "replicate"
     "resend" "revenuecat" "rootly" "sanity" "sendgrid" "sentry" "shopify" "slack" "square"

@@ -12,6 +12,7 @@
 mod bypass;
 mod conditions;
 mod corpus;
+mod forms;
 mod handshakes;
 mod http;
 mod keyed;
