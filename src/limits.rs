@@ -282,6 +282,11 @@ pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
 /// The largest body of a request without a signature that may be a challenge: the largest known one has 1 KiB.
 pub const CHALLENGE_BYTES: u64 = 4 * KIB;
 
+/// Most challenges and probes without a signature that a source answers at once, and then one more a second. An app that
+/// creates several subscriptions at Microsoft Graph gets a validation of each at the same time, and two of one with a
+/// lifecycle URL; ten a source are five of those.
+pub const CHALLENGES_AT_ONCE: u32 = 10;
+
 /// Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request
 /// failed in 72 restarts.
 pub const STOP_LINGER: Duration = Duration::from_millis(300);

@@ -38,8 +38,13 @@ pub(super) fn check(data: &[u8]) {
         Headers::from_wire(line).iter().for_each(|(name, value)| headers.push(name, value));
     }
     let (method, query) = (String::from_utf8_lossy(method), String::from_utf8_lossy(query));
-    let challenge =
-        Challenge { method: &method, query: Some(&query), headers: &headers, body: rest };
+    let challenge = Challenge {
+        method: &method,
+        is_delivery: method == "POST",
+        query: Some(&query),
+        headers: &headers,
+        body: rest,
+    };
     let token = verify::verify_token("test", "a token");
     let keys: Vec<Key> = key.iter().cloned().collect();
     if let Some(answered) = verify::challenge(scheme, &keys, Some(&token), challenge) {

@@ -18,6 +18,7 @@ use super::problem::Problem;
 use super::reply::Answer;
 use super::shared::{Shared, Snapshot};
 use super::source::ServedSource;
+use crate::limits::CHALLENGES_AT_ONCE;
 use crate::model::{Headers, Timestamp};
 use crate::notify;
 use crate::store::FailedDelivery;
@@ -103,10 +104,17 @@ impl Delivery {
 
     /// The delivery as a challenge.
     pub(super) fn as_challenge<'a>(&'a self, body: &'a [u8]) -> Challenge<'a> {
-        Challenge { method: &self.method, query: self.query(), headers: &self.headers, body }
+        let source = &self.served.source;
+        Challenge {
+            method: &self.method,
+            is_delivery: source.methods.contains(&self.method.as_str()),
+            query: self.query(),
+            headers: &self.headers,
+            body,
+        }
     }
 
-    /// Answers a challenge, at most one in a second that is not signed. The value is not logged.
+    /// Answers a challenge; without a signature at a bounded rate. The value is not logged.
     pub(super) async fn answer_challenge(&self, answered: Answered) -> Result<Answer, Cause> {
         let source = &self.served.source.name;
         let answer = answered.answer.map_err(|Rejection { reason, detail, malformed }| {
@@ -124,10 +132,12 @@ impl Delivery {
         } else {
             let (name, now) = (source.to_string(), self.shared.clock.monotonic());
             let too_many = |_| {
-                let detail = "more than one challenge without a signature in a second";
-                Cause::new(Answer::Limited, "limited", detail)
+                let detail = format!(
+                    "more than {CHALLENGES_AT_ONCE} challenges without a signature at once, and one a second after them"
+                );
+                Cause { answer: Answer::Limited, reason: "limited", detail: detail.into() }
             };
-            self.shared.challenges.take_second(name, now).map_err(too_many)?;
+            self.shared.challenges.take_challenge(name, now).map_err(too_many)?;
         }
         self.served.traffic.handshake();
         let (signed, status) = (answered.signed, answer.status);

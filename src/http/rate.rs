@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::limits::RATED_CALLERS;
+use crate::limits::{CHALLENGES_AT_ONCE, RATED_CALLERS};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,9 +30,10 @@ impl Rates {
         self.within(caller, MINUTE / per_minute.max(1), MINUTE, now)
     }
 
-    /// Takes the one request of this second from the bucket of `caller`. The errors are those of [`Rates::take`].
-    pub(super) fn take_second(&self, caller: String, now: Duration) -> Result<(), Duration> {
-        self.within(caller, SECOND, SECOND, now)
+    /// Takes a challenge from the bucket of `caller`, which gets one a second and holds [`CHALLENGES_AT_ONCE`]. The
+    /// errors are those of [`Rates::take`].
+    pub(super) fn take_challenge(&self, caller: String, now: Duration) -> Result<(), Duration> {
+        self.within(caller, SECOND, SECOND * CHALLENGES_AT_ONCE, now)
     }
 
     /// A bucket that holds the requests of `period`, one for `each`.

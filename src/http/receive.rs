@@ -76,14 +76,15 @@ pub(super) fn admit(
     }
     let proof = verify::precheck(&source.scheme, headers);
     let is_without_proof = proof.is_err();
+    // A delivery with a signature, good or bad, is not taken for a challenge without one.
+    let may_be_challenge =
+        may_be_challenge && (!is_delivery || verify::is_bare(&source.scheme, headers));
     if let Err(rejection) = proof
         && !may_be_challenge
     {
         return Err(delivery.reject(rejection, None));
     }
-    // A delivery with a signature is not taken for a challenge without one.
-    delivery.may_be_challenge =
-        may_be_challenge && (!is_delivery || is_without_proof || source.scheme.proof().is_absent());
+    delivery.may_be_challenge = may_be_challenge;
     if !is_delivery || is_without_proof {
         delivery.body_limit_bytes = delivery.body_limit_bytes.min(CHALLENGE_BYTES);
     }

@@ -25,6 +25,8 @@ const VALUE_BYTES: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub struct Challenge<'a> {
     pub method: &'a str,
+    /// The source takes deliveries by this method.
+    pub is_delivery: bool,
     /// As sent.
     pub query: Option<&'a str>,
     pub headers: &'a Headers,
@@ -70,7 +72,7 @@ pub fn may_be_challenge(scheme: &Scheme, challenge: Challenge<'_>) -> bool {
         Spot::Request(place) => place.header().is_some(),
     };
     let found = Facts::none();
-    unsigned(scheme, challenge.method).any(|one| one.matches(&challenge, &found, in_head))
+    unsigned(scheme, &challenge).any(|one| one.matches(&challenge, &found, in_head))
 }
 
 /// The answer to a challenge without a signature; `None` if the request is not one. `keys` are the source's secrets.
@@ -81,7 +83,7 @@ pub fn challenge(
     challenge: Challenge<'_>,
 ) -> Option<Answered> {
     let found = Facts::read(scheme, challenge.body);
-    let mut all = unsigned(scheme, challenge.method);
+    let mut all = unsigned(scheme, &challenge);
     let one = all.find(|one| one.matches(&challenge, &found, |_| true))?;
     let answer = one.answer(scheme, keys.first(), token, &challenge, &found);
     let is_registration = one.proof == ChallengeProof::Registration && answer.is_ok();
@@ -97,15 +99,23 @@ pub(super) fn signed(
     headers: &Headers,
     found: &Facts<'_>,
 ) -> Option<Answered> {
-    let request = Challenge { method: "POST", query: None, headers, body: &[] };
+    let request = Challenge { method: "POST", is_delivery: true, query: None, headers, body: &[] };
     let mut all = scheme.challenge().signed(true);
     let one = all.find(|one| one.matches(&request, found, |_| true))?;
     let answer = one.answer(scheme, key, None, &request, found);
     Some(Answered { answer, signed: true, secret: None })
 }
 
-fn unsigned<'s>(scheme: &'s Scheme, method: &str) -> impl Iterator<Item = &'s Handshake> {
-    scheme.challenge().signed(false).filter(move |one| one.method == method)
+/// The challenges without a signature that a request may be. A request by a method of deliveries is one only if it has
+/// a form that no delivery has.
+fn unsigned<'s>(
+    scheme: &'s Scheme,
+    request: &Challenge<'_>,
+) -> impl Iterator<Item = &'s Handshake> {
+    let Challenge { method, is_delivery, .. } = *request;
+    let fits =
+        move |one: &&Handshake| one.method == method && !(is_delivery && one.wanted.is_empty());
+    scheme.challenge().signed(false).filter(fits)
 }
 
 /// The text at a place, if it is there once.
@@ -248,7 +258,7 @@ mod tests {
     }
 
     fn get<'a>(query: &'a str, headers: &'a Headers) -> Challenge<'a> {
-        Challenge { method: "GET", query: Some(query), headers, body: &[] }
+        Challenge { method: "GET", is_delivery: false, query: Some(query), headers, body: &[] }
     }
 
     #[test]

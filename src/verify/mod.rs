@@ -172,6 +172,13 @@ fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
     all.find(|family| family.read_headers().iter().any(has)).unwrap_or(scheme)
 }
 
+/// Whether a request carries nothing that could prove it, not even in a form that is unreadable: then it may be a
+/// challenge without a signature.
+pub fn is_bare(scheme: &Scheme, headers: &Headers) -> bool {
+    let in_body = scheme.proof().signature.as_ref().is_some_and(|own| own.field.is_some());
+    !in_body && scheme.proof().headers().all(|name| headers.all(name).next().is_none())
+}
+
 /// A genuine request.
 #[derive(Debug, Clone)]
 pub enum Genuine<E = Vec<Verified>> {

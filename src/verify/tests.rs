@@ -452,7 +452,13 @@ proptest! {
         let text = String::from_utf8_lossy(&request.body).into_owned();
         for method in ["POST", "GET", "HEAD", "OPTIONS"] {
             let query = Some(text.as_str());
-            let asked = Challenge { method, query, headers: &headers, body: &request.body };
+            let asked = Challenge {
+                method,
+                is_delivery: method == "POST",
+                query,
+                headers: &headers,
+                body: &request.body,
+            };
             let _ = may_be_challenge(&scheme, asked);
             let _ = challenge(&scheme, &keys, None, asked);
         }

@@ -239,7 +239,13 @@ impl Vector {
         let token = ["verify_token", "service_id"].iter().find_map(|name| self.keys.get(*name));
         let token = token.and_then(Value::as_str).map(|text| verify_token("the vector's", text));
         let query = self.path.split_once('?').map(|(_, query)| query);
-        let asked = Challenge { method: &self.method, query, headers: &headers, body: &self.body };
+        let asked = Challenge {
+            method: &self.method,
+            is_delivery: self.method == "POST",
+            query,
+            headers: &headers,
+            body: &self.body,
+        };
         // As `http` answers.
         let status = |rejection: Rejection| match rejection.reason {
             "bad_token" => 403,

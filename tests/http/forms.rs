@@ -112,6 +112,7 @@ fn each_kind_of_slacks_requests_has_its_id_and_type() {
     assert_eq!(slack(&closed), one(&sha256(&closed), "view_closed"));
     let command = "command=%2Fweather&trigger_id=13345224609.1&text=94070";
     assert_eq!(slack(command), one("13345224609.1", "/weather"));
+    assert_eq!(slack("ssl_check=1").unwrap_err(), "challenge");
 }
 
 #[test]

@@ -178,21 +178,130 @@ fn a_verify_token_proves_the_challenge_and_nothing_is_echoed_without_it() {
 }
 
 #[test]
-fn a_source_answers_one_unsigned_challenge_in_a_second() {
+fn a_source_answers_ten_unsigned_challenges_at_once_and_then_one_a_second() {
     multi(async {
         let front = Front::start();
-        front.reload_with(&["dropbox", "meta"], |_| ());
-        let status = async |target| ask(&front, "GET", target, &[]).await.status;
-        assert_eq!(status("/dropbox?challenge=1").await, 200);
-        assert_eq!(status("/dropbox?challenge=2").await, 429);
+        front.reload_with(&["microsoft-graph", "meta"], |_| ());
+        let validation = async |token: u32| {
+            let target = format!("/microsoft-graph?validationToken=t{token}");
+            let answer = front.ask(&post(&target, &[], b"")).await;
+            (answer.status, answer.body)
+        };
+        // An app that creates five subscriptions with both of their URLs.
+        for token in 0..10 {
+            assert_eq!(validation(token).await, (200, format!("t{token}")));
+        }
+        assert_eq!(validation(10).await.0, 429);
         let other =
             "/meta?hub.mode=subscribe&hub.verify_token=not+a+token:+made+for+tests&hub.challenge=1";
-        assert_eq!(status(other).await, 200, "another source has its own second");
+        assert_eq!(
+            ask(&front, "GET", other, &[]).await.status,
+            200,
+            "each source has its own rate"
+        );
         front.clock.advance(Duration::from_millis(999));
-        assert_eq!(status("/dropbox?challenge=3").await, 429);
+        assert_eq!(validation(11).await.0, 429);
         front.clock.advance(Duration::from_millis(1));
-        assert_eq!(status("/dropbox?challenge=4").await, 200);
+        assert_eq!(validation(12).await.0, 200);
+        assert_eq!(validation(13).await.0, 429);
         nothing_is_stored(&front).await;
+    });
+}
+
+/// Method, path with the query, a header, the body.
+type Probe = (&'static str, &'static str, Option<(&'static str, &'static str)>, &'static str);
+
+/// The probes of providers' set-up pages.
+const PROBES: &[Probe] = &[
+    ("POST", "/woocommerce", None, "webhook_id=12"),
+    ("HEAD", "/mandrill", None, ""),
+    ("HEAD", "/intercom", None, ""),
+    ("HEAD", "/trello", None, ""),
+    ("POST", "/bitbucket", Some(("X-Event-Key", "diagnostics:ping")), r#"{"test":true}"#),
+    ("POST", "/slack", None, "ssl_check=1&token=a"),
+    ("GET", "/slack?ssl_check=1&token=a", None, ""),
+    ("GET", "/url-token?token=any", None, ""),
+    ("HEAD", "/url-token", None, ""),
+    ("GET", "/square", None, ""),
+    ("HEAD", "/mollie", None, ""),
+];
+
+fn probe(method: &str, target: &str, header: Option<(&str, &str)>, body: &str) -> Vec<u8> {
+    let headers: Vec<_> = header.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    match method {
+        "POST" => post(target, &headers, body.as_bytes()),
+        _ => head(method, target, &headers),
+    }
+}
+
+#[test]
+fn a_probe_of_the_set_up_is_answered_with_and_without_a_secret_and_counted() {
+    multi(async {
+        let front = Front::start();
+        for (nth, (method, target, header, body)) in PROBES.iter().enumerate() {
+            let name = target[1..].split('?').next().unwrap();
+            for has_secret in [true, false] {
+                front.reload_with(&[name], |source| {
+                    if !has_secret {
+                        source.keys.clear();
+                    }
+                });
+                let before = front.traffic.seen().sources[&name.parse().unwrap()].clone();
+                let answer = front.ask(&probe(method, target, *header, body)).await;
+                assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{nth} {has_secret}");
+                let after = front.traffic.seen().sources[&name.parse().unwrap()].clone();
+                assert_eq!(after.handshakes, before.handshakes + 1, "{nth} {has_secret}");
+                assert_eq!(after.refused, before.refused, "{nth} {has_secret}");
+            }
+        }
+        nothing_is_stored(&front).await;
+    });
+}
+
+#[test]
+fn what_carries_a_signature_is_never_a_probe() {
+    multi(async {
+        let front = Front::start();
+        let names = ["woocommerce", "bitbucket", "slack"];
+        front.reload_with(&names, |_| ());
+        for (path, header, value, body) in [
+            ("/woocommerce", "X-WC-Webhook-Signature", "unreadable", "webhook_id=12"),
+            ("/woocommerce", "X-WC-Webhook-Signature", &"A".repeat(43), "webhook_id=12"),
+            ("/slack", "X-Slack-Signature", "v0=00", "ssl_check=1"),
+        ] {
+            let answer =
+                front.ask(&post(path, &[(header, value.as_bytes())], body.as_bytes())).await;
+            assert_eq!(answer.status, 401, "{path} {value}");
+        }
+        let ping: [(&str, &[u8]); 2] =
+            [("X-Event-Key", b"diagnostics:ping"), ("X-Hub-Signature", b"sha256=00")];
+        assert_eq!(front.ask(&post("/bitbucket", &ping, b"{}")).await.status, 401);
+        // Another form without a signature is a delivery that is not proven.
+        for (path, body) in
+            [("/woocommerce", "webhook_id=1&webhook_id=2"), ("/slack", "ssl_check=0")]
+        {
+            assert_eq!(front.ask(&post(path, &[], body.as_bytes())).await.status, 401, "{path}");
+        }
+        assert_eq!(front.ask(&stamped("slack", SLACK, "ssl_check=1")).await.status, 200);
+        assert_eq!(front.events().await.len(), 0);
+        let handshakes = front.traffic.seen().sources[&"slack".parse().unwrap()].handshakes;
+        assert_eq!(handshakes, 1, "the signed check");
+    });
+}
+
+#[test]
+fn a_get_is_not_a_probe_where_deliveries_come_by_get() {
+    multi(async {
+        let front = Front::start();
+        front.reload_with(&["url-token"], |source| source.methods = vec!["GET", "POST"]);
+        for target in ["/url-token", "/url-token?token=wrong"] {
+            assert_eq!(ask(&front, "GET", target, &[]).await.status, 401, "{target}");
+        }
+        assert_eq!(ask(&front, "HEAD", "/url-token", &[]).await.status, 200);
+        assert_eq!(front.events().await.len(), 0);
+        let good = "/url-token?token=not+a+secret:+made+for+tests";
+        assert_eq!(ask(&front, "GET", good, &[]).await.status, 200);
+        assert_eq!(front.events().await.len(), 1);
     });
 }
 

@@ -42,6 +42,7 @@ pub(crate) struct Front {
     pub(crate) listener: TcpListener,
     pub(crate) limits: Limits,
     pub(crate) registrations: Registrations,
+    pub(crate) traffic: Traffic,
     _dir: tempfile::TempDir,
 }
 
@@ -70,6 +71,7 @@ impl Front {
             listener,
             limits,
             registrations,
+            traffic: Traffic::default(),
             _dir: dir,
         };
         front.serve();
@@ -87,7 +89,7 @@ impl Front {
             vec![self.listener.try_clone().unwrap()],
             Sources::new(sources, Vec::new()),
             self.store.intake.clone(),
-            Traffic::default(),
+            self.traffic.clone(),
             self.registrations.clone(),
             self.clock.clone(),
             self.limits.clone(),
