@@ -133,6 +133,7 @@ fn deciding(bencher: Bencher) {
         headers: verified.headers(),
         body: verified.body(),
         form_field: source.scheme.identity().form_field.as_deref(),
+        inflated_bytes: 1 << 20,
     };
     bencher.counter(BytesCount::new(event.body.len())).bench(|| {
         let values = Values::read(black_box(&event), condition.places(), 512 * 1024);

@@ -180,7 +180,14 @@ fn configured<T>(
 fn with_event<T>(body: &[u8], look: impl FnOnce(&Event<'_>) -> T) -> T {
     let mut headers = Headers::new();
     headers.push("X-One", "1");
-    look(&Event { id: "e1", event_type: "push", headers: &headers, body, form_field: None })
+    look(&Event {
+        id: "e1",
+        event_type: "push",
+        headers: &headers,
+        body,
+        form_field: None,
+        inflated_bytes: 1 << 20,
+    })
 }
 
 /// The digest of a body without the volatile fields.

@@ -282,6 +282,9 @@ pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
 /// The largest body of a request without a signature that may be a challenge: the largest known one has 1 KiB.
 pub const CHALLENGE_BYTES: u64 = 4 * KIB;
 
+/// Most parts of a form that comes as multipart/form-data: as many fields as a large form has. One with more is not read.
+pub const FORM_PARTS_COUNT: usize = 1000;
+
 /// Most challenges and probes without a signature that a source answers at once, and then one more a second. An app that
 /// creates several subscriptions at Microsoft Graph gets a validation of each at the same time, and two of one with a
 /// lifecycle URL; ten a source are five of those.

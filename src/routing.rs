@@ -31,6 +31,8 @@ pub struct Routes {
     pub source: Name,
     /// The form field that holds the JSON of a body, if the provider sends forms.
     pub form_field: Option<String>,
+    /// The most bytes that a compressed body is inflated to.
+    pub inflated_bytes: u64,
     /// How much of one event is kept to decide for which routes it is.
     pub kept_bytes: usize,
     pub routes: Vec<Route>,
@@ -251,10 +253,12 @@ mod tests {
             headers: &headers,
             body: body.as_bytes(),
             form_field: None,
+            inflated_bytes: 1000,
         };
         let routes = Routes {
             source: "shop".parse().unwrap(),
             form_field: None,
+            inflated_bytes: 1000,
             kept_bytes: 200,
             routes: routes.to_vec(),
         };

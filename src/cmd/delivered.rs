@@ -57,6 +57,7 @@ impl Delivered {
             headers: &self.headers,
             body: &self.body,
             form_field: scheme.and_then(|scheme| scheme.identity().form_field.as_deref()),
+            inflated_bytes: scheme.map_or(0, |scheme| scheme.identity().inflated_bytes),
         }
     }
 

@@ -269,6 +269,7 @@ fn a_key_is_made_of_what_stands_at_its_places() {
             headers: &headers,
             body: body.as_bytes(),
             form_field: None,
+            inflated_bytes: 1 << 20,
         };
         let values = Values::read(&event, &key.places, 1000);
         key.of(&source, &values).map_err(|doubt| doubt.to_string())

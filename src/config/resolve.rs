@@ -19,7 +19,7 @@ use crate::retry::Policy;
 use crate::runner;
 use crate::runner::{CommandSettings, CommandValues, Configured};
 use crate::store::postgres::{ClusterNode, PublishedHandler};
-use crate::values::Values;
+use crate::values::{ValueRule, Values};
 use crate::verify::{self, Signer};
 
 use super::configuration::Config;
@@ -146,7 +146,7 @@ impl Config {
     /// What the handler's values change in its requests; `None` if they are as the deliveries came.
     pub(super) fn request_of(&self, handler: &Handler, request: &Request) -> Option<RequestValues> {
         let headers = request.headers.iter();
-        let none = || Values { rules: Vec::new(), form_fields: self.form_fields(handler) };
+        let none = || self.values_by(handler, Vec::new());
         let is_made =
             !handler.values.is_empty() || !request.headers.is_empty() || request.part.is_some();
         is_made.then(|| RequestValues {
@@ -161,8 +161,13 @@ impl Config {
     /// The handler's values; `None` if it has none.
     pub(super) fn values_of(&self, handler: &Handler) -> Option<Values> {
         let rules: Vec<_> = handler.values.iter().map(|rule| rule.value.clone()).collect();
-        let form_fields = self.form_fields(handler);
-        (!rules.is_empty()).then_some(Values { rules, form_fields })
+        (!rules.is_empty()).then(|| self.values_by(handler, rules))
+    }
+
+    fn values_by(&self, handler: &Handler, rules: Vec<ValueRule>) -> Values {
+        let limits = self.sources_of(handler).map(|own| (own.name.clone(), own.body_limit_bytes));
+        let inflated_bytes = limits.collect();
+        Values { rules, form_fields: self.form_fields(handler), inflated_bytes }
     }
 
     /// A digest of everything that is written, without the contents of secrets: a receiver and a command that have read

@@ -127,6 +127,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         .map(|read| read.value)
         .or(scheme.setup().delivery.body_limit_bytes)
         .unwrap_or(context.limits.body_default_bytes);
+    let scheme = Arc::new(Scheme::clone(&scheme).with_max_body(body_limit_bytes));
     Some(Source {
         name: name.clone(),
         at,

@@ -66,6 +66,7 @@ impl Config {
         Routes {
             source: source.name.clone(),
             form_field: source.scheme.identity().form_field.clone(),
+            inflated_bytes: source.body_limit_bytes,
             kept_bytes: usize::try_from(self.limits().condition_kept_bytes).unwrap_or(usize::MAX),
             routes: self.takers(&source.name).map(route).collect(),
         }

@@ -52,13 +52,11 @@ pub(super) async fn read(
     permit: &mut Permit,
     gate: &Gate,
 ) -> Result<Bytes, Cause> {
-    let no_room =
-        || Cause::new(Answer::Unavailable("busy"), "no_room", "bodies in flight use up the budget");
     let declared = declared.unwrap_or(0);
     let start = Instant::now();
     gate.record_progress(start, 0, declared.max(1));
     if !permit.declare(declared).await {
-        return Err(no_room());
+        return Err(Cause::no_room());
     }
     if declared > permit.small_body() {
         permit.record_progress(start, 0, declared);
@@ -69,8 +67,8 @@ pub(super) async fn read(
         let patience = pace.patience(last - start, body.len() as u64);
         let next = tokio::select! {
             biased;
-            () = poll_fn(|cx| permit.poll_evicted(cx)) => return Err(no_room()),
-            () = poll_fn(|cx| gate.poll_evicted(cx)) => return Err(no_room()),
+            () = poll_fn(|cx| permit.poll_evicted(cx)) => return Err(Cause::no_room()),
+            () = poll_fn(|cx| gate.poll_evicted(cx)) => return Err(Cause::no_room()),
             next = timeout_at(start + patience, payload.next()) => next,
         };
         let chunk = match next {
@@ -92,7 +90,7 @@ pub(super) async fn read(
         let grows = total > declared && total > permit.small_body();
         // An undeclared body may reach the limit.
         if !permit.make_room(if grows { limit } else { total }).await {
-            return Err(no_room());
+            return Err(Cause::no_room());
         }
         if body.is_empty() {
             // Untouched pages are not resident, so the cost is only the bytes that have arrived.

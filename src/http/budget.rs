@@ -130,6 +130,13 @@ impl Permit {
         unfinished.make_room(|| self.cover(bytes)).await
     }
 
+    /// Takes `bytes` more for what a complete body is inflated to, or all that the pools can have. Like
+    /// [`Permit::make_room`].
+    pub(super) async fn add(&mut self, bytes: u64) -> bool {
+        let most = self.budget.large.bytes.max(self.small + self.large);
+        self.make_room((self.small + self.large).saturating_add(bytes).min(most)).await
+    }
+
     /// Records how much has arrived of a body of `expected` bytes that began at `begun`. From now on the body may
     /// be evicted.
     pub(super) fn record_progress(&mut self, begun: Instant, received: u64, expected: u64) {
@@ -231,6 +238,20 @@ mod tests {
         assert_eq!((fitted, free(&budget)), (10, (0, 0)));
         permits.clear();
         assert_eq!(free(&budget), (200, 800));
+    }
+
+    #[tokio::test]
+    async fn an_inflated_body_is_paid_for_beside_the_compressed_one() {
+        let budget = budget();
+        let mut permit = budget.permit();
+        assert!(permit.cover(50) && permit.add(100).await);
+        assert_eq!(free(&budget), (200, 650));
+        let mut other = budget.permit();
+        assert!(other.cover(100));
+        assert!(!other.add(600).await, "there is no room");
+        drop(permit);
+        assert!(other.add(1000).await, "never more than there is");
+        assert_eq!(free(&budget), (200, 0));
     }
 
     #[tokio::test]

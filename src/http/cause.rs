@@ -24,6 +24,12 @@ impl Cause {
         Cause::new(Answer::Unavailable(reason), reason, detail)
     }
 
+    /// The bodies in flight leave no room for this one.
+    pub(super) fn no_room() -> Self {
+        let detail = "bodies in flight use up the budget";
+        Cause::new(Answer::Unavailable("busy"), "no_room", detail)
+    }
+
     /// The answer must not wait for the commit any longer.
     pub(super) fn slow() -> Self {
         Cause::unavailable("slow", "not committed in time; it may still be")

@@ -28,6 +28,7 @@ use super::source::ServedSource;
 use crate::limits::{CHALLENGE_BYTES, HEADERS_KEPT_BYTES};
 use crate::model::{Timestamp, host};
 use crate::panics::{contain, contained};
+use crate::payload::is_compressed;
 use crate::random;
 use crate::routing::{Decision, Decisions, Route};
 use crate::store::{Accept, Accepted};
@@ -113,6 +114,10 @@ pub(super) async fn receive(
         Ok(body) => body,
         Err(cause) => return delivery.refuse(cause),
     };
+    // Of what is inflated once the delivery is proven.
+    if is_compressed(&body) && !permit.add(delivery.served.source.body_limit_bytes).await {
+        return delivery.refuse(Cause::no_room());
+    }
     // The connection reads nothing more until this request is answered.
     gate.body_ended();
     // The time when the body is complete, so that a stalled body does not extend the tolerance of a signature.
@@ -172,7 +177,7 @@ impl Delivery {
         };
         let decides = source.routes.routes.iter().any(Route::decides);
         let inline_bytes = if decides { DECIDE_INLINE_BYTES } else { VERIFY_INLINE_BYTES };
-        let verdict = if evidence.len() > inline_bytes {
+        let verdict = if evidence.len() > inline_bytes || is_compressed(&evidence) {
             let _turn = self.shared.hashing.acquire().await;
             let no_thread = |_| Cause::unavailable("failed", "no thread to verify on");
             web::block(move || contain(check)).await.map_err(no_thread)?

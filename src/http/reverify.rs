@@ -80,6 +80,7 @@ mod tests {
             routes: Arc::new(Routes {
                 source: "shop".parse().unwrap(),
                 form_field: None,
+                inflated_bytes: 1024,
                 kept_bytes: 1024,
                 routes: vec![route("wants", "invoice.*"), route("does-not", "charge.*")],
             }),

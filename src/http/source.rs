@@ -165,6 +165,7 @@ impl Source {
                 headers: delivery.headers(),
                 body: delivery.body(),
                 form_field: self.routes.form_field.as_deref(),
+                inflated_bytes: self.routes.inflated_bytes,
             });
             let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
             (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)

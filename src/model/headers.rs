@@ -12,6 +12,9 @@ use super::time::Timestamp;
 /// The header in which an event has its sender's own id, where that is not the event's.
 pub const SENDER_ID: &str = "Hooklatch-Sender-Id";
 
+/// It says how to read a body, as Content-Type does, so it goes where the body goes.
+pub const CONTENT_ENCODING: &str = "Content-Encoding";
+
 /// HTTP header lines in the order of their arrival. Names keep their case and compare without it;
 /// values are bytes, because HTTP's are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub(crate) use answer::is_header_name;
 pub use broken::Broken;
 pub use digest::Digest;
 pub use group::GroupKey;
-pub use headers::{Blob, Facts, Headers, SENDER_ID};
+pub use headers::{Blob, CONTENT_ENCODING, Facts, Headers, SENDER_ID};
 pub use ids::{Incarnation, JobId, Runner};
 pub use names::{
     BadEventId, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId, EventType, INTERNAL_SOURCE,

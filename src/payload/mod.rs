@@ -2,16 +2,20 @@
 //!
 //! Must stay true: what two readers could read differently is no value, and what is kept of one event is bounded.
 
+mod form;
 mod near;
 mod pattern;
+mod plain;
 mod pointer;
 pub(crate) mod walk;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub(crate) use form::field;
 pub use near::nearest_place;
 pub use pattern::Pattern;
+pub(crate) use plain::{is_compressed, plain};
 pub use pointer::Pointer;
 
 use crate::model::{Headers, is_header_name};
@@ -26,6 +30,15 @@ pub struct Event<'e> {
     pub body: &'e [u8],
     /// The form field that holds the JSON, where the source's scheme has one.
     pub form_field: Option<&'e str>,
+    /// The most bytes that a compressed body is inflated to: the source's `max_body`.
+    pub inflated_bytes: u64,
+}
+
+impl Event<'_> {
+    /// The body, inflated if it is compressed.
+    pub fn plain_body(&self) -> Result<Cow<'_, [u8]>, Unclear> {
+        plain(self.body, self.inflated_bytes)
+    }
 }
 
 /// A part of an event that a condition, a value or a key names.
@@ -120,6 +133,10 @@ impl Found {
 pub enum Unclear {
     #[error("the body is not JSON")]
     NotJson,
+    #[error("the body is not a form")]
+    NotForm,
+    #[error("the compressed body cannot be inflated")]
+    Compressed,
     #[error("it is there twice")]
     Twice,
     #[error("it is not text that can be decoded")]
@@ -168,6 +185,11 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
         };
         readings[slot] = Err(unclear);
     };
+    let in_body = |wanted: &Wanted<'_>| matches!(wanted.place, Place::Form(_) | Place::Json(_));
+    let body = match wanted.iter().any(in_body) {
+        true => event.plain_body(),
+        false => Ok(Cow::Borrowed(event.body)),
+    };
     let mut pointers = Vec::new();
     for (slot, Wanted { place, .. }) in wanted.iter().enumerate() {
         match place {
@@ -179,21 +201,30 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
                 keep(slot, value.map(|one| one.map(|text| Found::Text(text.to_owned()))));
             }
             Place::Form(field) => {
-                let value = one(fields(event.body, field));
+                let value = match &body {
+                    Ok(body) => form::field(body, field),
+                    Err(unclear) => Err(*unclear),
+                };
                 keep(slot, value.map(|one| one.map(|text| Found::Text(text.into_owned()))));
             }
             Place::Json(pointer) => pointers.push((slot, pointer)),
         }
     }
-    let json = json_of(event.body, event.form_field).filter(|_| !pointers.is_empty());
-    let is_json = json.is_some_and(|json| {
-        walk::walk(&json, pointers.iter().copied(), |slot, raw| {
-            let raw = raw.or(Err(Unclear::Twice));
-            keep(slot, raw.and_then(|raw| Found::of(raw, wanted[slot].as_written)));
-        })
-    });
-    if !is_json {
-        pointers.into_iter().for_each(|(slot, _)| readings[slot] = Err(Unclear::NotJson));
+    let unclear = match body.as_deref() {
+        Ok(body) => {
+            let json = json_of(body, event.form_field).filter(|_| !pointers.is_empty());
+            let is_json = json.is_some_and(|json| {
+                walk::walk(&json, pointers.iter().copied(), |slot, raw| {
+                    let raw = raw.or(Err(Unclear::Twice));
+                    keep(slot, raw.and_then(|raw| Found::of(raw, wanted[slot].as_written)));
+                })
+            });
+            (!is_json).then_some(Unclear::NotJson)
+        }
+        Err(unclear) => Some(*unclear),
+    };
+    if let Some(unclear) = unclear {
+        pointers.into_iter().for_each(|(slot, _)| readings[slot] = Err(unclear));
     }
     readings
 }
@@ -211,18 +242,17 @@ fn begins_as_json(body: &[u8]) -> bool {
     matches!(body.iter().find(|b| !b.is_ascii_whitespace()), Some(b'{' | b'['))
 }
 
-/// The values of a field in a form-encoded body. A text in JSON may look like a field of a form, and is none.
-pub(crate) fn fields<'b>(body: &'b [u8], name: &str) -> impl Iterator<Item = Cow<'b, str>> {
-    let body = if begins_as_json(body) { &[][..] } else { body };
-    form_urlencoded::parse(body).filter(move |(field, _)| field == name).map(|(_, value)| value)
+/// The values of a parameter in a query.
+pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item = Cow<'q, str>> {
+    form_urlencoded::parse(query).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
-/// or the one field of a form.
+/// or the one field of a form. The body is plain.
 pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     match form_field {
         Some(field) if !begins_as_json(body) => {
-            one(fields(body, field)).ok()?.map(|value| match value {
+            form::field(body, field).ok()?.map(|value| match value {
                 Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
                 Cow::Owned(text) => Cow::Owned(text.into_bytes()),
             })
@@ -248,6 +278,7 @@ mod tests {
             headers: &headers,
             body: body.as_bytes(),
             form_field: Some("payload"),
+            inflated_bytes: 1000,
         };
         let place = Place::parse(place).unwrap();
         read(&event, &[(&place).into()], 200).remove(0)
@@ -273,7 +304,7 @@ mod tests {
             ("a=%C3%A4&b=1&b=2", "form:a", text("ä")),
             ("a=%C3%A4&b=1&b=2", "form:b", Err(Unclear::Twice)),
             ("a=1", "form:c", Ok(vec![])),
-            (r#" {"t":"x&a=1&y"}"#, "form:a", Ok(vec![])),
+            (r#" {"t":"x&a=1&y"}"#, "form:a", Err(Unclear::NotForm)),
             (list, "/c/*/n", Ok(any.to_vec())),
             (list, "/c/0/n", text("a")),
             (list, "/*", text("s")),
@@ -302,6 +333,7 @@ mod tests {
             headers: &headers,
             body: body.as_bytes(),
             form_field: None,
+            inflated_bytes: 1000,
         };
         let wanted = places.each_ref().map(Wanted::from);
         let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);
@@ -322,6 +354,42 @@ mod tests {
     fn what_is_no_place_is_refused() {
         for text in ["", "ref", "json:/a", "header:", "header:a b", "form:", "digest", "Type"] {
             assert!(Place::parse(text).is_err(), "{text}");
+        }
+    }
+    #[test]
+    fn a_place_of_another_form_of_body_is_unclear_and_not_absent() {
+        let json = r#"{"a":1}"#;
+        let part = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b--\r\n";
+        let compressed = |text: &str| plain::tests::gzip(text.as_bytes());
+        let cut = |text: &str| compressed(text)[..20].to_vec();
+        let (not_json, not_form) = (Err(Unclear::NotJson), Err(Unclear::NotForm));
+        let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);
+        let number = Ok(vec![Found::Number("1".to_owned())]);
+        let large = format!(r#"{{"a":1,"b":"{}"}}"#, "x".repeat(1000));
+        for (body, at_json, at_form) in [
+            (json.as_bytes().to_vec(), number.clone(), not_form.clone()),
+            (compressed(json), number, not_form.clone()),
+            (b"a=1".to_vec(), not_json.clone(), text("1")),
+            (compressed("a=1"), not_json.clone(), text("1")),
+            (part.as_bytes().to_vec(), not_json.clone(), text("1")),
+            (compressed(part), not_json.clone(), text("1")),
+            (b"<a b=\"1\"/>".to_vec(), not_json.clone(), not_form.clone()),
+            (b"\x28\xb5\x2f\xfd\x04=".to_vec(), not_json, not_form),
+            (cut(json), Err(Unclear::Compressed), Err(Unclear::Compressed)),
+            (compressed(&large), Err(Unclear::TooLarge), Err(Unclear::TooLarge)),
+        ] {
+            let headers = Headers::new();
+            let event = Event {
+                id: "e1",
+                event_type: "push",
+                headers: &headers,
+                body: &body,
+                form_field: None,
+                inflated_bytes: 1000,
+            };
+            let places = ["/a", "form:a", "type"].map(|place| Place::parse(place).unwrap());
+            let found = read(&event, &places.each_ref().map(Wanted::from), 200);
+            assert_eq!(found, [at_json, at_form, text("push")], "{body:?}");
         }
     }
 }

@@ -15,7 +15,8 @@ const PLACES: usize = 10_000;
 /// The place in the body that is most like this one, if one is like it at all. Elements of lists are `*`.
 pub fn nearest_place(event: &Event<'_>, wanted: &Place) -> Option<String> {
     let Place::Json(pointer) = wanted else { return None };
-    let json = json_of(event.body, event.form_field).filter(|json| json.len() <= BODY_BYTES)?;
+    let body = event.plain_body().ok()?;
+    let json = json_of(&body, event.form_field).filter(|json| json.len() <= BODY_BYTES)?;
     let wanted = pointer.to_string();
     let most = 1 + wanted.len() / 4;
     let mut found = BTreeSet::new();
@@ -61,8 +62,14 @@ mod tests {
     fn the_place_that_may_be_meant_is_named() {
         let body = br#"{"ref":"a","after":null,"commits":[{"author":{"name":"x"}}],"a/b":1}"#;
         let headers = Headers::new();
-        let event =
-            Event { id: "e", event_type: "push", headers: &headers, body, form_field: None };
+        let event = Event {
+            id: "e",
+            event_type: "push",
+            headers: &headers,
+            body,
+            form_field: None,
+            inflated_bytes: 0,
+        };
         for (wanted, near) in [
             ("/reff", Some("/ref")),
             ("/commits/*/autor/name", Some("/commits/*/author/name")),

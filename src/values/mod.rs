@@ -63,6 +63,8 @@ pub struct Values {
     pub rules: Vec<ValueRule>,
     /// The form field that holds the JSON, by source.
     pub form_fields: BTreeMap<Name, String>,
+    /// The most bytes that a compressed body is inflated to, by source.
+    pub inflated_bytes: BTreeMap<Name, u64>,
 }
 
 impl Values {
@@ -78,6 +80,7 @@ impl Values {
             headers: &facts.headers,
             body: &facts.body,
             form_field: self.form_fields.get(&facts.source).map(String::as_str),
+            inflated_bytes: self.inflated_bytes.get(&facts.source).copied().unwrap_or_default(),
         }
     }
 }
@@ -113,12 +116,13 @@ pub fn part(place: &Place, event: &Event<'_>) -> Result<String, Refused> {
     }
 }
 
-/// The body as it is; where JSON is asked for, without what a form puts around it.
+/// The body, inflated if it is compressed; where JSON is asked for, without what a form puts around it.
 fn whole_body(rule: &ValueRule, event: &Event<'_>) -> Reading {
     let is_json = rule.shape == Some(Shape::Json);
     let field = event.form_field.filter(|_| is_json);
-    let body = json_of(event.body, field).ok_or(Unclear::NotJson)?;
-    let body = if is_json { &*body } else { event.body };
+    let plain = event.plain_body()?;
+    let body = json_of(&plain, field).ok_or(Unclear::NotJson)?;
+    let body = if is_json { &*body } else { &*plain };
     if body.len() > rule.max_bytes + rule.strip.len() {
         return Err(Unclear::TooLarge);
     }

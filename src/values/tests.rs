@@ -40,6 +40,7 @@ fn value(rule: ValueRule, body: &str) -> Result<String, String> {
         headers: &headers,
         body: body.as_bytes(),
         form_field: Some("payload"),
+        inflated_bytes: 1 << 20,
     };
     let texts = evaluate(&[rule], &event).map_err(|refused| {
         assert_eq!(refused.name, "V");
@@ -137,6 +138,7 @@ fn all_values_together_are_bounded() {
         headers: &headers,
         body: body.as_bytes(),
         form_field: None,
+        inflated_bytes: 1 << 20,
     };
     assert_eq!(evaluate(&[one("A"), one("B")], &event).unwrap().len(), 2);
     let more = ValueRule { name: "C".into(), ..rule("C", "type") };
@@ -154,6 +156,7 @@ fn a_value_that_is_too_large_is_the_one_that_is_refused() {
         headers: &headers,
         body: body.as_bytes(),
         form_field: None,
+        inflated_bytes: 1 << 20,
     };
     // The small one is looked at first, and stands last.
     let rule = |name, from| ValueRule { max_bytes: 100, ..rule(name, from) };

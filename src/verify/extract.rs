@@ -14,7 +14,7 @@ use super::Rejection;
 use crate::limits::{LIST_EVENT_BYTES, LIST_EVENTS};
 use crate::model::Digest;
 use crate::payload::walk::{self, members, walk, written};
-use crate::payload::{Pointer, fields, json_of, one};
+use crate::payload::{Pointer, Unclear, field, json_of};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::provider::{Scheme, StampPlace};
@@ -79,9 +79,11 @@ impl<'a> Facts<'a> {
     pub(super) fn at(&self, place: &Place) -> Text {
         match place {
             Place::Json(pointer) => self.value(pointer).cloned().unwrap_or(Ok(None)),
-            Place::Form(name) => one(fields(self.body, name))
-                .map(|one| one.map(Cow::into_owned))
-                .or(Err(NoText::Twice)),
+            Place::Form(name) => match field(self.body, name) {
+                Ok(found) => Ok(found.map(Cow::into_owned)),
+                Err(Unclear::Twice) => Err(NoText::Twice),
+                Err(_) => Ok(None),
+            },
             _ => Ok(None),
         }
     }

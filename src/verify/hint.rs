@@ -110,8 +110,8 @@ fn bad_signature(scheme: &Scheme, keys: &[Key], request: &Request<'_>, now: Time
     if let Some(encoding) = encoding.filter(|name| !name.eq_ignore_ascii_case(b"identity")) {
         let encoding = String::from_utf8_lossy(encoding).escape_debug().to_string();
         return format!(
-            "the body is marked as encoded ({encoding}): providers sign what they send, so it was \
-             compressed or decompressed on its way"
+            "the body is marked as encoded ({encoding}): either it was compressed or decompressed on \
+             its way, or the sender signs it before it compresses it: turn its compression off"
         );
     }
     if request.body.is_empty() {

@@ -19,6 +19,7 @@ mod signature;
 mod stamp;
 pub mod vectors;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -26,9 +27,11 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::SENDER_ID_BYTES;
-use crate::model::{Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp};
+use crate::model::{
+    CONTENT_ENCODING, Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp,
+};
 use crate::payload::Pointer;
-use crate::payload::fields;
+use crate::payload::{is_compressed, parameters, plain};
 use crate::provider::place::{Place, in_query, key_text};
 use crate::provider::{KeyUrl, Proof, Scheme};
 use extract::NoText;
@@ -96,8 +99,8 @@ impl Verified {
     /// Identifies the request: a digest of the values at `fields` of its JSON. It is
     /// [`Verified::digest`] if there are no fields, or if one of them occurs twice.
     pub fn request(&self, scheme: &Scheme, fields: &[Pointer]) -> Digest {
-        let chosen =
-            || extract::digest_at(&self.body, scheme.identity().form_field.as_deref(), fields);
+        let field = scheme.identity().form_field.as_deref();
+        let chosen = || extract::digest_at(&readable(scheme, &self.body)?, field, fields);
         (!fields.is_empty()).then(chosen).flatten().unwrap_or(self.digest)
     }
 
@@ -221,21 +224,28 @@ pub fn judge(
     own_id: Option<&str>,
 ) -> Result<Genuine, Rejection> {
     let (family, secret, presented) = prove(scheme, keys, &request, now)?;
-    let kept = kept_by(scheme, family, request.headers);
+    let mut kept = kept_by(scheme, family, request.headers);
     let (scheme, identity) = (family, family.identity());
     if key_url(scheme, &request).is_some_and(|url| url.is_err()) {
         let detail = "the key's URL is not by https at a host of the provider's file";
         return Err(Rejection::unproven("bad_signature", detail));
     }
-    let found = extract::Facts::read(scheme, &request.body);
+    // Only now: an unproven body is not inflated. What cannot be is read as it is, and so is neither JSON nor a form.
+    let body = readable(scheme, &request.body).unwrap_or_else(|| request.body.clone());
+    let found = extract::Facts::read(scheme, &body);
     stamp::check(scheme.proof(), presented.stamp, &found, now)?;
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
     }
     let secret = secret.map(Key::reference);
+    if identity.has_lists() && is_compressed(&request.body) {
+        // An element is handed on as plain text.
+        kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
+    }
     let mut equal: HashMap<Digest, u64> = HashMap::new();
-    let mut event = |body: Bytes, found: &extract::Facts<'_>| {
-        let mut digest = digest(scheme, &body);
+    let mut event = |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>| {
+        // Two attempts that differ in a volatile member are compressed to different bytes.
+        let mut digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
         let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
         if identity.has_lists() && named.is_of_body {
             let nth = equal.entry(digest).or_default();
@@ -265,14 +275,23 @@ pub fn judge(
         })
     };
     let events = match &identity.each {
-        None => vec![event(request.body.clone(), &found)?],
+        None => vec![event(request.body.clone(), &body, &found)?],
         Some(list) => {
-            let bodies = extract::elements(&request.body, list)?;
-            let read = |body: Bytes| event(body.clone(), &extract::Facts::read(scheme, &body));
+            let bodies = extract::elements(&body, list)?;
+            let read =
+                |body: Bytes| event(body.clone(), &body, &extract::Facts::read(scheme, &body));
             bodies.into_iter().map(read).collect::<Result<_, Rejection>>()?
         }
     };
     Ok(Genuine::Event(events))
+}
+
+/// The plain bytes of a proven body; `None` if it is compressed and cannot be inflated within the source's bound.
+fn readable(scheme: &Scheme, body: &Bytes) -> Option<Bytes> {
+    Some(match plain(body, scheme.identity().inflated_bytes).ok()? {
+        Cow::Borrowed(_) => body.clone(),
+        Cow::Owned(plain) => plain.into(),
+    })
 }
 
 /// What a rejection's detail has before the URL at which the key of the request is published.
@@ -342,7 +361,7 @@ pub fn can_be_judged_again(scheme: &Scheme) -> bool {
 /// have.
 pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
     for parameter in scheme.proof().parameters() {
-        for value in fields(query.as_bytes(), parameter) {
+        for value in parameters(query.as_bytes(), parameter) {
             headers.push(in_query(parameter), value.into_owned().into_bytes());
         }
     }

@@ -15,7 +15,7 @@ use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Headers, Timestamp, is_header_name};
-use crate::payload::{Pointer, fields, one};
+use crate::payload::{Pointer, one, parameters};
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
     Algorithm, Format, KeyText, MERGED, Mechanism, Proof, Scheme, Signature, StampPlace,
@@ -451,7 +451,7 @@ pub(super) fn pieces<'a>(
 fn form(proof: &Proof, request: &Request<'_>) -> Option<String> {
     let parameter = proof.signature.as_ref().and_then(|own| own.body_digest.as_deref());
     let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
-    let digest = parameter.and_then(|name| one(fields(query.as_bytes(), name)).transpose());
+    let digest = parameter.and_then(|name| one(parameters(query.as_bytes(), name)).transpose());
     match digest {
         None => Some(extract::sorted_fields(&request.body, true)),
         Some(digest) => {

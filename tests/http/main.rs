@@ -10,6 +10,7 @@
 )]
 
 mod bypass;
+mod compressed;
 mod conditions;
 mod corpus;
 mod forms;

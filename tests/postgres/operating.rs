@@ -485,7 +485,13 @@ fn router(rule: GroupRule) -> Router {
     let any = vec![Pattern::new("*", true)];
     let route = Route { key: Some(key), ..Route::new(name("h"), any) };
     let (source, form_field) = (name("stripe"), None);
-    let routes = Routes { source, form_field, kept_bytes: 1 << 20, routes: vec![route] };
+    let routes = Routes {
+        source,
+        form_field,
+        inflated_bytes: 1 << 20,
+        kept_bytes: 1 << 20,
+        routes: vec![route],
+    };
     Router::new([Arc::new(routes)])
 }
 

@@ -149,7 +149,7 @@ impl Front {
 }
 
 fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
-    let scheme = Scheme::embedded(provider).unwrap();
+    let scheme = Scheme::embedded(provider).unwrap().with_max_body(body_limit_bytes);
     let unsigned = scheme.proof().is_absent();
     let keys = match unsigned {
         true => Vec::new(),
@@ -171,6 +171,7 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
         routes: Arc::new(Routes {
             source: provider.parse().unwrap(),
             form_field: None,
+            inflated_bytes: body_limit_bytes,
             kept_bytes: limits.condition_kept_bytes as usize,
             routes: vec![Route::new(handler.parse().unwrap(), vec![Pattern::new("*", false)])],
         }),

@@ -6,6 +6,7 @@
 use maud::{Markup, html};
 use serde_json::value::RawValue;
 
+use crate::payload::plain;
 use crate::payload::walk::{elements, members};
 
 use super::parts::shown;
@@ -30,8 +31,11 @@ const FOUND: usize = 50;
 /// The payload, where the text to find stands in it, and whether only its beginning is shown.
 pub(super) struct Payload(pub(super) Markup, pub(super) Vec<String>, pub(super) bool);
 
-/// Shows a payload. `find` is a text or a pointer in it.
+/// Shows a payload, inflated if it is compressed. `find` is a text or a pointer in it.
 pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
+    // What cannot be inflated within what is shown as JSON is shown in hex.
+    let plain = plain(body, JSON_BYTES as u64);
+    let body = plain.as_deref().unwrap_or(body);
     let head = &body[..body.len().min(SHOWN_BYTES)];
     let mut is_cut = head.len() < body.len();
     let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());

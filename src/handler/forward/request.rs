@@ -55,6 +55,8 @@ pub(super) fn build(
     copy(from, headers);
     if filled.is_some_and(|filled| filled.body.is_some()) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        // A part is sent as plain text.
+        headers.remove(header::CONTENT_ENCODING);
     }
     for (name, value) in filled.iter().flat_map(|filled| &filled.headers) {
         let name = HeaderName::try_from(name).map_err(|error| error.to_string())?;

@@ -550,6 +550,7 @@ fn with_values(
         values: Values {
             rules: vec![rule("A", "/a"), rule("B", "/b")],
             form_fields: BTreeMap::new(),
+            inflated_bytes: BTreeMap::new(),
         },
         path: template(path),
         query: query.map(template),
@@ -568,6 +569,7 @@ async fn values_stay_in_their_segment_their_query_part_and_their_header() {
         let mut facts = facts(body);
         facts.headers.push("X-Branch", "forged");
         facts.headers.push("Content-Type", "application/x-www-form-urlencoded");
+        facts.headers.push("Content-Encoding", "identity");
         let endpoint = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let request = read_request(&mut stream).await;
@@ -583,6 +585,7 @@ async fn values_stay_in_their_segment_their_query_part_and_their_header() {
         assert!(head.starts_with(line), "{head}");
         assert!(head.contains("\r\nx-branch: on main\r\n") && !head.contains("forged"), "{head}");
         assert_eq!(head.contains("content-type: application/json"), part.is_some(), "{head}");
+        assert_eq!(head.contains("content-encoding: identity"), part.is_none(), "{head}");
         assert_eq!(received, sent.as_bytes());
     }
 }

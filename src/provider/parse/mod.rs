@@ -19,7 +19,7 @@ use super::{
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits;
-use crate::model::{EventType, Name, ReplayGuard};
+use crate::model::{CONTENT_ENCODING, EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
 use crate::payload::Pointer;
 use values::{header_names, parsed, word};
@@ -87,6 +87,8 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let samples = like.as_ref().map_or("", |like| like.setup.samples);
     let alternatives = like.as_ref().map(|like| alternative::inherited(root, like));
     let (name, signature, event) = (name?, signature?, event?);
+    let default = || limits::Limits::default().body_default_bytes;
+    let inflated_bytes = delivery.body_limit_bytes.unwrap_or_else(default);
     let title = title.unwrap_or_else(|| name.to_string());
     let scheme = Scheme {
         name,
@@ -97,7 +99,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
             sender: None,
             ids: event.ids.clone(),
         },
-        identity: Identity { guard, flag_types, kept_headers, ..event },
+        identity: Identity { guard, flag_types, inflated_bytes, kept_headers, ..event },
         challenge,
         setup: Setup { title, docs, facts, vectors, delivery, samples, ..setup },
         alternatives: Vec::new(),
@@ -275,6 +277,7 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         volatile,
         guard: ReplayGuard::Off,
         flag_types: Vec::new(),
+        inflated_bytes: 0,
         kept_headers: Vec::new(),
     })
 }
@@ -320,7 +323,7 @@ fn replay(root: &Section<'_>, two_levels: bool) -> (ReplayGuard, Vec<Pattern>) {
 
 /// The delivery, and the headers to keep.
 fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
-    let mut kept_headers = vec!["Content-Type".to_owned()];
+    let mut kept_headers = vec!["Content-Type".to_owned(), CONTENT_ENCODING.to_owned()];
     let Some(section) = root.section("delivery") else {
         return (Delivery::default(), kept_headers);
     };

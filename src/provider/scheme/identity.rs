@@ -34,7 +34,9 @@ pub struct Identity {
     pub(crate) guard: ReplayGuard,
     /// The types whose bodies repeat by nature: the guard `hold` only flags them.
     pub(crate) flag_types: Vec<Pattern>,
-    /// The headers that are stored with an event, `Content-Type` first.
+    /// The most bytes that a compressed body is inflated to: the source's `max_body`, else the file's limit.
+    pub inflated_bytes: u64,
+    /// The headers that are stored with an event, those that say how to read the body first.
     pub(crate) kept_headers: Vec<String>,
 }
 

@@ -85,6 +85,16 @@ impl Scheme {
         self
     }
 
+    /// The scheme for a source whose bodies have at most so many bytes.
+    #[must_use]
+    pub fn with_max_body(mut self, bytes: u64) -> Scheme {
+        self.identity.inflated_bytes = bytes;
+        for other in &mut self.alternatives {
+            other.identity.inflated_bytes = bytes;
+        }
+        self
+    }
+
     /// Every header that a delivery is verified and named by in this family, once each. Only a repeatable signature may
     /// come twice.
     pub(crate) fn read_headers(&self) -> Vec<&str> {

@@ -59,6 +59,7 @@ impl StoredEvent<'_> {
             headers: &self.headers,
             body: &body,
             form_field: routes.form_field.as_deref(),
+            inflated_bytes: routes.inflated_bytes,
         };
         // A delay counts from an event's arrival.
         routes.job(route, &event).map(|job| NewJob { delay: None, ..job })

@@ -239,8 +239,14 @@ async fn a_batch_replays_what_is_out_of_date_or_undecided_only_if_it_is_told_to(
     let undecided = NewJob { undecided: Some("no JSON".to_owned()), ..NewJob::of(name("h")) };
     bench.take(stripe("e3", "a", "{}"), undecided).await;
     let route = Route::new(name("other"), Vec::new());
-    let (form_field, kept_bytes) = (None, 1000);
-    let routes = Routes { source: name("stripe"), form_field, kept_bytes, routes: vec![route] };
+    let (form_field, kept_bytes, inflated_bytes) = (None, 1000, 1000);
+    let routes = Routes {
+        source: name("stripe"),
+        form_field,
+        inflated_bytes,
+        kept_bytes,
+        routes: vec![route],
+    };
     bench.store.admin.set_router(Router::new([Arc::new(routes)]));
     let (first, third) = (bench.of_event("e1").await, bench.of_event("e3").await);
     for regardless in [false, true] {
@@ -431,8 +437,14 @@ async fn of_the_jobs_made_later_only_the_newest_of_a_group_waits() {
     let delay = Some(Delay { wait: HOUR, most: HOUR });
     let route =
         Route { key: Some(key), delay, ..Route::new(name("h"), vec![Pattern::new("*", true)]) };
-    let (form_field, kept_bytes) = (None, 1000);
-    let routes = Routes { source: name("stripe"), form_field, kept_bytes, routes: vec![route] };
+    let (form_field, kept_bytes, inflated_bytes) = (None, 1000, 1000);
+    let routes = Routes {
+        source: name("stripe"),
+        form_field,
+        inflated_bytes,
+        kept_bytes,
+        routes: vec![route],
+    };
     bench.store.admin.set_router(Router::new([Arc::new(routes)]));
     let deliver = async |event: &str, key: &str| {
         bench.accept("stripe", stripe(event, "a", &format!("\"{key}\"")), &[]).await;
