@@ -419,7 +419,8 @@ Examples:
     #[command(after_help = "\
 For Amazon SNS, which first sends an event that names a URL, and sends nothing more until somebody has requested \
 it. The receiver follows no URL of a delivery. This command takes the newest such event of the source, which was \
-verified when it was stored, shows the URL, asks, and requests it; only at the hosts of the provider's file.
+verified when it was stored and names the source's `sender`, shows that and the URL, asks, and requests it; only at \
+the hosts of the provider's file.
 
 Example:
   hooklatch confirm alerts")]
@@ -661,7 +662,7 @@ pub struct Verify {
     /// The public URL, for schemes that sign it
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// Whom a JSON Web Token must name, for schemes that ask
+    /// The source's `sender`, for providers that sign for all their customers
     #[arg(long, value_name = "TEXT")]
     pub sender: Option<String>,
     /// One header line; repeat as the request does

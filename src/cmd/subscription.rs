@@ -1,15 +1,18 @@
 //! `hooklatch confirm`: confirms a provider's subscription, by a request to the URL that a stored event names.
 //!
 //! The receiver never follows a URL of a delivery. Must stay true: the event was verified when it was stored; only
-//! hosts of the provider's file are asked, over TLS; and a person has said yes.
+//! hosts of the provider's file are asked, over TLS; it names the source's `sender`; and a person, who saw that name, has
+//! said yes.
 
 use serde_json::json;
 
 use crate::admin::ShowEvent;
 use crate::cli;
 use crate::exit::{Exit, Failure};
-use crate::store::EventFilter;
-use crate::verify;
+use crate::model::Headers;
+use crate::provider::Scheme;
+use crate::store::{EventDetail, EventFilter};
+use crate::verify::{self, Rejection};
 
 use super::kit::target::Target;
 use super::runtime::block_on;
@@ -18,7 +21,10 @@ use super::{confirm, output, show, store};
 /// The largest answer that is read, in bytes. It is not used.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// Finds the newest event that asks, asks the person, and requests the URL.
+/// How many of the newest events are looked at for one of the source's sender.
+const EVENTS: usize = 20;
+
+/// Finds the newest event of the source's sender that asks, asks the person, and requests the URL.
 pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
     let source = &args.source;
@@ -34,22 +40,33 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
     let filter = EventFilter {
         source: Some(source.clone()),
         event_type: Some(asks.event_type.clone()),
-        limit: Some(1),
+        limit: Some(EVENTS),
         ..EventFilter::default()
     };
     let found = store::with_client(&config, async |client| {
         let rows = store::events(client, filter).await?;
-        let row = rows.into_iter().next().ok_or_else(|| {
+        if rows.is_empty() {
             let what = format!("source {source} has no event of type {}", asks.event_type);
-            Exit::NotFound.failure(what).help(format!(
+            return Err(Exit::NotFound.failure(what).help(format!(
                 "subscribe the URL at {provider} first; `hooklatch quarantine` has what was refused"
-            ))
-        })?;
-        let request =
-            ShowEvent { source: Some(source.clone()), event: row.event_id, variant: None };
-        Ok(client.call(request).await?.events)
+            )));
+        }
+        let mut foreign = None;
+        for row in rows {
+            let request =
+                ShowEvent { source: Some(source.clone()), event: row.event_id, variant: None };
+            for event in client.call(request).await?.events {
+                match sender(endpoint.scheme, &event) {
+                    Ok(sender) => return Ok((event, sender)),
+                    Err(why) => foreign = foreign.or(Some(why)),
+                }
+            }
+        }
+        let why = foreign.map_or_else(String::new, |why| format!(": {}", why.detail));
+        let what = format!("no event of type {} is from the source's sender{why}", asks.event_type);
+        Err(Exit::Config.failure(what).help("name the sender in the source's `sender`"))
     })?;
-    let event = found.first().ok_or_else(show::payload_gone)?;
+    let (event, sender) = found;
     let body = event.body.as_ref().ok_or_else(show::payload_gone)?;
     let url = verify::text_at(body, &asks.url).filter(|url| keys.allows(url)).ok_or_else(|| {
         let what = format!(
@@ -60,7 +77,9 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
     })?;
     if !args.yes {
         confirm::need_terminal()?;
-        if !confirm::confirmed(&format!("request {}", output::escape(&url)))? {
+        let of = sender.as_ref().map(|sender| format!(" for {}", output::escape(sender)));
+        let question = format!("request {}{}", output::escape(&url), of.unwrap_or_default());
+        if !confirm::confirmed(&question)? {
             return Ok(confirm::declined());
         }
     }
@@ -68,6 +87,16 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
     let got = block_on(async { target?.get(ANSWER_BYTES).await })?;
     got.map_err(|why| Exit::Unavailable.failure(format!("{url}: {why}")))?;
     let id = &event.event.event_id;
-    let json = json!({ "source": source, "event": id, "url": url });
-    output::answer(&args.options.format, json, format!("confirmed, by event {id}"))
+    let json = json!({ "source": source, "event": id, "url": url, "sender": sender });
+    let of = sender.map_or_else(String::new, |sender| format!(" {}", output::escape(&sender)));
+    output::answer(&args.options.format, json, format!("confirmed{of}, by event {id}"))
+}
+
+/// The sender that the event names, if the provider has a place for one. The source may have taken the event under
+/// another `sender`, so it is compared again.
+fn sender(scheme: &Scheme, event: &EventDetail) -> Result<Option<String>, Rejection> {
+    let mut headers = Headers::new();
+    event.headers.iter().for_each(|(name, value)| headers.push(name, value.as_str()));
+    let body = event.body.as_ref().map_or(&[][..], |body| &body[..]);
+    verify::sender(scheme, &headers, body)
 }

@@ -33,9 +33,9 @@ pub(crate) struct Source {
     /// The methods of its deliveries.
     pub(crate) methods: Vec<&'static str>,
     pub(crate) public_url: Option<String>,
-    /// Whom the provider's tokens must name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) sender: Option<String>,
+    /// Whom a request must name, where the provider signs for all its customers: any of these.
+    #[serde(rename = "sender", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) senders: Vec<String>,
     /// From the source, else from its provider, else the default.
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
@@ -93,10 +93,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let methods = read_methods(&section, scheme.as_ref());
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section);
-    let sender = section.parse("sender", |sender: String| match sender.is_empty() {
-        true => Err("must not be empty"),
-        false => Ok(sender),
-    });
+    let senders = section.texts("sender");
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
     let replies = replies::read(&section, scheme.as_ref(), context);
@@ -108,7 +105,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             let help = "add public_url, the URL that the provider was given";
             section.problem(Fault::new(message, help));
         }
-        check_sender(&section, &scheme.value, sender.as_ref());
+        check_senders(&section, &scheme.value, senders.as_deref());
         check_hmacs(
             &section,
             &scheme.value,
@@ -118,10 +115,13 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     }
     let at = section.here();
     section.finish();
-    let sender = sender.map(|read| read.value);
-    let scheme = match (scheme?.value, &sender) {
-        (scheme, Some(sender)) => Arc::new(Scheme::clone(&scheme).with_sender(sender)),
-        (scheme, None) => scheme,
+    let senders: Vec<String> = senders.into_iter().flatten().map(|read| read.value).collect();
+    let scheme = match (scheme?.value, &senders[..]) {
+        (scheme, []) => scheme,
+        (scheme, all) => {
+            let own = Scheme::clone(&scheme);
+            Arc::new(all.iter().fold(own, |own, sender| own.with_sender(sender)))
+        }
     };
     let body_limit_bytes = max_body
         .map(|read| read.value)
@@ -137,7 +137,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         verify_token,
         methods,
         public_url: public_url.map(|read| read.value),
-        sender,
+        senders,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
         replies,
@@ -208,22 +208,36 @@ fn check_signing(
     }
 }
 
-/// Checks that a source whose tokens name their sender says whom it takes, and no other source does.
-fn check_sender(section: &Section<'_>, scheme: &Scheme, sender: Option<&Value<String>>) {
-    let provider = scheme.name();
-    match (scheme.proof().sender_claim(), sender) {
-        (Some(claim), None) => section.problem(Fault::new(
+/// Checks that a source whose provider signs for all its customers says whom it takes, and no other source does.
+fn check_senders(section: &Section<'_>, scheme: &Scheme, senders: Option<&[Value<String>]>) {
+    let (provider, proof) = (scheme.name(), scheme.proof());
+    let Some(word) = proof.sender_word() else {
+        let message = format!("requests of provider '{provider}' name no sender");
+        section.refuse("sender", &message, "remove sender");
+        return;
+    };
+    let help = format!("add sender = \"…\", {word}");
+    match senders {
+        // A value of another kind is reported when it is read.
+        None if section.has("sender") => {}
+        None => section.problem(Fault::new(
             format!("provider '{provider}' signs for all its customers, and 'sender' is missing"),
-            format!(
-                "add sender = \"…\", the value of {claim} in the tokens that are meant for you"
-            ),
+            help,
         )),
-        (None, Some(sender)) => section.reject(
-            &sender.at,
-            format!("requests of provider '{provider}' name no sender"),
-            "remove sender",
-        ),
-        _ => {}
+        Some([]) => section.refuse("sender", "the list is empty", &help),
+        Some([_, second, ..]) if proof.signs_sender() => {
+            let message =
+                format!("provider '{provider}' signs the sender, so there can be only one");
+            section.reject(&second.at, message, "make a source for each");
+        }
+        Some(all) => {
+            for Value { value: text, at } in all {
+                if let Err(wrong) = proof.check_sender(text) {
+                    let help = format!("write {word}");
+                    section.reject(at, format!("'{text}' {wrong}"), help);
+                }
+            }
+        }
     }
 }
 

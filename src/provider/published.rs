@@ -12,6 +12,8 @@ pub struct PublishedKeys {
     /// `HOST` or `HOST:PORT`, each asked over TLS. They are compared as a whole: with a pattern, a storage bucket called
     /// `sns` would be an address of Amazon SNS.
     pub(crate) hosts: Vec<String>,
+    /// Whether they sign for one customer only. Else a request must name its sender.
+    pub(crate) own: bool,
     /// The event by which the provider asks whether it may send events.
     pub(crate) confirmation: Option<Confirmation>,
 }
@@ -61,6 +63,7 @@ mod tests {
         let keys = PublishedKeys {
             url,
             hosts: vec!["keys.example".into(), "b.example:8443".into()],
+            own: true,
             confirmation: None,
         };
         for (url, allowed) in [

@@ -192,6 +192,13 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
             "must be an https URL",
         ),
         ("", "[keys]\nurl = \"header:X\"\nhosts = [\"*.example\"]", "is not a host in lower case"),
+        (
+            "",
+            "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]",
+            "which of them a request is from",
+        ),
+        ("\nsigned", "\nsender = \"header:X-Who\"\nsigned", "signature.sender is not signed"),
+        ("\nsigned", "\nsender = \"digest\"\nsigned", "neither header:NAME nor json:/POINTER"),
         ("", "[[handshake]]\nproof = \"none\"", "'where' is missing: every delivery"),
         (
             "",
@@ -285,6 +292,17 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
     let found = problems(token);
     assert!(found.iter().any(|p| p.contains("which is the secret itself")), "{found:?}");
     assert!(found.iter().any(|p| p.contains("the algorithm uses none")), "{found:?}");
+}
+
+#[test]
+fn published_keys_need_a_signed_sender_or_one_customer() {
+    let keys = "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\n";
+    let own = changed("", &format!("{keys}own = true"));
+    let in_body = changed("\nsigned", "\nsender = \"json:/account\"\nsigned") + keys;
+    let signed = changed("{timestamp}.{body}", "{timestamp}.{sender}.{body}") + keys;
+    for text in [own, in_body, signed] {
+        assert_eq!(problems(&text), Vec::<String>::new(), "{text}");
+    }
 }
 
 #[test]

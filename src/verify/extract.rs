@@ -46,7 +46,7 @@ impl<'a> Facts<'a> {
         let (proof, identity) = (scheme.proof(), scheme.identity());
         let ids = identity.ids.iter().flat_map(Place::parts);
         let types = identity.types.iter().chain(&identity.subtype);
-        let places = ids.chain(types).chain(proof.key_url());
+        let places = ids.chain(types).chain(proof.key_url()).chain(proof.sender_place());
         let places = places.filter_map(|place| match place {
             Place::Json(pointer) => Some(pointer),
             _ => None,

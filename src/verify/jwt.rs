@@ -16,7 +16,7 @@ use super::keyed::{alphabet, tag};
 use super::{Key, Rejection, Request, public, stamp};
 use crate::model::Timestamp;
 use crate::payload::walk::members;
-use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, StampUnit};
+use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, Proof, StampUnit};
 
 /// The largest token: header lines are no larger with most servers.
 pub(super) const TOKEN_BYTES: usize = 8 << 10;
@@ -130,7 +130,7 @@ pub(super) fn keys(jwt: &Jwt, text: &str) -> Result<Vec<public::PublicKey>, Stri
 /// The key that signed the token, if its claims fit the request.
 pub(super) fn matching<'k>(
     jwt: &Jwt,
-    sender: Option<&str>,
+    proof: &Proof,
     keys: &'k [Key],
     text: &[u8],
     request: &Request<'_>,
@@ -158,7 +158,7 @@ pub(super) fn matching<'k>(
         }
     }
     if let Some(name) = &jwt.sender_claim
-        && (sender.is_none() || token.text(name).as_deref() != sender)
+        && !token.text(name).is_some_and(|sender| proof.takes_sender(&sender))
     {
         return Err(claim(&format!("the token's {name} is not the source's sender")));
     }

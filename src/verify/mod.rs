@@ -14,6 +14,7 @@ mod keyed;
 mod public;
 mod request;
 mod sample;
+mod sender;
 mod sign;
 mod signature;
 mod stamp;
@@ -40,6 +41,7 @@ pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challen
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
 pub use sample::{BodyFacts, read_body, sample};
+pub use sender::sender;
 pub use sign::{Draft, SECRET_BYTES, Signer, can_resign, only_provider_signs, secret_text, sign};
 pub use signature::key;
 
@@ -234,6 +236,7 @@ pub fn judge(
     let body = readable(scheme, &request.body).unwrap_or_else(|| request.body.clone());
     let found = extract::Facts::read(scheme, &body);
     stamp::check(scheme.proof(), presented.stamp, &found, now)?;
+    sender::check(scheme.proof(), request.headers, &found)?;
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
     }

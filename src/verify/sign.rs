@@ -94,7 +94,8 @@ pub fn sign(
             key.of(scheme).and_then(|key| keyed::tag(*hash, key, &pieces)).ok_or(unusable)?
         }
         Mechanism::Jwt(jwt) => {
-            let token = jwt::sign(jwt, proof.sender.as_deref(), key, &request, now);
+            let token =
+                jwt::sign(jwt, proof.senders.first().map(String::as_str), key, &request, now);
             token.ok_or(unusable)?.into_bytes()
         }
         Mechanism::Signed { .. } | Mechanism::Token => key.bytes.to_vec(),

@@ -340,8 +340,7 @@ pub(super) fn matching<'k>(
             presented.signatures.iter().any(fits)
         }),
         Mechanism::Jwt(own) => {
-            let sender = scheme.proof().sender.as_deref();
-            let judged = |token| jwt::matching(own, sender, keys, token, request, now);
+            let judged = |token| jwt::matching(own, scheme.proof(), keys, token, request, now);
             let one = one(presented.signatures.iter());
             let token = one.ok().flatten().ok_or_else(|| {
                 Rejection::unproven("repeated_header", "there is more than one token")
@@ -423,7 +422,7 @@ pub(super) fn pieces<'a>(
             }
             Part::Lines(members) => found.and_then(|found| lines(members, found)).map(Cow::Owned),
             Part::Crc32 => Some(crc32fast::hash(&request.body).to_string().into_bytes().into()),
-            Part::Sender => proof.sender.as_deref().map(|sender| sender.as_bytes().into()),
+            Part::Sender => proof.senders.first().map(|sender| sender.as_bytes().into()),
         };
         value.unwrap_or_else(|| {
             missing = Some(part.clone());

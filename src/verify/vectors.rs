@@ -3,6 +3,7 @@
 //! `providers test` and the tests run them with [`judge`]. Pure: takes the text of a file
 //! of JSON lines.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -167,9 +168,18 @@ impl Vector {
         })
     }
 
+    /// The scheme for a source that takes the vector's sender.
+    fn scheme_of<'s>(&self, scheme: &'s Scheme) -> Cow<'s, Scheme> {
+        match self.keys.get("sender").and_then(Value::as_str) {
+            Some(sender) => Cow::Owned(scheme.clone().with_sender(sender)),
+            None => Cow::Borrowed(scheme),
+        }
+    }
+
     /// What is wrong with the verdict on it; `None` if it is as expected. Of a type with two levels the
     /// vector may name the first only.
     pub fn wrong(&self, scheme: &Scheme) -> Option<String> {
+        let scheme = &self.scheme_of(scheme);
         if self.kind == "handshake" {
             return self.wrong_answer(scheme);
         }
@@ -275,6 +285,7 @@ impl Vector {
     /// signature, time and secret; the time at which it is judged; whether there is a secret. All changed
     /// requests must be refused. A long body is changed at some places only.
     pub fn mutations(&self, scheme: &Scheme) -> Mutations {
+        let scheme = &self.scheme_of(scheme);
         let proof = scheme.proof();
         let mut found = Mutations::default();
         let (Ok(genuine), Some(signature)) = (self.request(scheme), &proof.signature) else {

@@ -66,8 +66,10 @@ fn scheme(vector: &Vector) -> Option<Scheme> {
             .replace("sha256=", "sha1="),
         embedded => {
             let sender = ["email", "webhook_id"].iter().find_map(|name| vector.keys.get(*name));
+            // The shared vectors of Amazon SNS name no topic in `keys`; all are of one account.
+            let topics = (embedded == "aws-sns").then_some("arn:aws:sns:us-west-2:123456789012:*");
             let scheme = Scheme::embedded(embedded)?;
-            return Some(match sender.and_then(serde_json::Value::as_str) {
+            return Some(match sender.and_then(serde_json::Value::as_str).or(topics) {
                 Some(sender) => scheme.with_sender(sender),
                 None => scheme,
             });

@@ -105,7 +105,12 @@ fn no_secret_is_made_where_the_provider_has_a_public_key() {
     let url = ["--public-url", "https://hooks.example.org"];
     init(here, &[&["--source", "google-pubsub"], url.as_slice()].concat());
     let stanza = fs::read_to_string(here.join("conf.d/google-pubsub.toml")).unwrap();
-    assert!(stanza.contains("\nsender = \"FILL-IN\"  # the email in"), "{stanza}");
+    assert!(
+        stanza.contains(
+            "\n# the email in the tokens meant for you: fill it in\nsender = \"FILL-IN\"\n"
+        ),
+        "{stanza}"
+    );
 }
 
 #[test]

@@ -60,13 +60,18 @@ fn server(config: Arc<ServerConfig>, page: String) -> (u16, Arc<Mutex<Vec<String
 }
 
 /// A notification as SNS signs it.
-fn notification(key: &EcdsaKeyPair, kind: &str, url: &str, subscribe: &str) -> Vec<u8> {
+fn notification(
+    key: &EcdsaKeyPair,
+    [id, topic, kind]: [&str; 3],
+    url: &str,
+    subscribe: &str,
+) -> Vec<u8> {
     let now = jiff::Timestamp::now().to_string();
-    let mut lines = vec![("Message", "hello\nworld"), ("MessageId", "m-1")];
+    let mut lines = vec![("Message", "hello\nworld"), ("MessageId", id)];
     if kind != "Notification" {
         lines.push(("SubscribeURL", subscribe));
     }
-    lines.extend([("Timestamp", now.as_str()), ("TopicArn", "arn:x"), ("Type", kind)]);
+    lines.extend([("Timestamp", now.as_str()), ("TopicArn", topic), ("Type", kind)]);
     let signed: String = lines.iter().map(|(name, value)| format!("{name}\n{value}\n")).collect();
     let signature = key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
     let mut body: serde_json::Map<String, Value> =
@@ -75,6 +80,8 @@ fn notification(key: &EcdsaKeyPair, kind: &str, url: &str, subscribe: &str) -> V
     body.insert("Signature".to_owned(), json!(BASE64.encode(signature.as_ref())));
     Value::Object(body).to_string().into_bytes()
 }
+
+const TOPIC: &str = "arn:aws:sns:eu-west-1:111111111111:deploys-a";
 
 struct Sns {
     site: Site,
@@ -88,6 +95,7 @@ impl Sns {
     fn new() -> Self {
         let site = Site::new(
             "[sources.alerts]\nprovider = \"own-sns\"\npath = \"/alerts\"\nsecrets = [\"file:keys/alerts\"]\n\
+             sender = [\"arn:aws:sns:eu-west-1:111111111111:deploys-*\", \"arn:aws:sns:eu-west-1:222222222222:one\"]\n\
              [handlers.note]\nsource = \"alerts\"\nevents = [\"Notification\"]\ncommand = [\"./note\"]\n",
         );
         site.script("note", "cat >> \"$SITE/notes\"");
@@ -97,7 +105,7 @@ impl Sns {
         let (port, asked) = server(config, certificate);
         let own = format!(
             "name = \"own-sns\"\nlike = \"aws-sns\"\n[signature]\nalgorithm = \"ecdsa-p256\"\nfield = \"json:/Signature\"\n\
-             encoding = \"base64\"\nsigned = \"{{lines:Message,MessageId,SubscribeURL,Subject,Timestamp,Token,TopicArn,Type}}\"\n[keys]\nurl = \"json:/SigningCertURL\"\nhosts = [\"localhost:{port}\"]\n\
+             encoding = \"base64\"\nsigned = \"{{lines:Message,MessageId,SubscribeURL,Subject,Timestamp,Token,TopicArn,Type}}\"\nsender = \"json:/TopicArn\"\n[keys]\nurl = \"json:/SigningCertURL\"\nhosts = [\"localhost:{port}\"]\n\
              confirm_type = \"SubscriptionConfirmation\"\nconfirm_url = \"json:/SubscribeURL\"\n"
         );
         fs::create_dir(site.path("providers")).unwrap();
@@ -113,7 +121,12 @@ impl Sns {
     }
 
     fn deliver(&self, kind: &str, url: &str) -> u16 {
-        let body = notification(&self.key, kind, url, &self.url("/confirm?Token=t"));
+        self.deliver_of("m-1", TOPIC, kind, url)
+    }
+
+    fn deliver_of(&self, id: &str, topic: &str, kind: &str, url: &str) -> u16 {
+        let subscribe = self.url(&format!("/confirm?Token={id}"));
+        let body = notification(&self.key, [id, topic, kind], url, &subscribe);
         post(self.receiver.address, "/alerts", "Content-Type: text/plain\r\n", &body).0
     }
 
@@ -166,10 +179,78 @@ fn a_person_confirms_a_subscription_at_a_host_of_the_provider_alone() {
     let (code, said) = sns.run(&["confirm", "alerts"]);
     assert_eq!(code, Some(2), "nobody can answer: {said}");
     let (code, said) = sns.run(&["confirm", "alerts", "--yes"]);
-    assert_eq!((code, said.as_str()), (Some(0), "confirmed, by event m-1\n"));
-    assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem", "/confirm?Token=t"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), format!("confirmed {TOPIC}, by event m-1\n").as_str())
+    );
+    assert_eq!(*sns.asked.lock().unwrap(), ["/a.pem", "/confirm?Token=m-1"]);
     // A source whose provider publishes nothing.
     assert_eq!(sns.run(&["keys", "github"]).0, Some(2));
     assert_eq!(sns.run(&["confirm", "github"]).0, Some(2));
     assert_eq!(sns.run(&["keys", "nobody"]).0, Some(66));
+}
+
+/// Amazon signs the messages of every customer's topics with one key: the topic alone tells them apart.
+#[test]
+fn a_genuine_message_of_another_customers_topic_is_refused_and_runs_nothing() {
+    let sns = Sns::new();
+    let key = sns.url("/a.pem");
+    let (code, said) = sns.run(&["keys", "alerts", "--url", &key]);
+    assert_eq!(code, Some(0), "{said}");
+    let foreign = [
+        "arn:aws:sns:eu-west-1:666666666666:deploys-a",
+        "arn:aws:sns:eu-west-1:111111111111:other",
+        "arn:aws:sns:eu-west-1:222222222222:one-more",
+        "arn:aws:sns:eu-west-1:111111111111:deploys-*".trim_end_matches("-*"),
+        "",
+    ];
+    for (n, topic) in foreign.iter().enumerate() {
+        for kind in ["Notification", "SubscriptionConfirmation"] {
+            assert_eq!(sns.deliver_of(&format!("f-{n}"), topic, kind, &key), 401, "{topic}");
+        }
+    }
+    let kept = sns.site.json(&["quarantine", "--reason", "bad_claim"]);
+    assert_eq!(kept["deliveries"].as_array().unwrap().len(), 2 * foreign.len(), "{kept}");
+    let judged = sns.site.json(&["quarantine", "accept", "--yes"]);
+    assert_eq!(judged["sources"]["alerts"]["accepted"], 0, "{judged}");
+    assert_eq!(
+        sns.deliver_of("m-2", "arn:aws:sns:eu-west-1:222222222222:one", "Notification", &key),
+        200
+    );
+    assert_eq!(sns.deliver("Notification", &key), 200);
+    sns.site.all_jobs(2, "succeeded");
+    let notes = fs::read_to_string(sns.site.path("notes")).unwrap();
+    assert_eq!(
+        (notes.matches("TopicArn").count(), notes.contains("666666666666")),
+        (2, false),
+        "{notes}"
+    );
+}
+
+/// The configuration may have had another sender when the event was stored.
+#[test]
+fn a_subscription_of_another_sender_is_not_confirmed_even_where_it_is_the_newest() {
+    let sns = Sns::new();
+    let key = sns.url("/a.pem");
+    assert_eq!(sns.run(&["keys", "alerts", "--url", &key]).0, Some(0));
+    let kind = "SubscriptionConfirmation";
+    assert_eq!(sns.deliver_of("own", TOPIC, kind, &key), 200);
+    assert_eq!(sns.deliver_of("old", "arn:aws:sns:eu-west-1:222222222222:one", kind, &key), 200);
+    let (code, said) = sns.run(&["confirm", "alerts", "--yes", "--json"]);
+    assert!(said.contains(r#""event": "old""#), "{code:?} {said}");
+    let config = fs::read_to_string(sns.site.path("hooklatch.toml")).unwrap();
+    let narrow = config.replace(", \"arn:aws:sns:eu-west-1:222222222222:one\"", "");
+    assert_ne!(narrow, config);
+    fs::write(sns.site.path("hooklatch.toml"), narrow.clone()).unwrap();
+    let (code, said) = sns.run(&["confirm", "alerts", "--yes"]);
+    assert_eq!((code, said), (Some(0), format!("confirmed {TOPIC}, by event own\n")));
+    fs::write(sns.site.path("hooklatch.toml"), narrow.replace("deploys-*", "none")).unwrap();
+    let (code, said) = sns.run(&["confirm", "alerts", "--yes"]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("no event of type SubscriptionConfirmation is from the source's sender"),
+        "{said}"
+    );
+    let asked = sns.asked.lock().unwrap().clone();
+    assert_eq!(asked, ["/a.pem", "/confirm?Token=old", "/confirm?Token=own"]);
 }

@@ -42,10 +42,10 @@ const HS256 = { alg: "HS256", typ: "JWT" };
 function kick() {
   const { privateKey, pem } = rsa();
   const other = rsa();
-  const body = JSON.stringify({ message_id: "m-1", content: "Grüße", sender: { username: "ann" } });
+  const body = JSON.stringify({ message_id: "m-1", broadcaster: { user_id: 123456789 }, content: "Grüße" });
   const id = "01JHXPVFXAA5CZ8TZE1W1DKQ0F";
   const signed = (at, more = {}, key = privateKey, text = `${id}.${at}.${body}`) => ({
-    keys: { rsa_public_pem: pem },
+    keys: { rsa_public_pem: pem, sender: "123456789" },
     headers: {
       ...JSON_TYPE,
       "Kick-Event-Message-Id": id,
@@ -66,6 +66,8 @@ function kick() {
     ["reject", "another-key", "Another key of the same size.", signed(at, {}, other.privateKey)],
     ["reject", "another-id", "The id is signed.", signed(at, { "Kick-Event-Message-Id": "01JHXPVFXAA5CZ8TZE1W1DKQ0G" })],
     ["reject", "altered-body", "One byte more.", { ...genuine, body: body + "\n" }],
+    ["reject", "foreign", "Another broadcaster's.", { ...genuine, keys: { rsa_public_pem: pem, sender: "123456788" } }],
+    ["reject", "no-sender", "The source names none.", { ...genuine, keys: { rsa_public_pem: pem } }],
     ["reject", "stale", "An hour old.", signed("2025-12-31T22:59:57Z")],
     ["reject", "no-dots", "The parts without the dots.", signed(at, {}, privateKey, id + at + body)],
     ["reject", "empty", "An empty signature.", signed(at, { "Kick-Event-Signature": "" })],

@@ -72,9 +72,8 @@ pub(crate) fn stanza(
     if provider == "github" {
         table.push_str(REDELIVER);
     }
-    if let Some(claim) = proof.sender_claim() {
-        let comment = format!("# the {claim} in the provider's tokens: fill it in");
-        table.push_str(&format!("sender = \"FILL-IN\"  {comment}\n"));
+    if let Some(word) = proof.sender_word() {
+        table.push_str(&format!("# {word}: fill it in\nsender = \"FILL-IN\"\n"));
     }
     if let Some(url) = public_url {
         table.push_str(&format!("public_url = {}\n", quoted(url)));

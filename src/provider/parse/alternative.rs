@@ -88,7 +88,7 @@ fn check(root: &Section<'_>, main: &Scheme, other: &Scheme) {
         (own.covers_url() != new.covers_url(), "whether the URL is signed"),
         (own.signs_sorted_form() != new.signs_sorted_form(), "whether a form is signed"),
         (own.only_provider_signs() != new.only_provider_signs(), "where the signature is"),
-        (own.sender_claim() != new.sender_claim(), "whether the sender is signed"),
+        (own.sender_word() != new.sender_word(), "where the sender is"),
         (own.tolerance() != new.tolerance(), "the tolerance"),
         (kind(main) != kind(other), "whether the event id is a digest"),
         (named != main.identity, "more of [event] than id, type and subtype"),

@@ -96,7 +96,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
             signature,
             timestamp,
             published_keys: published,
-            sender: None,
+            senders: Vec::new(),
             ids: event.ids.clone(),
         },
         identity: Identity { guard, flag_types, inflated_bytes, kept_headers, ..event },
@@ -139,6 +139,13 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if proof.timestamp.is_some() {
             root.problem("[timestamp] proves nothing without a signature over it");
         }
+    }
+    if proof.sender_place().is_some_and(|place| !proof.covers(place)) {
+        root.problem("signature.sender is not signed: an attacker could write another sender");
+    }
+    let for_all = proof.published_keys.as_ref().is_some_and(|keys| !keys.own);
+    if for_all && proof.sender_word().is_none() {
+        root.problem(Fault::new("[keys] signs for all customers of the provider, and nothing says which of them a request is from", "add signature.sender, the signed place that names the customer; or keys.own = true if this customer alone has these keys"));
     }
     let derives =
         matches!(&proof.signature, Some(Signature { mechanism: Mechanism::Signed { .. }, .. }));
@@ -212,6 +219,7 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
             _ => Err(format!("must be an https URL, header:NAME or json:/POINTER, not '{text}'")),
         }
     });
+    let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let event_type = section.value::<String>("confirm_type");
     let asked = section.parse("confirm_url", |text: String| match Place::parse(&text)? {
         Place::Json(pointer) => Ok(pointer),
@@ -223,7 +231,7 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
     let confirmation = event_type.zip(asked);
     let confirmation =
         confirmation.map(|(event_type, url)| Confirmation { event_type, url: url.value });
-    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts, confirmation });
+    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts, own, confirmation });
     let fixed = keys.as_ref().and_then(PublishedKeys::fixed_url);
     if let Some(url) = fixed.filter(|url| !keys.iter().any(|keys| keys.allows(url))) {
         section.problem(format!("keys.url is '{url}', whose host is not among keys.hosts"));

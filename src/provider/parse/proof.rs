@@ -119,6 +119,11 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
         }
     };
     let body_digest = section.value::<String>("body_digest");
+    let sender = section.parse("sender", |text: String| match Place::parse(&text)? {
+        place @ (Place::Header(_) | Place::Json(_)) => Ok(place),
+        _ => Err(format!("'{text}' is neither header:NAME nor json:/POINTER")),
+    });
+    let sender = sender.map(|sender| sender.value);
     let repeatable = section.get::<bool>("repeatable").is_some_and(|v| v.value);
     let prefix = section.value::<String>("prefix").unwrap_or_default();
     let format = format(section);
@@ -130,7 +135,8 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
         );
     }
     let (format, mechanism, field) = (format?, mechanism?, field.map(|field| field.value));
-    Some(Signature { headers: headers?, repeatable, prefix, format, mechanism, field, body_digest })
+    let headers = headers?;
+    Some(Signature { headers, repeatable, prefix, format, mechanism, field, body_digest, sender })
 }
 
 fn format(section: &Section<'_>) -> Option<Format> {

@@ -75,12 +75,12 @@ impl Scheme {
         &self.setup
     }
 
-    /// The scheme for a source that names this `sender`.
+    /// The scheme for a source that names this `sender`; call it once for each of several.
     #[must_use]
     pub fn with_sender(mut self, sender: &str) -> Scheme {
-        self.proof.sender = Some(sender.to_owned());
+        self.proof.senders.push(sender.to_owned());
         for other in &mut self.alternatives {
-            other.proof.sender.clone_from(&self.proof.sender);
+            other.proof.senders.push(sender.to_owned());
         }
         self
     }
@@ -100,8 +100,8 @@ impl Scheme {
     pub(crate) fn read_headers(&self) -> Vec<&str> {
         let Scheme { proof, identity, .. } = self;
         let ids = identity.ids.iter().flat_map(Place::parts);
-        let places =
-            proof.key_url().into_iter().chain(ids).chain(&identity.types).chain(&identity.subtype);
+        let places = proof.key_url().into_iter().chain(proof.sender_place());
+        let places = places.chain(ids).chain(&identity.types).chain(&identity.subtype);
         let signed = proof.signed_content().into_iter().flat_map(Template::headers);
         let all =
             proof.headers().chain(proof.time_header()).chain(places.filter_map(Place::header));

@@ -19,7 +19,7 @@ pub struct Proof {
     /// The public keys that the provider publishes under a URL.
     pub published_keys: Option<PublishedKeys>,
     /// What the source has as `sender`.
-    pub(crate) sender: Option<String>,
+    pub(crate) senders: Vec<String>,
     /// The places of the event id, as in `Identity`: `{id}` in the signed content is the first.
     pub(crate) ids: Vec<Place>,
 }
@@ -42,6 +42,8 @@ pub(crate) struct Signature {
     pub(crate) field: Option<Pointer>,
     /// The parameter of the query with SHA-256 of the body in hex, where the body is no form.
     pub(crate) body_digest: Option<String>,
+    /// The signed place that names the customer, where one key signs for all of them.
+    pub(crate) sender: Option<Place>,
 }
 
 /// How a header's value is split.
@@ -90,7 +92,7 @@ pub(crate) struct Jwt {
     pub(crate) issuer: Option<String>,
     /// Whether `aud` is the request's public URL without its query.
     pub(crate) audience_is_url: bool,
-    /// The claim whose value must be [`Proof::sender`], such as `email`.
+    /// The claim whose value must be one of [`Proof::senders`], such as `email`.
     pub(crate) sender_claim: Option<String>,
     /// The leeway for `exp`, `nbf` and `iat`. With one, a token must have `exp` or `iat`; without, it is a minute.
     pub(crate) tolerance: Option<Duration>,
@@ -294,12 +296,46 @@ impl Proof {
         if self.has_public_key() { "public key" } else { "secret" }
     }
 
-    /// What a source must give as `sender`: the name of a claim, or words for it.
-    pub fn sender_claim(&self) -> Option<&str> {
-        match self.signs(&Part::Sender) {
-            true => Some("the endpoint's id"),
-            false => self.jwt()?.sender_claim.as_deref(),
+    /// What a source must give as `sender`, in words; `None` if the provider signs for this customer only.
+    pub fn sender_word(&self) -> Option<String> {
+        if self.signs_sender() {
+            return Some("the endpoint's id at the provider".to_owned());
         }
+        if let Some(place) = self.sender_place() {
+            return Some(format!("{place} of requests meant for you"));
+        }
+        let claim = self.jwt()?.sender_claim.as_deref()?;
+        Some(format!("the {claim} in the tokens meant for you"))
+    }
+
+    /// Whether the sender is a part of the signed content.
+    pub(crate) fn signs_sender(&self) -> bool {
+        self.signs(&Part::Sender)
+    }
+
+    /// The place that names the customer.
+    pub(crate) fn sender_place(&self) -> Option<&Place> {
+        self.signature.as_ref()?.sender.as_ref()
+    }
+
+    /// Whether `text` may be a source's `sender`. An `Err` says why not.
+    pub(crate) fn check_sender(&self, text: &str) -> Result<(), &'static str> {
+        match text.contains('*') {
+            _ if text.is_empty() => Err("is empty"),
+            true if self.signs_sender() => Err("is signed itself, so '*' has no meaning"),
+            true if family(text).is_none() => Err(
+                "takes other accounts too: '*' may stand at the end of an ARN, behind the account number",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the source takes what this sender sends.
+    pub(crate) fn takes_sender(&self, sender: &str) -> bool {
+        self.senders.iter().any(|known| match family(known) {
+            Some(begin) => sender.starts_with(begin),
+            None => sender == known,
+        })
     }
 
     /// How far the signed time may be from now; `None` if no time is signed.
@@ -400,6 +436,50 @@ impl Proof {
         match &self.signature.as_ref()?.mechanism {
             Mechanism::Jwt(jwt) => Some(jwt),
             Mechanism::Signed { .. } | Mechanism::Token => None,
+        }
+    }
+}
+
+/// What an entry of `sender` with `*` begins with: `arn:aws:sns:eu-west-1:111111111111:*`. `None` for every other text: a
+/// `*` before the account number would take messages of other customers.
+fn family(text: &str) -> Option<&str> {
+    let begin = text.strip_suffix('*').filter(|begin| !begin.contains('*'))?;
+    let mut parts = begin.split(':');
+    let named = parts.next() == Some("arn") && parts.by_ref().take(3).all(|part| !part.is_empty());
+    let account = parts.next()?;
+    let is_account = account.len() == ACCOUNT_DIGITS && account.bytes().all(|b| b.is_ascii_digit());
+    (named && is_account && parts.next().is_some()).then_some(begin)
+}
+
+/// The length of an account number in an ARN (the AWS General Reference, "Amazon Resource Names").
+const ACCOUNT_DIGITS: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_at_the_end_of_an_arn_behind_its_account_number_alone() {
+        for (text, begin) in [
+            ("arn:aws:sns:eu-west-1:111111111111:*", Some("arn:aws:sns:eu-west-1:111111111111:")),
+            (
+                "arn:aws:sns:eu-west-1:111111111111:a-*",
+                Some("arn:aws:sns:eu-west-1:111111111111:a-"),
+            ),
+            ("arn:aws:sns:eu-west-1:111111111111:a", None),
+            ("arn:aws:sns:eu-west-1:111111111111*", None),
+            ("arn:aws:sns:eu-west-1:11111111111:*", None),
+            ("arn:aws:sns:eu-west-1:1111111111111:*", None),
+            ("arn:aws:sns:*:111111111111:*", None),
+            ("arn:aws:sns::111111111111:*", None),
+            ("arn:aws:sns:111111111111:*", None),
+            ("arn:aws:sns:eu-west-1:*", None),
+            ("arn:*", None),
+            ("111111111111:*", None),
+            ("*", None),
+            ("", None),
+        ] {
+            assert_eq!(family(text), begin, "{text}");
         }
     }
 }
