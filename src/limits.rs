@@ -212,12 +212,23 @@ pub const VALUES_BYTES: usize = 64 << 10;
 pub const VALUE_PATTERN_BYTES: usize = 16 << 10;
 pub const VALUE_PATTERN_TEXT_BYTES: usize = 4 << 10;
 
+/// The shortest timestamp tolerance. The clock of a machine that asks no time server is off by seconds to a minute, and a
+/// request may wait for as long in a queue on its way.
+pub const TOLERANCE_MIN: Duration = Duration::from_secs(60);
+
 /// The largest timestamp tolerance: over a day it does not protect against replays any more.
 pub const TOLERANCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most HMACs over one body: a forged request costs one for each secret of its source in each form that the
 /// provider's file has.
 pub const HMACS_COUNT: usize = 32;
+
+/// The most that a signed time may be ahead of this machine's clock: only clocks differ in that direction. A longer
+/// tolerance than this needs something that tells a replay: see `Scheme::check_tolerance`.
+pub const TOLERANCE_AHEAD: Duration = Duration::from_secs(5 * 60);
+
+/// With a longer tolerance than this, what was signed before a restore is held: the store may have lost its event.
+pub const TOLERANCE_RUNS: Duration = Duration::from_secs(60 * 60);
 
 /// Largest header of a receiver's message to a runner: a Start, whose texts are all bounded by the model and come to
 /// less than 2 KiB, and whose headers ([`HEADERS_KEPT_BYTES`]) come to 107 KiB even as lines of one letter, in base64.

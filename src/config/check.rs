@@ -60,6 +60,19 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             );
             problems.reject(at, message, "raise storage.keep_ids");
         }
+        let proof = source.scheme.proof();
+        let both = proof.tolerance().zip(proof.tolerance_ahead()).map(|(past, ahead)| past + ahead);
+        if let Some(both) = both.filter(|both| millis(*both) > limits.keep_ids_millis) {
+            let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
+            let (kept, both) = (Unit::Millis.show(limits.keep_ids_millis), duration_text(both));
+            let message = format!(
+                "keep_ids ({kept}) is shorter than a signed time of source '{}' is good for ({both})",
+                source.name
+            );
+            let help =
+                "a captured request whose id is forgotten would run again; raise storage.keep_ids";
+            problems.reject(at, message, help);
+        }
         let bodies = [source.body_limit_bytes, limits.bodies_in_flight_bytes];
         if bodies[0] > bodies[1] {
             let [one, all] = bodies.map(|bytes| Unit::Bytes.show(bytes));

@@ -2,19 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
-use crate::limits::HMACS_COUNT;
+use crate::limits::{HMACS_COUNT, TOLERANCE_AHEAD, TOLERANCE_RUNS};
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
 use crate::provider::{NAMES, Scheme};
 
 use super::read::{Context, parsed, ranged};
 use super::replies::{self, Replies};
 use super::secrets::{Reference, read_references};
-use super::shown;
+use super::shown::{self, duration_text};
 
 /// One source, as `config show` prints it. Secrets are references.
 #[derive(PartialEq, Serialize)]
@@ -94,6 +95,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section);
     let senders = section.texts("sender");
+    let tolerance = read_tolerance(&section, scheme.as_ref());
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
     let replies = replies::read(&section, scheme.as_ref(), context);
@@ -112,17 +114,22 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             secrets.as_ref().map_or(0, Vec::len),
             replies.as_ref(),
         );
+        let tolerance = tolerance.or(scheme.value.proof().tolerance());
+        if replies.is_some() && tolerance.is_some_and(|tolerance| tolerance > TOLERANCE_RUNS) {
+            let message = "a source that answers cannot hold a request, which a tolerance over 1 h needs after a restore";
+            section.problem(Fault::new(message, "lower the tolerance to 1h at most"));
+        }
     }
     let at = section.here();
     section.finish();
     let senders: Vec<String> = senders.into_iter().flatten().map(|read| read.value).collect();
-    let scheme = match (scheme?.value, &senders[..]) {
-        (scheme, []) => scheme,
-        (scheme, all) => {
-            let own = Scheme::clone(&scheme);
-            Arc::new(all.iter().fold(own, |own, sender| own.with_sender(sender)))
-        }
-    };
+    let mut scheme = scheme?.value;
+    for sender in &senders {
+        scheme = Arc::new(Scheme::clone(&scheme).with_sender(sender));
+    }
+    if let Some(tolerance) = tolerance {
+        scheme = Arc::new(Scheme::clone(&scheme).with_tolerance(tolerance));
+    }
     let body_limit_bytes = max_body
         .map(|read| read.value)
         .or(scheme.setup().delivery.body_limit_bytes)
@@ -206,6 +213,29 @@ fn check_signing(
         ),
         _ => {}
     }
+}
+
+/// How old a signed time may be at this source. It may not be shorter than in the provider's file where that is over what
+/// clocks need: then the provider sends a request again with the time of the first attempt.
+fn read_tolerance(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Option<Duration> {
+    let scheme = &scheme?.value;
+    let provider = scheme.name();
+    let Some(own) = scheme.proof().tolerance() else {
+        let message = format!("provider '{provider}' signs no time");
+        section.refuse("tolerance", &message, "remove tolerance");
+        return None;
+    };
+    let read = section.parse("tolerance", |tolerance: Duration| {
+        if own > TOLERANCE_AHEAD && tolerance < own {
+            let own = duration_text(own);
+            let message = format!(
+                "is shorter than that of provider '{provider}' ({own}), which its re-sends need"
+            );
+            return Err(Fault::new(message, format!("write at least {own}, or leave it out")));
+        }
+        scheme.check_tolerance(tolerance).map(|()| tolerance)
+    });
+    read.map(|read| read.value)
 }
 
 /// Checks that a source whose provider signs for all its customers says whom it takes, and no other source does.

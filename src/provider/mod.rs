@@ -19,7 +19,7 @@ pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub(crate) use scheme::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
-    Signature, Stamp, StampPlace, StampUnit,
+    Signature, Stamp, StampPlace, StampUnit, ahead,
 };
 pub use scheme::{Delivery, Handshakes, Identity, Proof, Scheme, Setup};
 

@@ -138,7 +138,7 @@ keep_headers = ["bad name"]
             "p.toml:12:12: secret.encoding: must be one of text, base64, hex, spki, not 'bas64'\n    help: did you mean 'base64'?",
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
             "p.toml:16:8: timestamp.unit: must be one of s, decimal, ms, iso8601, not 'seconds'",
-            "p.toml:17:13: timestamp.tolerance: must be 1 s to 1 day",
+            "p.toml:17:13: timestamp.tolerance: must be 1 min to 1 day",
             "p.toml:20:6: event.id: 'id' is not a JSON pointer: it starts with '/', as in /data/id",
             "p.toml:21:8: event.type: 'digest' is not a type",
             "p.toml:22:11: event.subtype: 'form:X' is neither a json:/POINTER nor a header:NAME",
@@ -176,6 +176,8 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("json:/id\"", "json:/id\"\nsame_for = \"1h\"", "needs event.id = \"digest\""),
         ("json:/id\"", "digest\"\nsame_for = \"1min\"", "lets a captured request run again"),
         ("json:/id\"", "digest\"\nsame_for = \"0s\"", "must be 1 s or more"),
+        ("json:/id\"", "digest\"\nsame_for = \"9min\"", "over half of event.same_for"),
+        ("5min", "59s", "must be 1 min to 1 day"),
         ("json:/id\"", "json:/id\"\neach = \"header:X\"", "neither json: nor a json:/POINTER"),
         ("json:/id\"", "header:X-Id\"\neach = \"json:/e\"", "all would have one id"),
         ("\"json:/id\"", "{ join = [\"json:/a\"] }", "needs two places or more"),
@@ -276,7 +278,8 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         (file(&jwt.replace("jwt = [", "jwts = ["), ""), "'jwt' is missing"),
         (file(&format!("{jwt}body_claim = \"h\"\n"), ""), "'body_encoding' is missing"),
         (file(&format!("{jwt}audience = \"me\"\n"), ""), "must be one of url"),
-        (file(&format!("{jwt}tolerance = \"2days\"\n"), ""), "must be 1 s to 1 day"),
+        (file(&format!("{jwt}tolerance = \"2days\"\n"), ""), "must be 1 min to 1 day"),
+        (file(&format!("{jwt}{body}tolerance = \"2h\"\n"), ""), "of a token must be 1 min to 1 h"),
         (
             file(&format!("{jwt}{body}"), "[secret]\nencoding = \"hex\"\n"),
             "the algorithm uses none",
@@ -292,6 +295,43 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
     let found = problems(token);
     assert!(found.iter().any(|p| p.contains("which is the secret itself")), "{found:?}");
     assert!(found.iter().any(|p| p.contains("the algorithm uses none")), "{found:?}");
+}
+
+/// What is remembered must be beyond an attacker: a signed id, or the body where the guard holds each repetition.
+#[test]
+fn a_tolerance_over_five_minutes_needs_something_that_tells_a_replay() {
+    let refused = |text: &str| {
+        let found = problems(text);
+        let is_refused = |problem: &String| problem.contains("lets a captured request run again");
+        assert!(found.iter().all(is_refused), "{found:?}");
+        !found.is_empty()
+    };
+    for tolerance in ["6min", "1day"] {
+        let long = changed("5min", tolerance);
+        assert!(!refused(&long), "the id is signed");
+        assert!(
+            !refused(&long.replace("json:/id", "digest")),
+            "the digest is that of a signed body"
+        );
+        let open = long.replace("json:/id", "header:X-Id");
+        for (replay, expected) in [
+            ("guard = \"hold\"", false),
+            ("guard = \"hold\"\nflag_types = [\"a\"]", true),
+            ("guard = \"flag\"", true),
+            ("guard = \"off\"", true),
+        ] {
+            assert_eq!(refused(&format!("{open}[replay]\n{replay}\n")), expected, "{replay}");
+        }
+        let new = long.replace("json:/id", "new");
+        assert!(refused(&new));
+        // The part that is signed is not the whole body, so it does not tell one body from another.
+        let part = open.replace(".{body}", ".{json:/id}");
+        assert!(refused(&format!("{part}[replay]\nguard = \"hold\"\n")));
+    }
+    assert!(!refused(&format!(
+        "{}[replay]\nguard = \"off\"\n",
+        changed("json:/id", "header:X-Id")
+    )));
 }
 
 #[test]

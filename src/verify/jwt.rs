@@ -16,7 +16,7 @@ use super::keyed::{alphabet, tag};
 use super::{Key, Rejection, Request, public, stamp};
 use crate::model::Timestamp;
 use crate::payload::walk::members;
-use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, Proof, StampUnit};
+use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, Proof, StampUnit, ahead};
 
 /// The largest token: header lines are no larger with most servers.
 pub(super) const TOKEN_BYTES: usize = 8 << 10;
@@ -190,7 +190,7 @@ fn check_times(jwt: &Jwt, token: &Token<'_>, now: Timestamp) -> Result<(), Rejec
     if age.is_some_and(|age| age > tolerance) {
         return Err(Rejection::unproven("stale_timestamp", "the token has expired"));
     }
-    if [begins, issued].into_iter().flatten().any(|first| first.since(now) > tolerance) {
+    if [begins, issued].into_iter().flatten().any(|first| first.since(now) > ahead(tolerance)) {
         return Err(Rejection::unproven("future_timestamp", "the token is from the future"));
     }
     Ok(())

@@ -27,7 +27,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::SENDER_ID_BYTES;
+use crate::limits::{SENDER_ID_BYTES, TOLERANCE_RUNS};
 use crate::model::{
     CONTENT_ENCODING, Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp,
 };
@@ -54,6 +54,7 @@ pub struct Verified {
     guard: ReplayGuard,
     digest: Digest,
     same_for: Option<Duration>,
+    signed_at: Option<Timestamp>,
     headers: Headers,
     body: Bytes,
     secret: Option<String>,
@@ -96,6 +97,12 @@ impl Verified {
     /// How long after its first delivery an equal body is this event; `None` for as long as its id is kept.
     pub fn same_for(&self) -> Option<Duration> {
         self.same_for
+    }
+
+    /// When it was signed, where it is accepted for so long that a restore may have lost its event: what was signed before
+    /// a restore must not run. `None` where the tolerance is at most [`TOLERANCE_RUNS`].
+    pub fn signed_at(&self) -> Option<Timestamp> {
+        self.signed_at
     }
 
     /// Identifies the request: a digest of the values at `fields` of its JSON. It is
@@ -235,7 +242,9 @@ pub fn judge(
     // Only now: an unproven body is not inflated. What cannot be is read as it is, and so is neither JSON nor a form.
     let body = readable(scheme, &request.body).unwrap_or_else(|| request.body.clone());
     let found = extract::Facts::read(scheme, &body);
-    stamp::check(scheme.proof(), presented.stamp, &found, now)?;
+    let signed_at = stamp::check(scheme.proof(), presented.stamp, &found, now)?;
+    let is_long = scheme.proof().tolerance().is_some_and(|tolerance| tolerance > TOLERANCE_RUNS);
+    let signed_at = signed_at.filter(|_| is_long);
     sender::check(scheme.proof(), request.headers, &found)?;
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
@@ -271,6 +280,7 @@ pub fn judge(
             guard,
             digest,
             same_for: identity.same_for,
+            signed_at,
             headers,
             body,
             secret: secret.map(str::to_owned),

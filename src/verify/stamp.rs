@@ -6,20 +6,20 @@
 use super::Rejection;
 use super::extract::Facts;
 use crate::model::Timestamp;
-use crate::provider::{Proof, Stamp, StampPlace, StampUnit};
+use crate::provider::{Proof, Stamp, StampPlace, StampUnit, ahead};
 
 /// The most digits of a timestamp: 16 digits of milliseconds last for 300,000 years.
 const DIGITS_MAX: usize = 16;
 
-/// Checks that the signed time is within the tolerance before or after `now`. `presented` is the
-/// header text that the signature covers.
+/// Checks that the signed time is within the tolerance before `now`, and at most [`ahead`] after it. `presented` is the
+/// header text that the signature covers. Returns the time, if the scheme signs one.
 pub(super) fn check(
     proof: &Proof,
     presented: Option<&str>,
     found: &Facts<'_>,
     now: Timestamp,
-) -> Result<(), Rejection> {
-    let Some(stamp) = &proof.timestamp else { return Ok(()) };
+) -> Result<Option<Timestamp>, Rejection> {
+    let Some(stamp) = &proof.timestamp else { return Ok(None) };
     let text = text(stamp, presented, found)
         .ok_or_else(|| Rejection::unproven("missing_timestamp", "there is no timestamp"))?;
     let signed_at = parse(text, stamp.unit).ok_or_else(|| unreadable(stamp.unit))?;
@@ -35,15 +35,16 @@ pub(super) fn check(
             format!("signed {} s ago; the tolerance is {} s", age.as_secs(), tolerance.as_secs());
         return Err(Rejection::unproven("stale_timestamp", detail));
     }
-    if lead > tolerance {
+    let ahead = ahead(tolerance);
+    if lead > ahead {
         let detail = format!(
             "signed {} s in the future; the tolerance is {} s",
             lead.as_secs(),
-            tolerance.as_secs()
+            ahead.as_secs()
         );
         return Err(Rejection::unproven("future_timestamp", detail));
     }
-    Ok(())
+    Ok(Some(signed_at))
 }
 
 /// The timestamp's text, from the headers or from the body, as the scheme says.

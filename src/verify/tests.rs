@@ -77,6 +77,52 @@ fn a_signed_request_is_accepted_under_every_scheme_construct() {
     }
 }
 
+/// What a sender re-sends with its first signature is good for hours; a clock that is ahead has five minutes.
+#[test]
+fn a_long_tolerance_is_one_of_the_past_alone() {
+    let scheme = embedded("linear");
+    let at = |millis: i64| {
+        let body = format!(r#"{{"webhookTimestamp":{}}}"#, NOW.0 + millis);
+        delivered(&scheme, "s", &draft("d-1", "Issue", &body))
+    };
+    let (hour, minutes) = (3_600_000, 5 * 60_000);
+    for millis in [-8 * hour, -60_001, 0, minutes] {
+        let signed_at = at(millis).map(|verified| verified.signed_at());
+        assert_eq!(signed_at, Ok(Some(Timestamp(NOW.0 + millis))), "{millis}");
+    }
+    for (millis, reason) in [(-8 * hour - 1, "stale_timestamp"), (minutes + 1, "future_timestamp")]
+    {
+        assert_eq!(at(millis).unwrap_err().reason, reason);
+    }
+    let short = delivered(&embedded("stripe"), BASE64_SECRET, &draft("", "", STRIPE_BODY));
+    assert_eq!(short.unwrap().signed_at(), None, "a restore is not asked for a short tolerance");
+}
+
+#[test]
+fn mailguns_last_resend_with_the_first_signature_is_accepted() {
+    let scheme = embedded("mailgun");
+    let keys = [key(&scheme, "k", "s").unwrap()];
+    let token = "0f".repeat(25);
+    let judged = |age_secs: i64| {
+        let time = (NOW.seconds() - age_secs).to_string();
+        let tag =
+            keyed::tag(crate::provider::Hash::Sha256, b"s", &[time.as_str(), &token]).unwrap();
+        let signature = data_encoding::HEXLOWER.encode(&tag);
+        let body = format!(
+            r#"{{"signature":{{"timestamp":"{time}","token":"{token}","signature":"{signature}"}},"event-data":{{"event":"opened"}}}}"#
+        );
+        let (draft, headers) = (draft("", "", &body), Headers::new());
+        verify(&scheme, &keys, request(&draft, &headers), NOW)
+    };
+    // 5, 10 and 15 minutes, 1, 2 and 4 hours, which Mailgun calls 8 hours.
+    for age in [0, 301, 450 * 60, 8 * 3600] {
+        let verified = judged(age).unwrap();
+        assert_eq!((verified.event_id().as_str(), verified.id_signed()), (token.as_str(), true));
+    }
+    assert_eq!(judged(12 * 3600 + 1).unwrap_err().reason, "stale_timestamp");
+    assert_eq!(judged(-301).unwrap_err().reason, "future_timestamp");
+}
+
 #[test]
 fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
     let kept = "header = \"X-Sig\"\nalgorithm = \"hmac-sha256\"\nencoding = \"hex\"\n";

@@ -20,9 +20,15 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
         ),
         Some(time) => format!("for {}; {kept}: a re-send is a duplicate", duration_text(time)),
     };
-    let age = match scheme.proof().tolerance() {
+    let proof = scheme.proof();
+    let age = match proof.tolerance() {
         Some(time) => {
-            format!("refused more than {} before or after its signed time", duration_text(time))
+            let ahead = proof.tolerance_ahead().unwrap_or(time);
+            format!(
+                "refused more than {} after its signed time, or {} before it",
+                duration_text(time),
+                duration_text(ahead)
+            )
         }
         None if scheme.proof().signs_content() => {
             format!("no time is signed: a request is good for as long as its secret; {forgotten}")
@@ -34,7 +40,7 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
         None => "how long it waits for an answer is not known".to_owned(),
     };
     let mut all = vec![
-        ("proof", proof(scheme.proof())),
+        ("proof", proves(proof)),
         ("id", id(scheme)),
         ("captured", captured(scheme)),
         ("old", age),
@@ -47,7 +53,7 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
     all
 }
 
-fn proof(proof: &Proof) -> String {
+fn proves(proof: &Proof) -> String {
     let summary = proof.summary();
     if let Some(signed) = proof.signed_part() {
         format!(

@@ -22,7 +22,7 @@ use crate::traffic::{HandlerSeen, UnknownPath};
 use crate::cmd::output::{count, short_span};
 
 /// How far the clock may move before a note. More than a slewed clock moves in a day, at 1.8 s an hour
-/// (adjtimex(2)); less than the shortest tolerance of a signature's age.
+/// (adjtimex(2)); no more than the shortest tolerance of a signature's age.
 const CLOCK_MOVED_MILLIS: u64 = 60_000;
 
 /// The answer of `status`; each has an exit code.

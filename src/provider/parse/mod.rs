@@ -162,10 +162,11 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             root.problem("event.each and event.form_field do not go together");
         }
     }
-    if let Some(window) = identity.same_for {
-        // A request may be signed a tolerance after it first came, and be taken for another one.
-        let old_is_stale = proof.tolerance().is_some_and(|tolerance| tolerance * 2 <= window);
-        if proof.signs_content() && !old_is_stale {
+    if let Some(Err(fault)) = proof.tolerance().map(|time| scheme.check_tolerance(time)) {
+        root.problem(fault);
+    }
+    if identity.same_for.is_some() {
+        if proof.signs_content() && proof.tolerance().is_none() {
             root.problem("event.same_for lets a captured request run again after it, unless a time is signed and twice its tolerance is not longer");
         }
         if !identity.id_is_digest() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::values::{header_names, one_of, parsed, word};
 use crate::document::{OneOrMany, Section};
-use crate::limits::TOLERANCE_MAX;
+use crate::limits::{TOLERANCE_MAX, TOLERANCE_MIN};
 use crate::model::is_header_name;
 use crate::payload::Pointer;
 use crate::provider::place::{Place, in_query};
@@ -223,9 +223,10 @@ fn jwt(section: &Section<'_>) -> Option<Mechanism> {
 }
 
 fn tolerance(section: &Section<'_>) -> Option<Duration> {
+    // `Scheme::check_tolerance` checks what the rest of the file allows.
     parsed(section, section.required::<Duration>("tolerance"), |tolerance| {
-        let in_range = (Duration::from_secs(1)..=TOLERANCE_MAX).contains(&tolerance);
-        if in_range { Ok(tolerance) } else { Err("must be 1 s to 1 day") }
+        let in_range = (TOLERANCE_MIN..=TOLERANCE_MAX).contains(&tolerance);
+        if in_range { Ok(tolerance) } else { Err("must be 1 min to 1 day") }
     })
 }
 

@@ -8,15 +8,19 @@ mod identity;
 mod proof;
 mod setup;
 
+use std::time::Duration;
+
 use super::place::Place;
 use super::template::Template;
-use crate::model::Name;
+use crate::document::Fault;
+use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
+use crate::model::{Name, ReplayGuard};
 pub use challenge::Handshakes;
 pub use identity::Identity;
 pub use proof::Proof;
 pub(crate) use proof::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
-    Signature, Stamp, StampPlace, StampUnit,
+    Signature, Stamp, StampPlace, StampUnit, ahead,
 };
 pub use setup::{Delivery, Setup};
 
@@ -91,6 +95,57 @@ impl Scheme {
         self.identity.inflated_bytes = bytes;
         for other in &mut self.alternatives {
             other.identity.inflated_bytes = bytes;
+        }
+        self
+    }
+
+    /// Checks how old the signed time of a delivery may be. In the past more than [`TOLERANCE_AHEAD`] is allowed only where
+    /// a replay is told by what an attacker cannot change: a signed id, or the signed body under `guard = "hold"`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it, and what fixes it.
+    pub fn check_tolerance(&self, tolerance: Duration) -> Result<(), Fault> {
+        let Scheme { proof, identity, .. } = self;
+        let most = if proof.jwt().is_some() { TOLERANCE_RUNS } else { TOLERANCE_MAX };
+        if !(TOLERANCE_MIN..=most).contains(&tolerance) {
+            let (kind, most) = match proof.jwt().is_some() {
+                true => (" of a token", "1 h"),
+                false => ("", "1 day"),
+            };
+            return Err(format!("the tolerance{kind} must be 1 min to {most}").into());
+        }
+        let by_body = identity.guard == ReplayGuard::Hold
+            && identity.flag_types.is_empty()
+            && proof.covers(&Place::Digest);
+        let tells_replays = proof.covers_id() && !identity.id_is_generated() || by_body;
+        if tolerance > TOLERANCE_AHEAD && !tells_replays {
+            return Err(Fault::new(
+                "a tolerance over 5 min lets a captured request run again: neither the id nor the body tells it",
+                "lower it, sign the id, or use guard = \"hold\" without flag_types",
+            ));
+        }
+        // A request may be signed a tolerance after it first came, and be taken for another one.
+        let window = identity.same_for.filter(|_| proof.signs_content());
+        if window.is_some_and(|window| tolerance + ahead(tolerance) > window) {
+            return Err(Fault::new(
+                "a tolerance over half of event.same_for lets a captured request run again after it",
+                "lower it, or raise same_for",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The scheme with another tolerance, which was checked; the same if it has none.
+    #[must_use]
+    pub fn with_tolerance(mut self, tolerance: Duration) -> Scheme {
+        self.alternatives =
+            self.alternatives.into_iter().map(|other| other.with_tolerance(tolerance)).collect();
+        if let Some(stamp) = &mut self.proof.timestamp {
+            stamp.tolerance = tolerance;
+        } else if let Some(Signature { mechanism: Mechanism::Jwt(jwt), .. }) =
+            &mut self.proof.signature
+        {
+            jwt.tolerance = jwt.tolerance.map(|_| tolerance);
         }
         self
     }

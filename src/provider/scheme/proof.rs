@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::limits::TOLERANCE_AHEAD;
 use crate::payload::Pointer;
 use crate::provider::place::Place;
 use crate::provider::published::{KeyUrl, PublishedKeys};
@@ -164,7 +165,7 @@ pub(crate) enum KeyText {
 pub(crate) struct Stamp {
     pub(crate) place: StampPlace,
     pub(crate) unit: StampUnit,
-    /// Before or after now, inclusive.
+    /// How old it may be, inclusive. It may be ahead of now by this, and by [`TOLERANCE_AHEAD`] at most.
     pub(crate) tolerance: Duration,
 }
 
@@ -338,10 +339,15 @@ impl Proof {
         })
     }
 
-    /// How far the signed time may be from now; `None` if no time is signed.
+    /// How old the signed time may be; `None` if no time is signed.
     pub fn tolerance(&self) -> Option<Duration> {
         let stamp = self.timestamp.as_ref().map(|stamp| stamp.tolerance);
         stamp.or(self.jwt().and_then(|jwt| jwt.tolerance))
+    }
+
+    /// How far the signed time may be ahead of now; `None` if no time is signed.
+    pub fn tolerance_ahead(&self) -> Option<Duration> {
+        self.tolerance().map(ahead)
     }
 
     /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
@@ -432,12 +438,17 @@ impl Proof {
         self.signed_content().is_some_and(|signed| signed.has(part))
     }
 
-    fn jwt(&self) -> Option<&Jwt> {
+    pub(super) fn jwt(&self) -> Option<&Jwt> {
         match &self.signature.as_ref()?.mechanism {
             Mechanism::Jwt(jwt) => Some(jwt),
             Mechanism::Signed { .. } | Mechanism::Token => None,
         }
     }
+}
+
+/// How far a signed time may be ahead where it may be so old.
+pub(crate) fn ahead(tolerance: Duration) -> Duration {
+    tolerance.min(TOLERANCE_AHEAD)
 }
 
 /// What an entry of `sender` with `*` begins with: `arn:aws:sns:eu-west-1:111111111111:*`. `None` for every other text: a

@@ -2,6 +2,7 @@
 
 use crate::model::{Digest, EventType, HeldReason, OnRedelivery, ReplayGuard, State, Timestamp};
 use crate::store::border::Accept;
+use crate::verify::Verified;
 
 /// Which state of several matters to an operator first.
 const CONCERN: [State; State::ALL.len()] = [
@@ -90,6 +91,12 @@ pub(crate) fn guarded(
     }
 }
 
+/// Whether a new event was signed before the store was restored, where its delivery is accepted for long after that. Its
+/// event may have run and be missing in the backup.
+pub(crate) fn is_before_restore(delivery: &Verified, restored_at: Option<Timestamp>) -> bool {
+    delivery.signed_at().zip(restored_at).is_some_and(|(signed, restored)| signed <= restored)
+}
+
 /// Why the jobs of a stored event were held when it was accepted, or would have been: it came under the id of another
 /// one (`is_variant`), or with its body (`repeats`) and was not marked.
 pub(crate) fn held_at_arrival(
@@ -117,7 +124,6 @@ mod tests {
     use super::Arrival::{Conflict, Duplicate, Event, IdReused};
     use super::*;
     use crate::store::tests::{START, delivery, github, name, stripe};
-    use crate::verify::Verified;
 
     fn known(variant: i64, of: &Verified) -> KnownEvent {
         KnownEvent {

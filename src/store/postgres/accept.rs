@@ -127,8 +127,9 @@ pub(super) async fn fast(
         places[number] = place;
     }
     let (mut rows, mut grouped) = (Rows::default(), GroupedJobs::default());
+    let held = |event: &NewEvent| event.held_of_restore(session.restored_at);
     for (event, place) in events.iter().zip(places) {
-        rows.add(event, Form::first(place), &mut grouped);
+        rows.add(event, Form { held: held(event), ..Form::first(place) }, &mut grouped);
     }
     let store = rows.send(&mut flight).await;
     if let Err(stop) = grouped.settle(&mut flight, notices).await {
@@ -144,7 +145,7 @@ pub(super) async fn fast(
     };
     let tries = (1..).zip(events).map(|(n, event)| {
         let is_stored = stored.as_ref().is_none_or(|stored| stored.contains(&n));
-        let answer = event.created(Form::first(0));
+        let answer = event.created(Form { held: held(event), ..Form::first(0) });
         is_stored.then(|| vec![Try { answer, put_back: Vec::new() }])
     });
     (outcome, tries.collect())

@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::limits::EVIDENCE_COUNT;
-use crate::model::{EventType, State};
+use crate::model::{EventType, HeldReason, State, Timestamp};
 use crate::store::border::{Accepted, Error};
 use crate::store::columns::column;
 use crate::store::decide::delivery::{
@@ -50,6 +50,9 @@ const SAME_BODY: &str = "
             AS has_other
     FROM (VALUES (1)) one (n)
     LEFT JOIN event f ON f.source = $1 AND f.digest = $2 AND f.guarded AND NOT f.repeated";
+
+/// When the database was last restored.
+const RESTORED_AT: &str = "SELECT max(greatest(made_at, restored_at)) FROM restored";
 
 /// Whether the event has one of these jobs. Each job id is made for one delivery at one node.
 const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE event = $1 AND id = ANY ($2::uuid[]))";
@@ -110,6 +113,10 @@ pub(super) async fn store(
             let id_reused = matches!(arrival, Arrival::IdReused(_));
             let body = same_body(flight, event).await?;
             let (held, flagged) = guarded(event.new.delivery.guard(), body, id_reused);
+            let held = match held {
+                None => held_of_restore(flight, event).await?,
+                held => held,
+            };
             let repeated = body != SameBody::Nowhere;
             let form = Form { variant, repeated, held, flagged, ..form };
             let mut rows = Rows::default();
@@ -166,6 +173,18 @@ async fn same_body(flight: &mut Flight, event: &NewEvent) -> Result<SameBody, St
         (true, false) => SameBody::SameType,
         (true, true) => SameBody::OtherType,
     })
+}
+
+/// Why its jobs are held where the database was restored after it was signed.
+async fn held_of_restore(
+    flight: &mut Flight,
+    event: &NewEvent,
+) -> Result<Option<HeldReason>, Stop> {
+    if event.new.delivery.signed_at().is_none() {
+        return Ok(None);
+    }
+    let restored_at: Option<i64> = ask_one(flight, RESTORED_AT, Vec::new()).await?.try_get(0)?;
+    Ok(event.held_of_restore(restored_at.map(Timestamp)))
 }
 
 /// The earlier try of this delivery, if that stored the event. The caller then gets the answer of that try, since

@@ -23,6 +23,8 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 use uuid::Uuid;
 
+use crate::model::Timestamp;
+
 use super::connection::{Connection, describe};
 
 /// A parameter of a statement.
@@ -58,6 +60,8 @@ pub struct Session {
     pub id: Uuid,
     /// Grows with each session of the node. The fence does not compare it: it tells a copied state folder.
     pub count: i64,
+    /// When the database was last restored. A restore ends all sessions.
+    pub restored_at: Option<Timestamp>,
 }
 
 /// How a flight ended.

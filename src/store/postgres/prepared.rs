@@ -2,8 +2,9 @@
 
 use uuid::Uuid;
 
-use crate::model::{Digest, EventId, HeldReason, Name, ReplayGuard};
+use crate::model::{Digest, EventId, HeldReason, Name, ReplayGuard, Timestamp};
 use crate::store::border::{Accept, Accepted};
+use crate::store::decide::delivery::is_before_restore;
 
 /// An event in its stored form.
 pub(super) struct NewEvent {
@@ -67,6 +68,11 @@ impl NewEvent {
 
     pub(super) fn digest(&self) -> Digest {
         self.new.delivery.digest()
+    }
+
+    /// Why its jobs are held where the database was restored after it was signed.
+    pub(super) fn held_of_restore(&self, restored_at: Option<Timestamp>) -> Option<HeldReason> {
+        is_before_restore(&self.new.delivery, restored_at).then_some(HeldReason::Restored)
     }
 
     pub(super) fn created(&self, form: Form) -> Accepted {

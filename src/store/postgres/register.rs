@@ -20,7 +20,7 @@ use super::params::params;
 use super::remembered::{Remembered, note_away, note_lost};
 use super::schema;
 use super::stop::{Stop, ask};
-use crate::model::{EventId, Name, RunnerName};
+use crate::model::{EventId, Name, RunnerName, Timestamp};
 use crate::random;
 
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
@@ -32,10 +32,11 @@ const LOCK: &str =
     "SELECT machine, session, state, count FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
-/// node.
+/// node, and when the database was last restored.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
     version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1
-    RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1)";
+    RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1), 
+        (SELECT max(greatest(made_at, restored_at)) FROM restored)";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -168,6 +169,8 @@ impl Registrar {
             FlightOutcome::Committed(connection, rows) => {
                 let count = rows.get(sent.renew).and_then(|rows| rows.first());
                 let is_called = count.and_then(|row| row.try_get(1).ok()).unwrap_or(true);
+                let restored_at: Option<i64> = count.and_then(|row| row.try_get(2).ok()).flatten();
+                let restored_at = restored_at.map(Timestamp);
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
@@ -183,7 +186,7 @@ impl Registrar {
                 for (source, event) in &sent.lost {
                     tracing::error!(%source, %event, "an accepted event is lost: let it be sent again");
                 }
-                let session = Session { node: self.node.id, id, count };
+                let session = Session { node: self.node.id, id, count, restored_at };
                 Ok((connection, Registered { session, running, lost: sent.lost, asked }))
             }
             other => Err(self.failed(other)),

@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::decide::delivery::{
-    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+    Arrival, KnownEvent, SameBody, arrival, concern, guarded, is_before_restore, replays_dead,
 };
 use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::tables::codec::change_one;
@@ -20,7 +20,7 @@ use crate::store::sqlite::tables::group;
 use crate::store::sqlite::tables::job::{insert_job, put_back};
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::secret_use::SecretUses;
-use crate::store::sqlite::tables::{codec, replay_index};
+use crate::store::sqlite::tables::{codec, replay_index, restored};
 use crate::verify::Verified;
 
 use super::handle::Intake;
@@ -172,6 +172,10 @@ impl Prepared {
     ) -> rusqlite::Result<Accepted> {
         let body = self.same_body(tx, event, id_reused)?;
         let (held, flagged) = guarded(self.new.delivery.guard(), body, id_reused);
+        let held = match held {
+            None if self.is_before_restore(tx)? => Some(HeldReason::Restored),
+            held => held,
+        };
         if flagged {
             // The row is this transaction's own.
             change_one(tx, "UPDATE event SET flagged = 1 WHERE row = ?1", [event])?;
@@ -187,6 +191,14 @@ impl Prepared {
         let Arrival::Duplicate(of) = arrival(&self.new, &known) else { return Ok(None) };
         self.note_secret(tx)?;
         self.duplicate(tx, of, false).map(Some)
+    }
+
+    fn is_before_restore(&self, tx: &Connection) -> rusqlite::Result<bool> {
+        let delivery = &self.new.delivery;
+        if delivery.signed_at().is_none() {
+            return Ok(false);
+        }
+        Ok(is_before_restore(delivery, restored::last(tx)?))
     }
 
     /// Whether the replay guard looks at its body.

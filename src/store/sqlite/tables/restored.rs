@@ -21,3 +21,11 @@ pub(crate) fn restores(
         params![made_from.0, restored_from.map(|at| at.0)],
     )
 }
+
+/// When the store was last restored. The clock may have been behind that of the backup.
+pub(crate) fn last(tx: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let at: Option<i64> = tx
+        .prepare_cached("SELECT max(max(made_at, restored_at)) FROM restored")?
+        .query_row([], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
+}
