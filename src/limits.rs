@@ -345,6 +345,9 @@ pub const VECTORS_BYTES: u64 = 16 << 20;
 /// Most files read from `conf.d` or `providers`.
 pub const CONFIG_FILES: usize = 1_000;
 
+/// The longest body of an answer in a provider file: a word, an empty document, a short message.
+pub const ANSWER_TEXT_BYTES: usize = 1 << 10;
+
 /// The most events of one request: this many, or one for each [`LIST_EVENT_BYTES`] of its body. SendGrid's and HubSpot's
 /// have up to some hundred.
 pub const LIST_EVENTS: usize = 1_000;

@@ -230,7 +230,7 @@ impl Delivery {
         })?;
         let seen = &mut self.seen;
         for answer in answers {
-            match (answer.status, answer.body["status"].as_str()) {
+            match (answer.status, answer.status_word()) {
                 (200, Some("accepted")) => seen.accepted += 1,
                 (200, Some("duplicate")) => seen.duplicate += 1,
                 (401, _) => seen.refused += 1,

@@ -94,15 +94,15 @@ impl Sent<'_> {
     fn is_good(&self) -> bool {
         let args = self.delivery.args;
         if args.forge || args.stale {
-            return self.answers.iter().all(|answer| answer.status == 401);
+            return self.answers.iter().all(|answer| answer.status_word() == Some("rejected"));
         }
-        let good = |answer: &Answer| match self.replies() {
-            true => answer.result.is_some(),
-            false => answer.status == 200,
+        let good = |answer: &Answer| match answer.status_word() {
+            _ if self.replies() => answer.result.is_some(),
+            word => matches!(word, Some("accepted" | "duplicate")),
         };
         let known = |answer: &Answer| match self.replies() {
             true => answer.result.as_deref() == Some("reused"),
-            false => answer.body["status"] == "duplicate",
+            false => answer.status_word() == Some("duplicate"),
         };
         let last = self.answers.last().is_some_and(known);
         self.answers.iter().all(good) && (!args.duplicate || last)
@@ -112,22 +112,24 @@ impl Sent<'_> {
     fn came_before(&self) -> bool {
         let first = self.answers.first().filter(|_| !self.replies());
         first.is_some_and(|first| {
-            first.body["status"] == "duplicate" && first.body["replayed"].is_null()
+            first.status_word() == Some("duplicate") && first.fact("replayed").is_none()
         })
     }
 
     /// An answer's status in a word, or why a request with a key did not get its handler's answer.
     fn word<'a>(&self, answer: &'a Answer) -> &'a str {
-        let of = |field: &str| answer.body[field].as_str();
         match (self.replies(), &answer.result) {
             (true, Some(result)) => result,
-            _ => of("status").or_else(|| of("detail")).unwrap_or_default(),
+            _ => answer.body["detail"].as_str().or(answer.status_word()).unwrap_or_default(),
         }
     }
 
     fn json(&self, verdict: &Verdict) -> Value {
         let Delivery { args, event, .. } = self.delivery;
-        let answer = |answer: &Answer| json!({ "status": answer.status, "result": answer.result, "body": answer.body });
+        let answer = |answer: &Answer| {
+            let Answer { status, result, facts, body } = answer;
+            json!({ "status": status, "result": result, "facts": facts, "body": body })
+        };
         json!({
             "source": args.source,
             "url": self.target.to_string(),
@@ -176,9 +178,9 @@ impl Sent<'_> {
                     return Verdict::new(false, text, help);
                 }
             },
-            (false, true) => "NOT as expected: it must be refused with 401",
+            (false, true) => "NOT as expected: it must be refused as not proven",
             (false, false) if self.replies() => "NOT as expected: its handler must answer it",
-            (false, false) => "NOT as expected: it must be answered 200",
+            (false, false) => "NOT as expected: it must be accepted",
         };
         Verdict::new(good && !self.came_before(), text, self.next(good))
     }
@@ -186,7 +188,7 @@ impl Sent<'_> {
     /// The event's id as the receiver answers it, because it may be the body's digest.
     fn stored(&self) -> &str {
         let last = self.answers.last().filter(|_| !self.replies());
-        last.and_then(|answer| answer.body["event"].as_str()).unwrap_or(&self.delivery.event.id)
+        last.and_then(|answer| answer.fact("event")).unwrap_or(&self.delivery.event.id)
     }
 
     /// The operator's next step, chosen by the last answer.
@@ -196,8 +198,10 @@ impl Sent<'_> {
         let status = last.map_or(0, |answer| answer.status);
         let answered = last.is_some_and(|answer| answer.result.is_some());
         let is_stored = answered || self.replies() && matches!(status, 409 | 502 | 504);
-        let is_foreign =
-            last.is_some_and(|last| last.result.is_none() && last.body["status"].is_null());
+        let word = last.and_then(Answer::status_word);
+        let is_foreign = last.is_some_and(|last| {
+            last.result.is_none() && word.is_none() && last.body["status"].is_null()
+        });
         let source = &args.source;
         match (status, good) {
             _ if is_stored => {
@@ -208,15 +212,17 @@ impl Sent<'_> {
                 "the receiver did not answer this: check that the proxy passes {} on to it",
                 endpoint.path
             ),
-            (401, true) => format!("hooklatch events --rejected --source {source}{config}"),
-            (401, false) => format!(
+            _ if word == Some("rejected") && good => {
+                format!("hooklatch events --rejected --source {source}{config}")
+            }
+            _ if word == Some("rejected") => format!(
                 "hooklatch events --rejected --source {source}{config} (hooklatch reload, if its secret has changed)"
             ),
             (404, _) => {
                 format!("hooklatch reload{config}: the receiver does not know this path yet")
             }
             (413, _) => {
-                let most = last.and_then(|answer| answer.body["limit_bytes"].as_u64());
+                let most = last.and_then(|answer| answer.fact("limit-bytes")?.parse().ok());
                 let most = most.map(|most| format!(", which is {} now", output::size(most)));
                 let most = most.unwrap_or_default();
                 format!("raise max_body of source {source}{most}, then hooklatch reload{config}")

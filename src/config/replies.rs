@@ -75,10 +75,15 @@ pub(super) fn read(
         let at = section.place_of(key).unwrap_or_else(|| section.here());
         Value::new(context.duration(section, key, limit), at)
     };
+    let mut wait = duration("reply_wait", "reply_wait_millis");
+    let sends = |provider: &Value<Arc<Scheme>>| provider.value.setup().delivery.deadline;
+    if let (false, Some(deadline)) = (section.has("reply_wait"), scheme.and_then(sends)) {
+        wait.value = wait.value.min(answered_within(deadline));
+    }
     let requests = context.number(section, "requests_per_minute", "requests_per_minute_count");
     let replies = Replies {
         at,
-        wait: duration("reply_wait", "reply_wait_millis"),
+        wait,
         keep: duration("keep_answers", "keep_answers_millis"),
         keep_errors: duration("keep_error_answers", "keep_error_answers_millis").value,
         fields: fields.map(|field| field.value).collect(),
@@ -93,10 +98,16 @@ pub(super) fn read(
     Some(replies)
 }
 
+/// How long a request may wait for its answer if its sender waits for `deadline`: the rest is for the way there and back.
+pub(super) fn answered_within(deadline: Duration) -> Duration {
+    deadline * 4 / 5
+}
+
 /// Checks that no third party can send a request of the provider with another key, or as another caller.
 fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc<Scheme>>) {
     let Value { value: scheme, at } = provider;
-    let (name, proof, identity) = (scheme.name(), scheme.proof(), scheme.identity());
+    let keyed = Scheme::clone(scheme).with_keys();
+    let (name, proof, identity) = (keyed.name(), keyed.proof(), keyed.identity());
     if identity.has_lists() || identity.id_is_generated() {
         let why = match identity.has_lists() {
             true => "several events in one request, so there is no one answer",
@@ -107,10 +118,12 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
             format!("a request of provider '{name}' has {why}"),
             "choose provider = \"bearer\", whose callers send a key with each request",
         );
-    } else if identity.id_may_be_digest() {
+    } else if !identity.has_id() {
         section.reject(
             at,
-            format!("provider '{name}' uses the body's digest as the key of a request without one"),
+            format!(
+                "provider '{name}' sends no key: only the body's digest tells its requests apart"
+            ),
             "choose provider = \"bearer\", whose callers send a key with each request",
         );
     } else if proof.signs_content() && !proof.covers_id() {
@@ -126,7 +139,7 @@ fn check_provider(section: &Section<'_>, replies: &Replies, provider: &Value<Arc
             format!("provider '{name}' signs its requests, and has no certificates"),
             "remove certificate_header, or choose provider = \"certificate\"",
         ),
-        None if proof.is_absent() && !identity.id_may_be_digest() => section.reject(
+        None if proof.is_absent() && identity.has_id() => section.reject(
             at,
             format!("provider '{name}' proves nothing about who asks"),
             "add certificate_header, the header in which a trusted proxy names the client's certificate, or choose provider = \"bearer\"",

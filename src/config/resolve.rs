@@ -26,6 +26,7 @@ use super::configuration::Config;
 use super::environment::Environment;
 use super::handlers::{Action, Command, Handler, Sign};
 use super::read::size;
+use super::replies::answered_within;
 use super::requests::Request;
 use super::secrets::{Reference, SecretError};
 use super::sources::Source;
@@ -331,7 +332,7 @@ impl<'a> Resolver<'a> {
         let accept_wait = Limits::duration(self.config.limits().accept_wait_millis);
         // The job may wait for a slot, and its end is committed.
         let whole = handler.timeout.saturating_add(grace).saturating_add(accept_wait);
-        let deadline = source.scheme.setup().delivery.deadline.map(|deadline| deadline * 4 / 5);
+        let deadline = source.scheme.setup().delivery.deadline.map(answered_within);
         let caller =
             |(name, secret): &(Name, Value<Reference>)| (secret.value.to_string(), name.clone());
         let written = |header: &Option<Value<String>>| Some(header.as_ref()?.value.clone());

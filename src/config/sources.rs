@@ -124,6 +124,9 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     section.finish();
     let senders: Vec<String> = senders.into_iter().flatten().map(|read| read.value).collect();
     let mut scheme = scheme?.value;
+    if replies.is_some() {
+        scheme = Arc::new(Scheme::clone(&scheme).with_keys());
+    }
     for sender in &senders {
         scheme = Arc::new(Scheme::clone(&scheme).with_sender(sender));
     }

@@ -82,7 +82,8 @@ pub(super) async fn answer(
         }
         settled => settled,
     };
-    let (answer, result) = outcome(state, created);
+    let can_be_pending = source.scheme.answers().pending.is_some();
+    let (answer, result) = outcome(state, created, can_be_pending);
     let millis = request.count_good(again, received_at);
     served.traffic.keyed(result);
     let (name, result) = (answer.name(), result.as_str());
@@ -102,9 +103,11 @@ fn admit(request: &Delivery, reply: &Reply, caller: &str) -> Result<(), Cause> {
     })
 }
 
-/// The answer for the state of a key. `created` if this request began the run.
-fn outcome(state: KeyState, created: bool) -> (Answer, Keyed) {
+/// The answer for the state of a key. `created` if this request began the run; `can_be_pending` if the provider file says
+/// what to answer while it goes on.
+fn outcome(state: KeyState, created: bool, can_be_pending: bool) -> (Answer, Keyed) {
     let (problem, result) = match (state, created) {
+        (KeyState::Pending, _) if can_be_pending => return (Answer::Pending, Keyed::InProgress),
         (KeyState::Answered(answer), true) => {
             return (Answer::Answered { answer, created }, Keyed::Created);
         }
@@ -252,7 +255,9 @@ mod tests {
 
     #[test]
     fn only_the_request_that_began_a_run_learns_how_it_failed() {
-        let outcome = |state: &KeyState, created| outcome(state.clone(), created);
+        let pending = outcome(KeyState::Pending, false, true);
+        assert_eq!(pending, (Answer::Pending, Keyed::InProgress));
+        let outcome = |state: &KeyState, created| outcome(state.clone(), created, false);
         let lost = KeyState::Unknown { timed_out: false };
         let late = KeyState::Unknown { timed_out: true };
         for (state, first, repeat, result) in [

@@ -1,8 +1,10 @@
-//! Every answer this server gives, in one table: status, headers, JSON.
+//! Every answer this server gives, in one table: status, headers, body.
 //!
-//! Rules: never 410 (several providers then unsubscribe the endpoint), never 409 or 422 for a stored event (it only
-//! causes days of retries), and no detail of a failed verification. For sources that return their handler's
-//! answer, `problem` has the answers without one.
+//! What happened stands in headers `Hooklatch-*`, because many providers read the body: a source's body is the text of
+//! its provider file, or empty, or the same facts as JSON for the operator's own callers. Rules: never 410 (several
+//! providers then unsubscribe the endpoint), never 409 or 422 for a stored event (it only causes days of retries), and
+//! no detail of a failed verification. For sources that return their handler's answer, `problem` has the answers
+//! without one.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -21,6 +23,7 @@ use serde_json::{Value, json};
 use super::connection::Gate;
 use super::problem::Problem;
 use crate::model::{self, EventId, State};
+use crate::provider::{AnswerText, Answers};
 use crate::store::Refused;
 
 /// When a client should try again, in seconds: long enough for a checkpoint or a restart, short enough for
@@ -61,6 +64,8 @@ pub(super) enum Answer {
     Handshake(model::Answer),
     /// Too many challenges without a signature.
     Limited,
+    /// The handler still runs at the provider's deadline, and the provider file says what to answer then.
+    Pending,
     /// The handler has no answer; the problem says why.
     Problem(Problem),
     /// Not proven genuine.
@@ -119,6 +124,7 @@ impl Answer {
             Answer::Listed { .. } => ("accepted", StatusCode::OK),
             Answer::Answered { answer, .. } => ("answered", status(answer)),
             Answer::Handshake(answer) => ("handshake", status(answer)),
+            Answer::Pending => ("pending", StatusCode::OK),
             Answer::Limited => ("limited", StatusCode::TOO_MANY_REQUESTS),
             Answer::Problem(problem @ Problem::Malformed(_)) => ("malformed", problem.status()),
             Answer::Problem(problem) => (problem.word(), problem.status()),
@@ -162,71 +168,128 @@ impl Answer {
         Some((name, HeaderValue::from_static(value)))
     }
 
-    /// The body and its media type. A handler's answer has its own type.
-    fn body(&self) -> (Bytes, Option<&'static str>) {
+    /// The text that the provider file has for this answer. 408, 413 and 503 are the receiver's own.
+    fn text<'a>(&self, answers: &'a Answers) -> Option<&'a AnswerText> {
+        match self.name() {
+            "accepted" => Some(&answers.accepted),
+            "duplicate" => Some(&answers.duplicate),
+            "rejected" | "malformed" | "refused" => Some(&answers.refused),
+            "pending" => answers.pending.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The body and its media type. A handler's answer has its own type. `answers` are those of the source's provider
+    /// file, `None` for a request to no source.
+    fn body(&self, answers: Option<&Answers>) -> (Bytes, Option<Cow<'static, str>>) {
         match self {
             // These statuses have no content (RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5).
             Answer::Answered { answer, .. } | Answer::Handshake(answer)
                 if [204, 205, 304].contains(&answer.status) =>
             {
-                (Bytes::new(), None)
+                return (Bytes::new(), None);
             }
             Answer::Answered { answer, .. } | Answer::Handshake(answer) => {
-                (answer.body.clone(), None)
+                return (answer.body.clone(), None);
             }
+            _ => {}
+        }
+        let text = answers.and_then(|answers| self.text(answers));
+        if let Some((kind, body)) = text.and_then(|text| text.content.clone()) {
+            return (body, Some(kind.into()));
+        }
+        match self {
+            _ if answers.is_some_and(|answers| !answers.details) => (Bytes::new(), None),
             Answer::Problem(problem) => {
-                (problem.json().to_string().into(), Some("application/problem+json"))
+                (problem.json().to_string().into(), Some("application/problem+json".into()))
             }
-            _ => (self.json().to_string().into(), Some("application/json")),
+            _ => (self.json().to_string().into(), Some("application/json".into())),
         }
     }
 
-    fn json(&self) -> Value {
-        let status = self.name();
+    /// What happened, as the members of the JSON and as the headers `Hooklatch-NAME`.
+    fn facts(&self) -> Vec<(&'static str, Value)> {
+        let mut facts = vec![("status", self.name().into())];
         match self {
-            Answer::Accepted(event) => json!({"status": status, "event": event}),
+            Answer::Accepted(event) => facts.push(("event", json!(event))),
             Answer::Duplicate { event, state, removed, replayed } => {
                 let hint = hint(event, *state, *removed, *replayed);
-                let mut json =
-                    json!({"status": status, "event": event, "state": state, "hint": hint});
+                facts.extend([
+                    ("event", json!(event)),
+                    ("state", json!(state)),
+                    ("hint", hint.into()),
+                ]);
                 if *replayed > 0 {
-                    json["replayed"] = (*replayed).into();
+                    facts.push(("replayed", (*replayed).into()));
                 }
-                json
             }
             Answer::Listed { events, created, only } => {
-                let mut json = json!({"status": status, "events": events, "created": created});
-                if let Some(event) = only {
-                    json["event"] = json!(event);
-                }
-                json
+                facts.extend([("events", (*events).into()), ("created", (*created).into())]);
+                facts.extend(only.iter().map(|event| ("event", json!(event))));
             }
             Answer::Malformed(reason)
             | Answer::Refused(reason)
             | Answer::Unavailable(reason)
-            | Answer::Unready(reason) => json!({"status": status, "reason": reason}),
+            | Answer::Unready(reason) => facts.push(("reason", (*reason).into())),
             Answer::NoId(header) => {
                 let hint = format!(
                     "send the header {header}: a new value with each request, and the same one when it is repeated"
                 );
-                json!({"status": status, "reason": "missing_id", "hint": hint})
+                facts.extend([("reason", "missing_id".into()), ("hint", hint.into())]);
             }
-            Answer::Method(allowed) => json!({"status": status, "allow": allowed}),
-            Answer::TooLarge(limit) => json!({"status": status, "limit_bytes": limit}),
-            _ => json!({"status": status}),
+            Answer::Problem(problem) => facts.push(("reason", problem.word().into())),
+            Answer::Method(allowed) => facts.push(("allow", json!(allowed))),
+            Answer::TooLarge(limit) => facts.push(("limit_bytes", (*limit).into())),
+            _ => {}
         }
+        facts
+    }
+
+    fn json(&self) -> Value {
+        self.facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// The facts as headers. A handler's answer and that to a challenge stay as they are.
+    fn fact_headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        if matches!(self, Answer::Answered { .. } | Answer::Handshake(_)) {
+            return Vec::new();
+        }
+        let header = |(name, value): (&str, Value)| {
+            let name = format!("hooklatch-{}", name.replace('_', "-"));
+            let text = match value {
+                Value::Null => return None,
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            // An id is visible ASCII, and all other texts are fixed.
+            Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(text).ok()?))
+        };
+        self.facts().into_iter().filter_map(header).collect()
     }
 
     /// `unread` keeps the request's payload until the response is sent. Then actix sees that a part was not read, and
     /// discards it for a bounded time before it closes; otherwise it would drain chunks as long as they arrive.
-    /// `close` asks the client for a new connection.
-    pub(super) fn respond(self, unread: UnreadBody, close: bool) -> Response<BoxBody> {
-        let (text, kind) = self.body();
+    /// `close` asks the client for a new connection. `answers` are those of the source's provider file, `None` for a
+    /// request to no source.
+    pub(super) fn respond(
+        self,
+        answers: Option<&Answers>,
+        unread: UnreadBody,
+        close: bool,
+    ) -> Response<BoxBody> {
+        let (text, kind) = self.body(answers);
+        let written = answers.and_then(|answers| self.text(answers)?.status);
+        let status = written.and_then(|status| StatusCode::from_u16(status).ok());
         let text = BoxBody::new(Text { text, _unread: unread });
-        let mut response = Response::with_body(self.row().1, text);
+        let mut response = Response::with_body(status.unwrap_or(self.row().1), text);
         let headers = response.headers_mut();
-        if let Some(kind) = kind {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Some(kind) = kind.and_then(|kind| HeaderValue::try_from(&*kind).ok()) {
+            headers.insert(CONTENT_TYPE, kind);
+        }
+        if answers.is_some() {
+            for (name, value) in self.fact_headers() {
+                headers.insert(name, value);
+            }
         }
         if let Answer::Answered { answer, .. } | Answer::Handshake(answer) = &self {
             for (name, value) in answer.headers.iter() {
@@ -366,6 +429,16 @@ mod tests {
                 "{answer:?}"
             );
         }
+    }
+
+    #[test]
+    fn every_fact_of_an_answer_is_a_header() {
+        for answer in every() {
+            let facts = answer.facts().into_iter().filter(|(_, value)| !value.is_null()).count();
+            assert_eq!(answer.fact_headers().len(), facts, "{answer:?}");
+        }
+        let limit = Answer::TooLarge(7).fact_headers().pop().unwrap();
+        assert_eq!((limit.0.as_str(), limit.1.as_bytes()), ("hooklatch-limit-bytes", &b"7"[..]));
     }
 
     #[test]

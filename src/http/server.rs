@@ -236,12 +236,14 @@ async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> 
     };
     let mut payload = request.take_payload();
     gate.begin(&request);
+    let mut served = None;
     let answer = if gate.is_over_bound() {
         let answer = Answer::HeadTooLarge;
         unreadable(&shared.traffic, answer.name(), "a request head over its bound");
         answer
     } else {
         let snapshot = shared.snapshot.load_full();
+        served = snapshot.sources.get(request.path()).cloned();
         match route(&shared, &snapshot, &request) {
             Ok(delivery) => {
                 receive::receive(delivery, &snapshot, &mut request, &gate, &mut payload).await
@@ -254,19 +256,23 @@ async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> 
         while payload.next().await.is_some() {}
     }
     let close = shared.is_closing() || shared.open.is_crowded() || gate.has_rest();
-    answer.respond(UnreadBody::new(payload, gate), close)
+    let answers = served.as_ref().map(|served| served.source.scheme.answers());
+    answer.respond(answers, UnreadBody::new(payload, gate), close)
 }
 
 /// Decides whether a client that waits for "100 Continue" may send its body. The error is the answer that it gets
 /// instead.
 fn may_send(shared: &Arc<Shared>, mut request: Request) -> Result<Request, Response<BoxBody>> {
-    let Err(answer) = route(shared, &shared.snapshot.load(), &request) else { return Ok(request) };
+    let snapshot = shared.snapshot.load();
+    let Err(answer) = route(shared, &snapshot, &request) else { return Ok(request) };
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         return Err(Response::internal_server_error());
     };
     gate.begin(&request);
     let payload = request.take_payload();
-    Err(answer.respond(UnreadBody::new(payload, gate), true))
+    let served = snapshot.sources.get(request.path());
+    let answers = served.map(|served| served.source.scheme.answers());
+    Err(answer.respond(answers, UnreadBody::new(payload, gate), true))
 }
 
 /// The delivery that a request begins, or the answer to a request that is refused by its head. Paths are compared as

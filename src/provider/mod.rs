@@ -18,10 +18,10 @@ use crate::document::Problems;
 pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub(crate) use scheme::{
-    Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
-    Signature, Stamp, StampPlace, StampUnit, ahead,
+    Algorithm, AnswerText, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED,
+    Mechanism, Signature, Stamp, StampPlace, StampUnit, ahead,
 };
-pub use scheme::{Delivery, Handshakes, Identity, Proof, Scheme, Setup};
+pub use scheme::{Answers, Delivery, Handshakes, Identity, Proof, Scheme, Setup};
 
 /// Finds each provider's file by its name.
 macro_rules! built_in {

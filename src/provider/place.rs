@@ -23,6 +23,8 @@ pub(crate) enum Place {
     Digest,
     /// `new`: another id for each request, which the receiver makes. For ids only.
     New,
+    /// `signed`: the digest of all that is signed. For keys of requests that a handler answers only.
+    Signed,
     /// `{ join = […] }`: the values of all of these together. For ids only.
     Join(Vec<Place>),
 }
@@ -72,6 +74,7 @@ impl fmt::Display for Place {
             Place::Form(field) => write!(f, "field {field} of the form"),
             Place::Digest => f.write_str("the body's digest"),
             Place::New => f.write_str("one that the receiver makes"),
+            Place::Signed => f.write_str("the digest of all that is signed"),
             Place::Join(places) => {
                 let texts: Vec<String> = places.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join(" with "))

@@ -42,6 +42,10 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
         (None, None)
     );
     assert!(Scheme::embedded("none").unwrap().proof.is_absent());
+    // Only callers that are the operator's own programs get the receiver's JSON.
+    let has_details = |name: &&str| Scheme::embedded(name).unwrap().answers.details;
+    let detailed: Vec<&str> = Scheme::embedded_names().filter(has_details).collect();
+    assert_eq!(detailed, ["bearer", "certificate", "none"]);
     assert_eq!(
         stripe.identity.kept_headers,
         ["Content-Type", "Content-Encoding", "Stripe-Signature"]
@@ -129,7 +133,7 @@ keep_headers = ["bad name"]
         problems(text),
         [
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
-            "p.toml:3:1: colour: unknown key\n    help: the keys here are: alternative, delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
+            "p.toml:3:1: colour: unknown key\n    help: the keys here are: alternative, answer, delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
             "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
@@ -201,6 +205,39 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ),
         ("\nsigned", "\nsender = \"header:X-Who\"\nsigned", "signature.sender is not signed"),
         ("\nsigned", "\nsender = \"digest\"\nsigned", "neither header:NAME nor json:/POINTER"),
+        ("", "[answer]\naccepted = { status = 404 }", "must be one of 200, 201, 202, 204"),
+        ("", "[answer]\npending = { status = 504 }", "must be one of 200, 201, 202, 204"),
+        ("", "[answer]\nduplicate = { status = 409 }", "must be one of 200, 201, 202, 204"),
+        ("", "[answer]\nrefused = { status = 200 }", "must be 400 to 499, without"),
+        ("", "[answer]\nrefused = { status = 410 }", "must not be 410: several providers"),
+        ("", "[answer]\nrefused = { status = 413 }", "must be 400 to 499, without"),
+        ("", "[answer]\naccepted = { body = \"ok\" }", "an answer has a 'body' without a 'type'"),
+        ("", "[answer]\naccepted = { type = \"text/xml\" }", "a 'type' without a 'body'"),
+        (
+            "",
+            "[answer]\naccepted = { status = 204, type = \"text/plain\", body = \"ok\" }",
+            "an answer with status 204 has no body",
+        ),
+        (
+            "",
+            "[answer]\naccepted = { type = \"text/plain\\r\\nX: y\", body = \"ok\" }",
+            "is not a media type such as application/json",
+        ),
+        ("", "[answer]\naccepted = { type = \"json\", body = \"{}\" }", "is not a media type"),
+        (
+            "",
+            "[answer]\naccepted = { type = \"application/json\", body = \"ok\" }",
+            "the 'body' is not JSON",
+        ),
+        (
+            "",
+            "[answer]\naccepted = { type = \"text/plain\", body = \"a\\u0000\" }",
+            "has a control character",
+        ),
+        ("", "[answer]\naccepted = { type = \"text/plain\", body = \"\" }", "is empty, as is"),
+        ("", "[answer]\nkey = \"digest\"", "'digest' is not a key: use event.id"),
+        ("", "[answer]\nkey = \"signed\"", "but a time or a header is signed too"),
+        ("", "[answer]\nacepted = { status = 200 }", "answer.acepted: unknown key"),
         ("", "[[handshake]]\nproof = \"none\"", "'where' is missing: every delivery"),
         (
             "",
@@ -400,6 +437,10 @@ fn a_file_takes_what_it_lacks_from_the_provider_that_it_is_like() {
         (other.proof.timestamp, !other.identity.types.is_empty()),
         (base.proof.timestamp, false)
     );
+    let twilio = Scheme::embedded("twilio").unwrap().answers;
+    assert_eq!(parse("name = \"own\"\nlike = \"twilio\"\n").answers, twilio);
+    let other = parse("name = \"own\"\nlike = \"twilio\"\n[answer]\ndetails = true\n").answers;
+    assert_eq!(other, Answers { details: true, ..Answers::default() });
     let found = problems("name = \"own\"\nlike = \"stripy\"\n");
     assert_eq!(
         found,

@@ -254,6 +254,11 @@ pub fn judge(
         // An element is handed on as plain text.
         kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
     }
+    let signed = match identity.ids.contains(&Place::Signed) {
+        true => signature::digest(scheme, &request, &presented, &found)?,
+        false => None,
+    };
+    let own_id = signed.as_deref().or(own_id);
     let mut equal: HashMap<Digest, u64> = HashMap::new();
     let mut event = |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>| {
         // Two attempts that differ in a volatile member are compressed to different bytes.
@@ -447,6 +452,12 @@ impl Named {
         Named { id, is_of_body: false, sender_id: Some(text), fault: Some(fault) }
     }
 
+    /// One that the receiver has made.
+    fn own(id: &str) -> Option<Named> {
+        let id = id.parse().ok()?;
+        Some(Named { id, is_of_body: false, sender_id: None, fault: None })
+    }
+
     fn of_sender(text: String) -> Named {
         match EventId::of_sender(&text) {
             Ok(id) => Named { id, is_of_body: false, sender_id: None, fault: None },
@@ -503,11 +514,11 @@ fn event_id(
                 NoText::Other(text) => Named::of_text(text, fault),
             }
         }),
-        Place::Digest | Place::New | Place::Join(_) => Ok(None),
+        Place::Digest | Place::New | Place::Signed | Place::Join(_) => Ok(None),
     };
     let named_at = |place: &Place| match place {
         Place::Digest => Some(Named::of_body(digest, None)),
-        Place::New => own_id.map(|id| Named::of_sender(id.to_owned())),
+        Place::New | Place::Signed => Named::own(own_id?),
         Place::Join(places) => {
             let texts: Result<Option<Vec<String>>, Named> = places.iter().map(text_at).collect();
             texts.map_or_else(Some, |texts| texts.map(|texts| Named::joined(&texts)))

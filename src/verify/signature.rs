@@ -14,7 +14,7 @@ use super::extract::{self, Facts};
 use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
-use crate::model::{Headers, Timestamp, is_header_name};
+use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name};
 use crate::payload::{Pointer, one, parameters};
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
@@ -444,6 +444,20 @@ pub(super) fn pieces<'a>(
             Err(Rejection::unproven("missing_part", detail))
         }
     }
+}
+
+/// The digest of the signed content of a request that is proven; `None` if nothing is signed.
+pub(super) fn digest(
+    scheme: &Scheme,
+    request: &Request<'_>,
+    presented: &Presented<'_>,
+    found: &Facts<'_>,
+) -> Result<Option<String>, Rejection> {
+    let Some(signed) = scheme.proof().signed_content() else { return Ok(None) };
+    let pieces = pieces(scheme, signed, request, presented, Some(found))?;
+    let mut hash = Sha256::new();
+    pieces.iter().for_each(|piece| hash.update(piece));
+    Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 
 /// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.

@@ -145,10 +145,13 @@ export class Receiver {
     return ["--config", join(this.#folder, "hooklatch.toml")];
   }
 
-  /** Sends one request to a source. The status, and what the answer's `status` says. */
+  /** Sends one request to a source. The status, and what the headers `Hooklatch-NAME` and the body say. */
   async post(source, { headers, body }) {
     const response = await fetch(`http://${this.#address}/${source}`, { method: "POST", headers, body });
-    return { code: response.status, ...(await response.json()) };
+    const named = [...response.headers].filter(([name]) => name.startsWith("hooklatch-"));
+    const facts = named.map(([name, value]) => [name.slice("hooklatch-".length), value]);
+    const said = await response.text();
+    return { code: response.status, ...Object.fromEntries(facts), ...(said && { said }) };
   }
 
   /** What a command of the operator's prints with --json. */

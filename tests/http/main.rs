@@ -9,6 +9,7 @@
     reason = "a test may fail loudly, and prints its findings"
 )]
 
+mod answers;
 mod bypass;
 mod compressed;
 mod conditions;

@@ -4,9 +4,16 @@ use std::fs;
 use std::process::Command;
 use std::thread;
 
+use bytes::Bytes;
+use hooklatch::clock::Clock;
+use hooklatch::model::Headers;
+use hooklatch::provider::Scheme;
+use hooklatch::verify::{self, Draft};
+use ring::signature::{Ed25519KeyPair, KeyPair};
+
 use crate::operator::{fails, id, text};
-use crate::support::caller::{Answered, answer, by, send};
-use crate::support::{Receiver, Site, needs};
+use crate::support::caller::{Answered, answer, by, send, send_to};
+use crate::support::{Receiver, Site, hex, needs};
 
 /// A source with two callers.
 const SOURCES: &str = r#"
@@ -288,4 +295,155 @@ fn the_payment_endpoint_of_the_guide_answers_as_documented() {
         }
     }
     assert_eq!(fs::read_dir(site.path("charges")).unwrap().count(), 2);
+}
+
+/// Senders that read the answer to what their user did, each with one handler.
+const CHATS: &str = r#"
+[sources.slack]
+provider = "slack"
+secrets = "file:token"
+reply = "handler"
+[sources.discord]
+provider = "discord"
+secrets = "file:public"
+reply = "handler"
+[sources.twilio]
+provider = "twilio"
+secrets = "file:token"
+public_url = "https://hooks.example.org/hooks/twilio"
+reply = "handler"
+[handlers.slack]
+source = "slack"
+events = ["*"]
+command = ["./slack"]
+concurrency = 2
+[handlers.discord]
+source = "discord"
+events = ["*"]
+command = ["./discord"]
+concurrency = 2
+[handlers.twilio]
+source = "twilio"
+events = ["*"]
+command = ["./twilio"]
+"#;
+
+const TOKEN: &str = "12345";
+
+fn bot() -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap()
+}
+
+/// A site whose handlers answer as their senders expect. A request that says "slow" waits until the file `go` exists.
+fn chats() -> Site {
+    let site = Site::with(CHATS, "");
+    fs::write(site.path("token"), TOKEN).unwrap();
+    fs::write(site.path("public"), hex(bot().public_key().as_ref())).unwrap();
+    for (name, kind, said) in [
+        ("slack", "application/json", r#"{"text":"sunny"}"#),
+        ("discord", "application/json", r#"{"type":4,"data":{"content":"pong"}}"#),
+        ("twilio", "text/xml", "<Response><Say>Hello</Say></Response>"),
+    ] {
+        let script = format!(
+            "echo {name} >> \"$SITE/runs\"\n\
+             if grep -q slow; then while [ ! -e \"$SITE/go\" ]; do sleep 0.01; done; fi\n\
+             printf 'Content-Type: {kind}\\n\\n%s' '{said}'"
+        );
+        site.script(name, &script);
+    }
+    site
+}
+
+/// Sends a request as the provider does. `query` is that of the URL.
+fn chat(receiver: &Receiver, provider: &str, query: &str, body: &str) -> Answered {
+    let (body, now) = (Bytes::copy_from_slice(body.as_bytes()), Clock::system().now());
+    let target = format!("/hooks/{provider}{query}");
+    let headers = match provider {
+        // Only Discord has the private key of its own scheme.
+        "discord" => {
+            let stamp = now.seconds().to_string();
+            let signature = bot().sign(&[stamp.as_bytes(), &body].concat());
+            let mut headers = Headers::new();
+            headers.push("X-Signature-Ed25519", hex(signature.as_ref()));
+            headers.push("X-Signature-Timestamp", stamp);
+            headers
+        }
+        _ => {
+            let scheme = Scheme::embedded(provider).unwrap();
+            let key = verify::key(&scheme, "literal:test", TOKEN).unwrap();
+            let url = format!("https://hooks.example.org{target}");
+            let url = Some(url.as_str());
+            let draft = Draft { method: "POST", url, body: body.clone(), ..Draft::default() };
+            verify::sign(&scheme, Some(&key), &draft, now).unwrap()
+        }
+    };
+    let lines: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}\r\n", String::from_utf8_lossy(value)))
+        .collect();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    answer(send_to(receiver.address, &target, &lines, &body).unwrap()).unwrap()
+}
+
+#[test]
+fn slack_discord_and_twilio_get_their_handlers_answer_and_a_repeat_runs_nothing() {
+    let site = chats();
+    let receiver = site.start();
+    let command = "command=%2Fweather&text=94070&trigger_id=13345224609.738474920.80889308";
+    let interaction = r#"{"id":"846462639134605312","type":2,"token":"t","data":{"name":"ping"}}"#;
+    let call = "CallSid=CA1&CallStatus=ringing&From=%2B15550100";
+    for (provider, query, body, said) in [
+        ("slack", "", command, r#"{"text":"sunny"}"#),
+        ("discord", "", interaction, r#"{"type":4,"data":{"content":"pong"}}"#),
+        ("twilio", "?step=1", call, "<Response><Say>Hello</Say></Response>"),
+    ] {
+        let first = chat(&receiver, provider, query, body);
+        assert!(first.is(200, "created", said), "{provider}: {first:?}");
+        let kind = if provider == "twilio" { "text/xml" } else { "application/json" };
+        assert_eq!(first.header("content-type"), Some(kind));
+        assert_eq!(chat(&receiver, provider, query, body), first.reused(), "{provider}");
+    }
+    assert_eq!(site.lines("runs"), ["slack", "discord", "twilio"]);
+    // Another step of the same call is another request; bytes moved from one field to the next are not.
+    assert!(chat(&receiver, "twilio", "?step=2", call).result.as_deref() == Some("created"));
+    let moved = "CallSidCA1=&CallStatus=ringing&From=%2B15550100";
+    chat(&receiver, "twilio", "?step=1", moved);
+    assert_eq!(site.lines("runs"), ["slack", "discord", "twilio", "twilio"]);
+    // Without a key of its sender's a request is refused: two equal ones may be two.
+    for (provider, body) in [("slack", "command=%2Fweather"), ("discord", r#"{"type":2}"#)] {
+        let refused = chat(&receiver, provider, "", body);
+        assert_eq!((refused.status, &*refused.body), (400, ""), "{provider}");
+        assert_eq!(refused.header("hooklatch-reason"), Some("missing_id"), "{provider}");
+    }
+    assert_eq!(receiver.stop(), Some(0));
+}
+
+#[test]
+fn at_the_deadline_the_sender_gets_the_pending_answer_and_the_run_finishes() {
+    let site = chats();
+    let receiver = site.start();
+    let command = "command=%2Fweather&text=slow&trigger_id=1.2.slow";
+    let interaction = r#"{"id":"1","type":2,"token":"t","data":{"name":"slow"}}"#;
+    let chats = [("slack", command, ""), ("discord", interaction, r#"{"type":5}"#)];
+    thread::scope(|scope| {
+        let asked = chats.map(|(provider, body, pending)| {
+            let receiver = &receiver;
+            let asked = scope.spawn(move || chat(receiver, provider, "", body));
+            (provider, asked, pending)
+        });
+        for (provider, asked, pending) in asked {
+            let answered = asked.join().unwrap();
+            assert_eq!((answered.status, &*answered.body), (200, pending), "{provider}");
+            let kind = (!pending.is_empty()).then_some("application/json");
+            assert_eq!(answered.header("content-type"), kind, "{provider}");
+            assert_eq!(answered.header("hooklatch-status"), Some("pending"), "{provider}");
+        }
+    });
+    assert_eq!(site.all_jobs(2, "running").len(), 2);
+    fs::write(site.path("go"), "").unwrap();
+    site.all_jobs(2, "succeeded");
+    let repeated = chat(&receiver, "slack", "", command);
+    assert!(repeated.is(200, "reused", r#"{"text":"sunny"}"#), "{repeated:?}");
+    assert_eq!(site.lines("runs").len(), 2);
+    assert_eq!(receiver.stop(), Some(0));
 }

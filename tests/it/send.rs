@@ -55,7 +55,7 @@ fn a_sample_of_every_provider_is_accepted_with_its_type_and_runs() {
     for (source, kind) in all {
         let (code, report) = sent(&site, &[source, kind]);
         assert_eq!((code, statuses(&report)), (Some(0), vec![200]), "{report}");
-        assert_eq!(report["answers"][0]["body"]["status"], "accepted", "{report}");
+        assert_eq!(report["answers"][0]["facts"]["status"], "accepted", "{report}");
         let shown = site.json(&["show", report["event_id"].as_str().unwrap(), "--source", source]);
         assert_eq!(shown.as_array().unwrap().len(), 1);
     }
@@ -261,7 +261,7 @@ fn duplicate_forged_and_stale_deliveries_get_the_expected_answers() {
     let receiver = site.start();
     let (code, report) = sent(&site, &["stripe", "invoice.paid", "--duplicate"]);
     assert_eq!((code, statuses(&report)), (Some(0), vec![200, 200]));
-    assert_eq!(report["answers"][1]["body"]["status"], "duplicate");
+    assert_eq!(report["answers"][1]["facts"]["status"], "duplicate");
     for how in ["--forge", "--stale"] {
         let (code, report) = sent(&site, &["stripe", "invoice.paid", how]);
         assert_eq!((code, statuses(&report)), (Some(0), vec![401]), "{how}: {report}");
@@ -375,7 +375,7 @@ fn a_given_body_is_sent_unchanged() {
     assert_eq!((code, report["event_id"].as_str()), (Some(0), Some("evt_7")));
     assert_eq!(site.run(&["show", "evt_7", "--body"]).stdout, body.as_bytes());
     let (_, report) = sent(&site, &["github", "push", "--body", file, "--id", "d-1"]);
-    assert_eq!(report["answers"][0]["body"]["event"], "d-1");
+    assert_eq!(report["answers"][0]["facts"]["event"], "d-1");
 
     let (code, said) =
         fails(&site, &["send", "stripe", "invoice.paid", "--body", file, "--id", "evt_8"]);

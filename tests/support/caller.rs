@@ -35,13 +35,23 @@ impl Answered {
     }
 }
 
-/// Sends a request; [`answer`] reads the answer.
+/// Sends a request to `/pay`; [`answer`] reads the answer.
 pub(crate) fn send(address: SocketAddr, headers: &str, body: &str) -> std::io::Result<TcpStream> {
+    send_to(address, "/pay", headers, body)
+}
+
+/// Sends a request to another target.
+pub(crate) fn send_to(
+    address: SocketAddr,
+    target: &str,
+    headers: &str,
+    body: &str,
+) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let length = body.len();
     let request = format!(
-        "POST /pay HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "POST {target} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;
     Ok(stream)

@@ -380,8 +380,21 @@ pub(crate) fn try_post(
     let answer = String::from_utf8_lossy(&answer);
     let status = answer.get(9..12).and_then(|code| code.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other("no status line"))?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, serde_json::from_str(body).unwrap_or_default()))
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    Ok((status, serde_json::from_str(body).unwrap_or_else(|_| facts(head))))
+}
+
+/// What the headers `Hooklatch-NAME` say happened, in the form of the JSON that the operator's own callers get.
+fn facts(head: &str) -> Value {
+    let fact = |line: &str| {
+        let (name, value) = line.split_once(": ")?;
+        let name = name.to_lowercase().strip_prefix("hooklatch-")?.replace('-', "_");
+        let number = ["events", "created", "replayed", "limit_bytes"].contains(&name.as_str());
+        let value = if number { value.parse::<u64>().unwrap().into() } else { value.into() };
+        Some((name, value))
+    };
+    let facts: serde_json::Map<String, Value> = head.lines().filter_map(fact).collect();
+    if facts.is_empty() { Value::Null } else { facts.into() }
 }
 
 /// The resident memory of a process in bytes, without the pages of its program's file, which depend on the build.

@@ -34,6 +34,22 @@ impl Answer {
         let value: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         value.get(key).and_then(|value| value.as_str()).map(str::to_owned)
     }
+
+    /// What the receiver says happened: the headers `Hooklatch-NAME`, as `name=value`, sorted.
+    pub(crate) fn facts(&self) -> Vec<String> {
+        let fact = |(name, value): &(String, String)| {
+            let name = name.to_lowercase();
+            Some(format!("{}={value}", name.strip_prefix("hooklatch-")?))
+        };
+        let mut facts: Vec<String> = self.headers.iter().filter_map(fact).collect();
+        facts.sort();
+        facts
+    }
+
+    /// The value of the header `Hooklatch-NAME`.
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
+        self.header(&format!("Hooklatch-{name}"))
+    }
 }
 
 /// One connection.

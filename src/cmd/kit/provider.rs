@@ -3,6 +3,7 @@
 //! `demo`, `drill`, `send` and the tests use it. It must sign with the product's own scheme, so that
 //! its deliveries pass only if the scheme is right.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -63,8 +64,22 @@ pub struct Answer {
     pub status: u16,
     /// The value of the header `Idempotency-Result`.
     pub(crate) result: Option<String>,
-    /// Null if the body was cut off or is not JSON.
+    /// What the headers `Hooklatch-NAME` say happened, by name in lower case.
+    pub(crate) facts: BTreeMap<String, String>,
+    /// Null if the body was cut off, is empty or is not JSON.
     pub body: serde_json::Value,
+}
+
+impl Answer {
+    /// What happened, such as `accepted`; `None` if this is not the answer of a receiver to a delivery.
+    pub fn status_word(&self) -> Option<&str> {
+        self.fact("status")
+    }
+
+    /// The value of the header `Hooklatch-NAME`.
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str)
+    }
 }
 
 /// Posts `body` to `path` on a new connection. Returns the status even if the rest of the answer is cut
@@ -120,7 +135,12 @@ pub async fn send(
     let status = response.status().as_u16();
     let result = response.headers().get("Idempotency-Result");
     let result = result.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let fact = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
+        let name = name.as_str().strip_prefix("hooklatch-")?;
+        Some((name.to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    let facts = response.headers().iter().filter_map(fact).collect();
     let bytes = response.into_body().collect().await.map(|body| body.to_bytes());
     let body = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
-    Ok(Answer { status, result, body })
+    Ok(Answer { status, result, facts, body })
 }

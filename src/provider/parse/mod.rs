@@ -5,6 +5,7 @@
 //! and the file says what a replay means if the signature does not cover the id.
 
 mod alternative;
+mod answer;
 mod handshake;
 mod proof;
 mod values;
@@ -83,6 +84,8 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
         None => delivery(root),
     };
     let setup = inherits("setup").map_or_else(|| setup(root), |like| like.setup.clone());
+    let answers =
+        inherits("answer").map_or_else(|| answer::read(root), |like| like.answers.clone());
     let challenge = Handshakes(handshake::read(root, like.as_ref()));
     let samples = like.as_ref().map_or("", |like| like.setup.samples);
     let alternatives = like.as_ref().map(|like| alternative::inherited(root, like));
@@ -100,6 +103,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
             ids: event.ids.clone(),
         },
         identity: Identity { guard, flag_types, inflated_bytes, kept_headers, ..event },
+        answers,
         challenge,
         setup: Setup { title, docs, facts, vectors, delivery, samples, ..setup },
         alternatives: Vec::new(),
@@ -114,6 +118,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     });
     let scheme = Scheme { alternatives: alternatives.collect(), ..scheme };
     check_consistency(root, &scheme);
+    answer::check_scheme(root, &scheme);
     handshake::check_scheme(root, &scheme);
     Some(scheme)
 }

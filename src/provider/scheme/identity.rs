@@ -46,6 +46,11 @@ impl Identity {
         self.ids == [Place::Digest]
     }
 
+    /// Whether an event has an id at all; see [`Scheme::with_keys`](super::Scheme::with_keys).
+    pub fn has_id(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
     /// Whether the id may be the body's digest, if the sender gives none.
     pub fn id_may_be_digest(&self) -> bool {
         self.ids.contains(&Place::Digest)

@@ -1,8 +1,10 @@
-//! A provider's scheme in four views, one for each kind of caller: [`Proof`], [`Identity`], [`Handshakes`], [`Setup`].
+//! A provider's scheme in five views, one for each kind of caller: [`Proof`], [`Identity`], [`Answers`], [`Handshakes`],
+//! [`Setup`].
 //!
 //! Every module above may call them. A question is a method or a field of one view; the one that needs three views is
 //! here. Must stay true: only `provider::parse` makes a scheme, after it has checked that the views fit together.
 
+mod answer;
 mod challenge;
 mod identity;
 mod proof;
@@ -15,6 +17,8 @@ use super::template::Template;
 use crate::document::Fault;
 use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
 use crate::model::{Name, ReplayGuard};
+pub(crate) use answer::AnswerText;
+pub use answer::Answers;
 pub use challenge::Handshakes;
 pub use identity::Identity;
 pub use proof::Proof;
@@ -30,6 +34,7 @@ pub struct Scheme {
     pub(super) name: Name,
     pub(super) proof: Proof,
     pub(super) identity: Identity,
+    pub(super) answers: Answers,
     pub(super) challenge: Handshakes,
     pub(super) setup: Setup,
     /// Further ways in which the provider signs, in the file's order: whole schemes without alternatives of their own.
@@ -67,6 +72,11 @@ impl Scheme {
     /// For those who name events, and who ask what a repeat is.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// For those who answer deliveries.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// For those who recognize and answer challenges, or prepare for them.
@@ -147,6 +157,19 @@ impl Scheme {
         {
             jwt.tolerance = jwt.tolerance.map(|_| tolerance);
         }
+        self
+    }
+
+    /// The scheme for a source that returns its handler's answer, whose id is the key of a request. The body's digest is
+    /// not one: two equal payments are two. Without any other id there are no places.
+    #[must_use]
+    pub fn with_keys(mut self) -> Scheme {
+        let key = self.answers.key.clone().map(|key| vec![key]);
+        let own = || self.identity.ids.iter().filter(|place| **place != Place::Digest).cloned();
+        let ids = key.unwrap_or_else(|| own().collect());
+        self.identity.ids.clone_from(&ids);
+        self.proof.ids = ids;
+        self.alternatives = self.alternatives.into_iter().map(Scheme::with_keys).collect();
         self
     }
 

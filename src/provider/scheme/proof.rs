@@ -259,6 +259,7 @@ impl Proof {
             Place::Form(_) => signed.has(&Part::Body),
             Place::Digest => signed.has(&Part::Body) || self.signs_sorted_form(),
             Place::New => false,
+            Place::Signed => true,
             Place::Join(places) => places.iter().all(|place| self.covers(place)),
             Place::Header(name) | Place::Key(name) => {
                 let by_id = signed.has(&Part::Id) && self.ids.first() == Some(place);
