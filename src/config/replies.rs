@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::document::{At, Fault, Section, Value};
+use crate::limits::Limits;
 use crate::model::Name;
 use crate::payload::Pointer;
 use crate::provider::Scheme;
@@ -80,11 +81,20 @@ pub(super) fn read(
     if let (false, Some(deadline)) = (section.has("reply_wait"), scheme.and_then(sends)) {
         wait.value = wait.value.min(answered_within(deadline));
     }
+    let mut keep = duration("keep_answers", "keep_answers_millis");
+    // A captured request runs again once its key is free, if it does not grow stale.
+    let signs_no_time = |provider: &Value<Arc<Scheme>>| {
+        let proof = provider.value.proof();
+        proof.signs_content() && proof.tolerance().is_none()
+    };
+    if !section.has("keep_answers") && scheme.is_some_and(signs_no_time) {
+        keep.value = Limits::duration(context.limits.keep_payloads_millis);
+    }
     let requests = context.number(section, "requests_per_minute", "requests_per_minute_count");
     let replies = Replies {
         at,
         wait,
-        keep: duration("keep_answers", "keep_answers_millis"),
+        keep,
         keep_errors: duration("keep_error_answers", "keep_error_answers_millis").value,
         fields: fields.map(|field| field.value).collect(),
         callers: read_callers(section, context.folder),

@@ -198,6 +198,32 @@ grace = "2s"
 }
 
 #[test]
+fn the_times_of_a_source_that_answers_fit_its_provider() {
+    let source = |provider: &str, more: &str| {
+        format!(
+            "[sources.{provider}]\nprovider = \"{provider}\"\nsecrets = \"env:SECRET\"\nreply = \"handler\"\n{more}"
+        )
+    };
+    let url = "public_url = \"https://hooks.example.org/twilio\"\n";
+    let text = format!(
+        "[storage]\nkeep_payloads = \"3d\"\n{}{}[handlers.answer]\nsource = [\"slack\", \"twilio\"]\n\
+         events = [\"*\"]\ncommand = [\"/bin/true\"]\n",
+        source("slack", ""),
+        source("twilio", url)
+    );
+    let (_folder, path) = written(&text);
+    let sources = load(&path).unwrap().resolve(&environment()).unwrap().sources;
+    let [slack, twilio] = [&sources[0], &sources[1]].map(|source| source.reply.as_ref().unwrap());
+    let millis = Duration::from_millis;
+    // Four fifths of the 3 s and the 15 s that they wait, and never more than a repeat waits anywhere.
+    assert_eq!((slack.first_wait, slack.repeat_wait), (millis(2400), millis(2400)));
+    assert_eq!((twilio.first_wait, twilio.repeat_wait), (millis(12_000), millis(5000)));
+    // Slack signs a time. A captured request of Twilio's never grows stale.
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    assert_eq!((slack.keep, twilio.keep), (days(1), days(3)));
+}
+
+#[test]
 fn a_handler_that_answers_is_tried_once_and_what_it_says_is_kept_whole() {
     let text = r#"
 [limits]

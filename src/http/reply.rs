@@ -1,7 +1,7 @@
 //! Every answer this server gives, in one table: status, headers, body.
 //!
-//! What happened stands in headers `Hooklatch-*`, because many providers read the body: a source's body is the text of
-//! its provider file, or empty, or the same facts as JSON for the operator's own callers. Rules: never 410 (several
+//! The headers `Hooklatch-*` say what happened, because many providers read the body. The body is the text of the
+//! source's provider file, or empty, or the same facts as JSON for the operator's own callers. Rules: never 410 (several
 //! providers then unsubscribe the endpoint), never 409 or 422 for a stored event (it only causes days of retries), and
 //! no detail of a failed verification. For sources that return their handler's answer, `problem` has the answers
 //! without one.

@@ -359,7 +359,7 @@ fn chat(receiver: &Receiver, provider: &str, query: &str, body: &str) -> Answere
     let (body, now) = (Bytes::copy_from_slice(body.as_bytes()), Clock::system().now());
     let target = format!("/hooks/{provider}{query}");
     let headers = match provider {
-        // Only Discord has the private key of its own scheme.
+        // The product cannot sign with a private key.
         "discord" => {
             let stamp = now.seconds().to_string();
             let signature = bot().sign(&[stamp.as_bytes(), &body].concat());

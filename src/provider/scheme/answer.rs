@@ -18,7 +18,7 @@ pub struct Answers {
     /// To a delivery that is not proven, or is proven and unusable.
     pub(crate) refused: AnswerText,
     /// For a source that returns its handler's answer: while the handler still runs at the provider's deadline. `None`
-    /// if the provider can only be told that there is no answer.
+    /// if the provider takes no such answer: it then gets 504.
     pub(crate) pending: Option<AnswerText>,
     /// What tells one request from another for such a source, if it is not the event id.
     pub(crate) key: Option<Place>,
