@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::{Unclear, begins_as_json, one};
+use super::unclear::{Unclear, one};
 use crate::limits::FORM_PARTS_COUNT;
 
 /// The one value of a field in a form.
@@ -18,6 +18,13 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
     let value = one(parts.into_iter().filter(|(field, _)| *field == name))?;
     let text = value.map(|(_, value)| std::str::from_utf8(value).or(Err(Unclear::NotText)));
     Ok(text.transpose()?.map(Cow::Borrowed))
+}
+
+/// Whether a body begins as JSON does. Its bytes decide, because the signature covers them; it does not cover the
+/// content type.
+pub(super) fn begins_as_json(body: &[u8]) -> bool {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    matches!(body.iter().find(|b| !b.is_ascii_whitespace()), Some(b'{' | b'['))
 }
 
 /// Whether a body can be a url-encoded form. An empty one has no fields; any other has a '=', and is one line of text that

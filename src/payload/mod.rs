@@ -7,16 +7,20 @@ mod near;
 mod pattern;
 mod plain;
 mod pointer;
+mod unclear;
 pub(crate) mod walk;
 
 use std::borrow::Cow;
 use std::fmt;
 
+use form::begins_as_json;
 pub(crate) use form::field;
 pub use near::nearest_place;
 pub use pattern::Pattern;
 pub(crate) use plain::{is_compressed, plain};
 pub use pointer::Pointer;
+pub use unclear::Unclear;
+pub(crate) use unclear::one;
 
 use crate::model::{Headers, is_header_name};
 
@@ -128,23 +132,6 @@ impl Found {
     }
 }
 
-/// Why what stands at a place cannot be known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
-    #[error("the body is not JSON")]
-    NotJson,
-    #[error("the body is not a form")]
-    NotForm,
-    #[error("the compressed body cannot be inflated")]
-    Compressed,
-    #[error("it is there twice")]
-    Twice,
-    #[error("it is not text that can be decoded")]
-    NotText,
-    #[error("there is too much of it")]
-    TooLarge,
-}
-
 /// What stands at one place: nothing where it is absent or null, and several values where a step means any element.
 pub type Reading = Result<Vec<Found>, Unclear>;
 
@@ -227,19 +214,6 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
         pointers.into_iter().for_each(|(slot, _)| readings[slot] = Err(unclear));
     }
     readings
-}
-
-/// The one item; two leave open which is meant.
-pub(crate) fn one<T>(mut items: impl Iterator<Item = T>) -> Result<Option<T>, Unclear> {
-    let first = items.next();
-    items.next().map_or(Ok(first), |_| Err(Unclear::Twice))
-}
-
-/// Whether a body begins as JSON does. Its bytes decide, because the signature covers them; it does not cover the
-/// content type.
-fn begins_as_json(body: &[u8]) -> bool {
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    matches!(body.iter().find(|b| !b.is_ascii_whitespace()), Some(b'{' | b'['))
 }
 
 /// The values of a parameter in a query.

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
-use super::Unclear;
+use super::unclear::Unclear;
 
 /// Whether a body begins as gzip (RFC 1952) or zlib (RFC 1950, which HTTP calls deflate) does.
 pub(crate) fn is_compressed(body: &[u8]) -> bool {
