@@ -507,6 +507,8 @@ fn an_alternative_proves_what_the_file_proves() {
         ("signature.signed = \"{body}\"", "[timestamp] is not signed"),
         ("signature.signed = \"{timestamp}\"", "has no {body}"),
         ("signature.signed = \"{timestamp}.{json:/a}\"", "whether the event id is signed"),
+        ("signature.signed = \"{timestamp}.{json:/id}\"", "what of the body is signed"),
+        ("event.type = \"header:X-Type\"", "whether the type is signed"),
         ("signature.signed = \"{timestamp}.{url}.{body}\"", "whether the URL is signed"),
         ("signature.field = \"json:/s\"", "where the signature is"),
         ("timestamp.tolerance = \"1h\"", "the tolerance"),

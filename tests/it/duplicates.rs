@@ -1,8 +1,13 @@
 //! Repeated deliveries: duplicates, changed bodies, reused ids and suspected replays.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::support::{Receiver, Site, stripe_event};
+use crate::support::{Receiver, SECRET, Site, hmac, post, stripe_event};
 
 const LEDGER: &str = "[handlers.ledger]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\ncommand = [\"./ledger\"]\n";
 
@@ -105,4 +110,63 @@ fn the_listing_of_secrets_names_each_secret_that_matched() {
     );
     let table = String::from_utf8(site.run(&["events", "--secrets"]).stdout).unwrap();
     assert!(table.contains("file:secret"), "{table}");
+}
+
+const FORMS: &str = r#"
+[sources.svix]
+provider = "svix"
+path = "/svix"
+secrets = ["file:svix.secret"]
+[sources.shop]
+provider = "shopify"
+path = "/shop"
+secrets = ["file:secret"]
+[handlers.ledger]
+source = ["svix", "shop"]
+events = ["*"]
+command = ["./ledger"]
+"#;
+
+#[test]
+fn a_captured_delivery_with_headers_of_the_providers_other_form_never_runs_again() {
+    let site = Site::new(FORMS);
+    let secret = site.path("svix.secret");
+    fs::write(&secret, format!("whsec_{}", BASE64.encode(SECRET.as_bytes()))).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    site.script("ledger", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/ledger.txt""#);
+    let receiver = site.start();
+    let body = "{\"type\":\"user.created\"}";
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let form = |names: &str, id: &str| {
+        let signature = BASE64.encode(&hmac(SECRET, format!("{id}.{now}.{body}").as_bytes()));
+        format!(
+            "{names}-id: {id}\r\n{names}-timestamp: {now}\r\n{names}-signature: v1,{signature}\r\n"
+        )
+    };
+    let send =
+        |path: &str, headers: &str| said(post(receiver.address, path, headers, body.as_bytes()));
+    assert_eq!(send("/svix", &form("svix", "m1")), "accepted");
+    // Another captured delivery of this body, mixed into it in both orders.
+    assert_eq!(send("/svix", &(form("svix", "m1") + &form("webhook", "m2"))), "duplicate");
+    assert_eq!(send("/svix", &(form("webhook", "m2") + &form("svix", "m1"))), "duplicate");
+    // Its own values under the other names.
+    assert_eq!(send("/svix", &form("webhook", "m1")), "duplicate");
+
+    let signature = BASE64.encode(&hmac(SECRET, body.as_bytes()));
+    let shop = |x: &str, id: &str| {
+        format!(
+            "{x}Shopify-Hmac-Sha256: {signature}\r\n{x}Shopify-Webhook-Id: {id}\r\n{x}Shopify-Topic: a\r\n"
+        )
+    };
+    assert_eq!(send("/shop", &shop("X-", "w1")), "accepted");
+    assert_eq!(send("/shop", &(shop("X-", "w1") + &shop("", "w2"))), "duplicate");
+    // Without the first form's headers the id, which is not signed, is another: the body is known.
+    assert_eq!(send("/shop", &shop("", "w2")), "accepted");
+    let jobs = site.jobs_when(|jobs| {
+        jobs.len() == 3 && jobs.iter().filter(|job| job["state"] == "succeeded").count() == 2
+    });
+    assert_eq!(jobs[0]["state"], "held");
+    let mut ran = site.lines("ledger.txt");
+    ran.sort();
+    assert_eq!(ran, ["m1", "w1"]);
 }

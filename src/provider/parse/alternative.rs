@@ -83,7 +83,17 @@ fn check(root: &Section<'_>, main: &Scheme, other: &Scheme) {
         let identity = &scheme.identity;
         (identity.id_is_digest(), identity.id_may_be_digest(), identity.id_is_generated())
     };
+    let types_signed = |scheme: &Scheme| {
+        scheme
+            .identity
+            .types
+            .iter()
+            .chain(&scheme.identity.subtype)
+            .all(|at| scheme.proof.covers(at))
+    };
     for (differs, what) in [
+        (own.signed_part() != new.signed_part(), "what of the body is signed"),
+        (types_signed(main) != types_signed(other), "whether the type is signed"),
         (own.covers_id() != new.covers_id(), "whether the event id is signed"),
         (own.covers_url() != new.covers_url(), "whether the URL is signed"),
         (own.signs_sorted_form() != new.signs_sorted_form(), "whether a form is signed"),
