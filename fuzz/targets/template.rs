@@ -19,7 +19,10 @@ pub(super) fn check(data: &[u8]) {
         return;
     };
     let named = |part: &str| template.contains(part);
-    assert!(named("{body}"), "the body is not signed");
+    if !named("{body}") {
+        // It signs other parts of a body, which are read from it and not filled here.
+        return;
+    }
     // Two requests must not give the same signed bytes. Timestamp, method and URL have grammars that the
     // verifier checks, so they are the same in both here.
     let fixed = ["{timestamp}", "{method}", "{url}"].iter().any(|part| named(part));

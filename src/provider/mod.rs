@@ -40,7 +40,7 @@ const EMBEDDED: &[(&str, &str)] = built_in! {
     "flutterwave-v4" "forgejo" "fusionauth" "gitea" "github" "gitlab" "gitlab-token" "gocardless" "gogs"
     "google-pubsub" "grafana" "grafana-no-timestamp" "greenhouse" "heroku" "hubspot" "incident-io"
     "intercom" "jira" "kick" "kontent-ai" "launchdarkly" "lemonsqueezy" "line" "linear" "lithic"
-    "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mailgun-subaccounts" "mandrill" "meta" "microsoft-graph"
+    "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mandrill" "meta" "microsoft-graph"
     "modern-treasury" "mollie" "monday" "mux" "netlify" "none" "notion" "okta" "openai" "paddle"
     "pagerduty" "paypal" "paystack" "plivo" "polar" "postmark" "razorpay" "render" "replicate"
     "resend" "revenuecat" "rootly" "sanity" "sendgrid" "sentry" "shopify" "slack" "square"

@@ -232,6 +232,15 @@ impl Template {
                 return Err(format!("has {part} more than once"));
             }
         }
+        let before_body = |at: usize| {
+            matches!(self.0.get(at + 1..), Some([Piece::Literal(_), Piece::Part(Part::Body), ..]))
+        };
+        let listed = self.0.iter().position(|piece| matches!(piece, Piece::Part(Part::Listed(_))));
+        if listed.is_some_and(|at| !before_body(at)) {
+            return Err(
+                "has {headers:ITEM}, which must come before a literal and {body}".to_owned()
+            );
+        }
         for pair in self.0.windows(2) {
             if let [Piece::Part(left), Piece::Part(right)] = pair
                 && !fixed(left)
@@ -350,6 +359,9 @@ mod tests {
             ("{timestamp}", "no {body}"),
             ("{body}.{body}", "may both hold anything"),
             ("{any-json:/a}:{any-json:/b}", "may both hold anything"),
+            ("{body}.{headers:h}", "must come before a literal and {body}"),
+            ("{headers:h}.{id}.{body}", "must come before a literal and {body}"),
+            ("{headers:h}.{form}", "must come before a literal and {body}"),
             ("{any-json:/a}.{form}", "may both hold anything"),
             ("{id}.{id}.{body}", "{id} more than once"),
             ("{id}{body}", "nothing between"),

@@ -181,6 +181,49 @@ fn weblate_signs_the_whole_part_of_a_time_with_a_fraction() {
     assert_eq!(named(standard), Err("bad_timestamp"));
 }
 
+#[test]
+fn mailgun_signs_a_subaccounts_event_for_the_primary_account_too() {
+    // HMAC-SHA256 of timestamp and token in hex, as documentation.mailgun.com says, by the keys `subaccount`, `primary`.
+    let own = "1f394f38f17f30da351cf0353cbf3a4cc9d293fd42bc9f5394c4b993cce63048";
+    let parent = "c7bfa568c802a4bc2d0c34705e8c87a5222adb3504c0a59171e09525057a5327";
+    let at = |secret: &str, time: &str| {
+        let body = format!(
+            r#"{{"signature":{{"timestamp":"{time}","token":"t1","signature":"{own}","parent-signature":"{parent}"}},"event-data":{{"event":"opened"}}}}"#
+        );
+        named(judged("mailgun", secret, &[], &body))
+    };
+    for secret in ["subaccount", "primary"] {
+        assert_eq!(at(secret, SIGNED_AT), event("t1", "opened"));
+        assert_eq!(at(secret, "1767225601"), Err("bad_signature"));
+    }
+    assert_eq!(at("other", SIGNED_AT), Err("bad_signature"));
+}
+
+#[test]
+fn supabase_shows_its_secret_with_a_version_before_the_prefix() {
+    let body = r#"{"type":"user.created"}"#;
+    let signature = "v1,pEu7dc31RSwLNGzBy9X38hLV/cAr6rzHKwWU1yiobDQ=";
+    for secret in [SECRET.to_owned(), format!("v1,{SECRET}")] {
+        let headers = family("webhook", "m1", signature);
+        let delivery = judged("supabase-auth", &secret, &headers, body);
+        assert_eq!(delivery.unwrap().event_id().as_str(), "m1");
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_refused_delivery_has_the_headers_of_every_form() {
+    let scheme = Scheme::embedded("svix").unwrap();
+    for names in ["svix", "webhook"] {
+        let mut headers = Headers::new();
+        let lines = family(names, "m1", "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=");
+        lines.iter().for_each(|(name, value)| headers.push(*name, *value));
+        headers.push("X-Other", "1");
+        assert_eq!(evidence(&scheme, &headers).iter().count(), 3, "{names}");
+        let claimed = claimed_id(&scheme, &headers, b"{}").unwrap();
+        assert_eq!(claimed.as_str(), "m1", "{names}");
+    }
+}
+
 /// A standard notification of Adyen.
 fn adyen(reference: &str, more: &str, signature: &str) -> String {
     format!(
@@ -346,12 +389,15 @@ fn every_form_of_a_built_in_provider_signs_what_the_provider_verifies() {
     });
     let mut count = 0;
     for (scheme, form) in forms.filter(|(scheme, _)| !scheme.alternatives().is_empty()) {
-        // Only the sender can name the headers that it signs.
-        if form.proof().signed_content().unwrap().listing_item().is_some() {
+        // Only the sender can name the headers that it signs, or put a signature into the body.
+        let lists = form.proof().signed_content().unwrap().listing_item().is_some();
+        if lists || form.proof().only_provider_signs() {
             continue;
         }
         let name = format!("{} in its form {}", scheme.name(), form.family());
-        let keys = [key(&scheme, "test", SECRET).unwrap()];
+        let secrets = [SECRET.to_owned(), format!("v1,{SECRET}")];
+        let mut keys = secrets.iter().map(|secret| key(&scheme, "test", secret).unwrap());
+        let keys = [keys.find(|key| key.of(&form).is_some()).unwrap()];
         let draft = Draft {
             method: "POST",
             url: Some(url),

@@ -65,7 +65,7 @@ fn signed_at(scheme: &Scheme, request: &Request<'_>) -> Option<Timestamp> {
 
 fn missing_signature(scheme: &Scheme, request: &Request<'_>) -> String {
     let has = |name: &str| request.headers.all(name).next().is_some();
-    let expects = |other: &Scheme| other.proof().headers().any(has);
+    let expects = |other: &Scheme| other.families().any(|family| family.proof().headers().any(has));
     // More share a header such as X-Hub-Signature, and then none is a likely one.
     let fitting: Vec<&str> = Scheme::embedded_names()
         .filter(|name| Scheme::embedded(name).is_some_and(|other| expects(&other)))
