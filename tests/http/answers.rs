@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::front::{Front, START, github, github_with};
+use crate::support::front::{Front, START, github};
 use crate::support::raw::{Answer, post};
 use bytes::Bytes;
 use hooklatch::document::Problems;
@@ -91,8 +91,6 @@ fn a_sender_reads_the_texts_of_its_provider_file() {
         let refused = (403, Some("application/json"), r#"{"ok":false}"#);
         let unsigned = front.ask(&post("/github", &[], b"{}")).await;
         assert_eq!((seen(&unsigned), unsigned.facts()), (refused, vec!["status=rejected".into()]));
-        let no_id = front.ask(&github_with("", b"{}", &[])).await;
-        assert_eq!((seen(&no_id), no_id.fact("status")), (refused, Some("malformed")));
         // The receiver's own.
         front.store.close().await;
         let answer = front.ask(&github("d-2", b"{}")).await;

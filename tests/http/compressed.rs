@@ -62,7 +62,7 @@ fn a_compressed_body_is_decided_by_its_text_and_kept_byte_for_byte() {
         let encoding: [(&str, &[u8]); 1] = [("Content-Encoding", b"gzip")];
         for (nth, body) in packed.iter().chain([&cut]).enumerate() {
             let answer = front.ask(&github_with(&format!("d-{nth}"), body, &encoding)).await;
-            assert_eq!(answer.json("status").as_deref(), Some("accepted"), "{nth}");
+            assert_eq!(answer.fact("status"), Some("accepted"), "{nth}");
             let event = front.event(&format!("d-{nth}")).await;
             assert_eq!(event.body.as_deref(), Some(&body[..]), "{nth}");
             let kept = ("Content-Encoding", "gzip");
@@ -103,7 +103,7 @@ fn a_part_of_a_form_is_a_field_and_a_body_of_another_form_is_undecided() {
             ("<payment_status>Completed</payment_status>".to_owned(), Some("held")),
         ] {
             let answer = front.ask(&post(target, &[], body.as_bytes())).await;
-            let id = answer.json("event").unwrap();
+            let id = answer.fact("event").unwrap();
             let states: Vec<String> =
                 jobs(&front, &id).await.into_iter().map(|(state, _)| state).collect();
             assert_eq!(states.first().map(String::as_str), wanted, "{body}");
