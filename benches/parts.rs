@@ -110,6 +110,24 @@ fn proving_with_ten_secrets(bencher: Bencher, provider: &str) {
     });
 }
 
+/// The refusal of the largest body whose signature is in it: a list that a stranger made to cost much. At most 5 ms.
+#[divan::bench]
+fn proving_a_strangers_list(bencher: Bencher) {
+    let scheme = Scheme::embedded("adyen").unwrap();
+    let limit = usize::try_from(scheme.setup().delivery.body_limit_bytes.unwrap()).unwrap();
+    let mut body = "{\"notificationItems\":[".to_owned();
+    body.push_str(&"1,".repeat((limit - body.len()) / 2 - 2));
+    body.push_str("1]}");
+    let body = Bytes::from(body);
+    let keys = [key(&scheme, "bench", "00ff17").unwrap()];
+    let (headers, now) = (Headers::new(), Timestamp(1_767_225_600_000));
+    bencher.counter(BytesCount::new(body.len())).bench(|| {
+        let request =
+            Request { method: "POST", url: None, headers: black_box(&headers), body: body.clone() };
+        verify(&scheme, &keys, request, now).unwrap_err()
+    });
+}
+
 /// What a handler with a condition of three places adds to an accept.
 #[divan::bench]
 fn deciding(bencher: Bencher) {

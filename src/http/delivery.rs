@@ -43,6 +43,8 @@ pub(super) struct Delivery {
     pub(super) may_be_challenge: bool,
     /// The most bytes of its body.
     pub(super) body_limit_bytes: u64,
+    /// The size of its body as the head says, which the sender chooses; `None` if it says none.
+    pub(super) declared_bytes: Option<u64>,
 }
 
 /// The client's address, as a trusted proxy reports it if there is one.
@@ -94,6 +96,7 @@ impl Delivery {
             headers,
             may_be_challenge: false,
             body_limit_bytes: served.source.body_limit_bytes,
+            declared_bytes: None,
         }
     }
 
@@ -199,6 +202,9 @@ impl Delivery {
         let (answer, reason) = (cause.answer.name(), cause.reason);
         let refusal = Refusal { answer, reason, shown, unproven };
         let refused = self.served.traffic.refused(refusal, now);
+        if matches!(cause.answer, Answer::TooLarge(_)) {
+            self.served.traffic.too_large(self.declared_bytes, now);
+        }
         if refused.first {
             let address = self.address.map(tracing::field::display);
             warn!(%source, answer, reason, detail = &*cause.detail, address, "delivery");

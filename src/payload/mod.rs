@@ -281,6 +281,7 @@ mod tests {
             (r#" {"t":"x&a=1&y"}"#, "form:a", Err(Unclear::NotForm)),
             (list, "/c/*/n", Ok(any.to_vec())),
             (list, "/c/0/n", text("a")),
+            (list, "/c/00/n", Ok(vec![])),
             (list, "/*", text("s")),
             (list, "/c/*/x", Ok(vec![])),
             ("payload=%7B%22a%22%3A%22b%22%7D", "/a", text("b")),

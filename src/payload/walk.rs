@@ -130,12 +130,26 @@ impl<'j, F: FnMut(usize, Result<&str, Twice>)> Walk<'j, F> {
         })
     }
 
-    fn array(&mut self, targets: &[Target<'_>]) -> Option<()> {
-        let mut index = 0_usize;
+    fn array<'p>(&mut self, targets: &[Target<'p>]) -> Option<()> {
+        // Read once: a list of a million elements must not cost a comparison of texts for each.
+        let own = |(slot, steps): &Target<'p>| {
+            let (first, rest) = steps.split_first()?;
+            let index = match first.as_str() {
+                "*" => None,
+                text => Some(text.parse().ok().filter(|index: &usize| index.to_string() == text)?),
+            };
+            Some((index, (*slot, rest)))
+        };
+        let own: Vec<(Option<usize>, Target<'p>)> = targets.iter().filter_map(own).collect();
+        let mut at = 0_usize;
         self.items(b']', |walk| {
-            let number = index.to_string();
-            index += 1;
-            walk.value(through(targets, |step| step == "*" || step == number))
+            let here = own.iter().filter(|(index, _)| index.is_none_or(|index| index == at));
+            let here: Vec<Target<'p>> = here.map(|(_, target)| *target).collect();
+            at += 1;
+            match here.is_empty() {
+                true => walk.read::<IgnoredAny>().map(drop),
+                false => walk.value(here),
+            }
         })
     }
 }

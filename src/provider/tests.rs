@@ -147,7 +147,7 @@ keep_headers = ["bad name"]
             "p.toml:21:8: event.type: 'digest' is not a type",
             "p.toml:22:11: event.subtype: 'form:X' is neither a json:/POINTER nor a header:NAME",
             "p.toml:25:12: delivery.deadline: expected a duration such as \"30s\", \"5min\" or \"3d\", found integer",
-            "p.toml:26:14: delivery.body_limit: must be 1024 to 104857600 bytes",
+            "p.toml:26:14: delivery.body_limit: must be 1024 to 33554432 bytes, a quarter of all bodies in flight\n    help: a source may have more: max_body",
             "p.toml:27:16: delivery.keep_headers: 'bad name' is not a header name",
         ]
     );

@@ -6,6 +6,7 @@
 
 mod burst;
 mod handler;
+mod oversized;
 mod recent;
 mod seen;
 mod source;
@@ -23,6 +24,7 @@ use crate::routing::Decision;
 
 pub use burst::RefusalCount;
 pub use handler::HandlerTraffic;
+pub use oversized::TooLarge;
 pub use recent::{HandlerSlot, RecentTraffic, SourceSlot};
 pub use seen::{HandlerSeen, Seen, SourceSeen, UnknownPath};
 pub use source::{CountedSource, Keyed, Refusal, Refused, SourceTraffic};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Broken, Name, Timestamp};
 
+use super::oversized::TooLarge;
+
 /// The statistics that `status` shows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
@@ -56,6 +58,10 @@ pub struct SourceSeen {
     /// Refused because the body was over the source's limit.
     #[serde(default)]
     pub too_large: u64,
+    /// The same by hour and declared size, the latest first: at most a day of hours. Nothing of them is proven: anybody
+    /// can send one.
+    #[serde(default)]
+    pub unproven_too_large: Vec<TooLarge>,
     /// The last accepted or duplicate delivery.
     pub last_good_at: Option<Timestamp>,
     /// The last refused delivery, and a fixed word or sentence that says why.

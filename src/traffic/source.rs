@@ -9,6 +9,7 @@ use crate::model::{Name, Timestamp};
 use crate::notify::Failures;
 
 use super::burst::{Bursts, RefusalCount};
+use super::oversized::Oversized;
 use super::recent::{RecentCounts, SourceSlot};
 use super::seen::SourceSeen;
 
@@ -116,6 +117,7 @@ struct Refusals {
     last: Option<(Timestamp, String)>,
     failures: Failures,
     by_kind: Bursts,
+    oversized: Oversized,
 }
 
 impl Default for SourceCounts {
@@ -192,6 +194,11 @@ impl SourceTraffic {
         Refused { first, failing: failing.flatten() }
     }
 
+    /// Notes a body that was over the limit. [`SourceTraffic::refused`] counts its delivery.
+    pub fn too_large(&self, declared: Option<u64>, now: Timestamp) {
+        self.refusals().oversized.add(declared, now);
+    }
+
     /// A delivery is genuine, so the secret is right.
     pub fn verified(&self) {
         if self.counts.unproven.swap(false, Ordering::Relaxed) {
@@ -225,6 +232,10 @@ impl SourceTraffic {
             |answer| answers.iter().find(|(one, _)| *one == answer).map_or(0, |(_, count)| *count);
         let [accepted, duplicates, handshakes] = [ACCEPTED, DUPLICATE, HANDSHAKE].map(of);
         let all = answers.iter().map(|(_, count)| count).sum::<u64>();
+        let (unproven_too_large, last_refused) = {
+            let refusals = self.refusals();
+            (refusals.oversized.get(), refusals.last.clone())
+        };
         SourceSeen {
             path: self.configured.path.clone(),
             accepted,
@@ -234,7 +245,8 @@ impl SourceTraffic {
             refused_in_a_row: self.counts.refused_in_a_row.load(Ordering::Relaxed),
             too_large: of("too_large"),
             last_good_at: self.last_good_at(),
-            last_refused: self.refusals().last.clone(),
+            unproven_too_large,
+            last_refused,
         }
     }
 

@@ -1,11 +1,13 @@
 //! `status` and `explain`, for a receiver that runs, refuses events, or is stopped.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hooklatch::admin::{Client, GetTraffic, Operation, socket_path};
 use hooklatch::clock::Clock;
 use hooklatch::traffic::{HandlerSlot, SourceSlot};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::operator::text;
 use crate::support::{PATIENCE, Site, post, stripe_event};
@@ -310,6 +312,55 @@ fn a_body_over_the_limit_is_reported_with_the_fix() {
         "{screen}"
     );
     assert!(screen.contains("raise max_body") && screen.contains("[sources.stripe]"), "{screen}");
+
+    // Counted by hour and declared size. Without a declared size the rest says how large it was.
+    let declares = |length: u64| {
+        let head = format!(
+            "POST /stripe HTTP/1.1\r\nHost: here\r\nStripe-Signature: t=1,v1={}\r\n",
+            "0".repeat(64)
+        );
+        let mut stream = TcpStream::connect(receiver.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 413");
+    };
+    for length in [5 << 20, 6 << 20, 1 << 40] {
+        declares(length);
+    }
+    let (_, status) = status(&site);
+    let of_stripe = |sources: &Value| {
+        let all = sources.as_array().unwrap();
+        all.iter().find(|one| one["source"] == "stripe").unwrap()["unproven_too_large"].clone()
+    };
+    let rows = of_stripe(&status["sources"]);
+    let counted = |size: u64| {
+        let rows = rows.as_array().unwrap().iter();
+        rows.filter(|row| row["declared_bytes"] == size)
+            .map(|row| row["requests"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    // An hour may have ended meanwhile.
+    assert!((1..=2).contains(&counted(6 << 20)) && counted(1 << 40) == 1, "{rows}");
+    assert!(
+        rows.as_array().unwrap().iter().all(|row| row["at"].as_str().unwrap().contains(":00:00"))
+    );
+    let listed = site.json(&["quarantine", "--source", "stripe"]);
+    assert_eq!(
+        (&listed["unproven_too_large"]["stripe"], &listed["deliveries"]),
+        (&rows, &json!([]))
+    );
+    assert_eq!(site.json(&["quarantine", "--source", "github"])["unproven_too_large"], json!({}));
+    assert_eq!(
+        site.json(&["quarantine", "--reason", "bad_claim"])["unproven_too_large"],
+        json!({})
+    );
+    for args in [&["status"][..], &["quarantine"]] {
+        let shown = text(&site.run(args).stdout);
+        assert!(shown.contains("unproven") && shown.contains("declared 1.0 TiB"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    }
 }
 
 #[test]

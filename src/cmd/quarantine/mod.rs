@@ -4,13 +4,26 @@ mod drop;
 mod judge;
 mod select;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::admin::{GetStatus, StoreClient};
 use crate::cli::{self, QuarantineCommand};
 use crate::exit::{Exit, Failure};
+use crate::model::Name;
 use crate::store::{DiscardReason, Quarantine, QuarantineFilter, QuarantinedRow};
+use crate::traffic::TooLarge;
 
 use super::output::{self, below, cut, local, size, thousands, whole};
 use super::store;
 use select::{deliveries, filter};
+
+/// The word for a body over the limit.
+const TOO_LARGE: &str = "too_large";
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// Lists failed deliveries, or runs the subcommand.
 pub(super) fn run(args: &cli::Quarantine) -> Result<Exit, Failure> {
@@ -25,14 +38,52 @@ pub(super) fn run(args: &cli::Quarantine) -> Result<Exit, Failure> {
 /// Lists failed deliveries; also for `events --rejected`.
 pub(super) fn list(filter: QuarantineFilter, listing: &cli::Listing) -> Result<Exit, Failure> {
     let filter = QuarantineFilter { limit: Some(listing.limit), ..filter };
-    let kept = store::ask_of(&store::load(&listing.options)?, filter)?;
-    output::either(&listing.options.format, &kept, || print(&kept, listing))
+    let listed = store::with_client(&store::load(&listing.options)?, async |client| {
+        let unproven_too_large = too_large(client, &filter).await;
+        Ok(Listed { kept: client.call(filter).await?, unproven_too_large })
+    })?;
+    output::either(&listing.options.format, &listed, || print(&listed, listing))
 }
 
-fn print(kept: &Quarantine, listing: &cli::Listing) -> Result<(), Failure> {
+/// What is kept, and what could not be because its body was over the limit.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    kept: Quarantine,
+    /// By source; of a running receiver.
+    unproven_too_large: BTreeMap<Name, Vec<TooLarge>>,
+}
+
+/// The bodies over the limit of the sources that `filter` means. Only a receiver counts them.
+async fn too_large(
+    client: &StoreClient,
+    filter: &QuarantineFilter,
+) -> BTreeMap<Name, Vec<TooLarge>> {
+    if filter.reason.as_ref().is_some_and(|reason| reason != TOO_LARGE) {
+        return BTreeMap::new();
+    }
+    let status = client.call(GetStatus { sources: Vec::new() }).await.ok();
+    let sources = status.and_then(|status| status.receiver).map(|own| own.traffic.sources);
+    let sources = sources.into_iter().flatten();
+    let sources = sources.filter(|(name, _)| filter.source.as_ref().is_none_or(|own| own == name));
+    let rows = sources.map(|(name, seen)| {
+        let is_later = |row: &TooLarge| filter.since.is_none_or(|since| row.at.after(HOUR) > since);
+        (name, seen.unproven_too_large.into_iter().filter(is_later).collect::<Vec<_>>())
+    });
+    rows.filter(|(_, rows)| !rows.is_empty()).collect()
+}
+
+fn print(listed: &Listed, listing: &cli::Listing) -> Result<(), Failure> {
+    let Listed { kept, unproven_too_large } = listed;
     let rows = kept.deliveries.iter().map(row).collect();
     output::listing(rows, listing.wide, "no failed deliveries")?;
-    notes(kept, &listing.options.suffix()).iter().try_for_each(output::line)
+    let notes = notes(kept, &listing.options.suffix()).into_iter();
+    let too_large = unproven_too_large.iter().flat_map(|(source, rows)| {
+        let head = format!("over max_body of {source}, and not kept:");
+        let rows = super::status::too_large(rows).into_iter();
+        std::iter::once(head).chain(rows.map(|row| format!("  {row}")))
+    });
+    notes.chain(too_large).try_for_each(output::line)
 }
 
 fn row(failed: &QuarantinedRow) -> Vec<output::Cell> {

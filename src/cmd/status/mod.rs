@@ -11,6 +11,7 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::limits::COUNTED_READY;
 use crate::model::{Broken, Timestamp};
 use crate::store::{Backlog, NodeRow};
+use crate::traffic::TooLarge;
 
 use super::output::{self, count, escape, local, size, state_style, thousands};
 use super::store;
@@ -206,12 +207,25 @@ pub(super) fn source_lines(line: &SourceLine, screen: &Screen) -> Vec<String> {
             "bodies larger than the source takes: {bodies}; if the provider sent them, raise max_body in \
              [sources.{source}]"
         ));
+        lines.extend(too_large(&line.unproven_too_large));
     }
     if line.quarantined > 0 {
         let kept = thousands(line.quarantined);
         lines.push(format!("{kept} in quarantine: see `hooklatch quarantine`"));
     }
     lines
+}
+
+/// How many bodies over the limit came in the last hour that had one, and the largest declared size of the day. Empty if
+/// none came.
+pub(super) fn too_large(rows: &[TooLarge]) -> Vec<String> {
+    let Some(at) = rows.first().map(|row| row.at) else { return Vec::new() };
+    let last: u64 = rows.iter().filter(|row| row.at == at).map(|row| row.requests).sum();
+    let largest = match rows.iter().filter_map(|row| row.declared_bytes).max() {
+        Some(bytes) => format!("the largest of the day declared {}", size(bytes)),
+        None => "none declared its size".to_owned(),
+    };
+    vec![format!("unproven: {} in the hour from {}", thousands(last), local(at)), largest]
 }
 
 /// A line for each; the default one is named where it is not the only one.

@@ -17,7 +17,7 @@ use crate::store::{
     AwaitedNode, Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity,
     StoppedJobs,
 };
-use crate::traffic::{HandlerSeen, UnknownPath};
+use crate::traffic::{HandlerSeen, TooLarge, UnknownPath};
 
 use crate::cmd::output::{count, short_span};
 
@@ -108,6 +108,8 @@ pub(crate) struct SourceLine {
     pub(crate) refused_in_a_row: u64,
     /// Refused deliveries whose body was larger than `max_body`.
     pub(crate) too_large: u64,
+    /// The same by hour and declared size; nothing of them is proven.
+    pub(crate) unproven_too_large: Vec<TooLarge>,
     /// Failed deliveries that are kept and can be verified again.
     pub(crate) quarantined: u64,
 }
@@ -431,6 +433,7 @@ fn sources(
             handshakes: seen.handshakes,
             refused_in_a_row: seen.refused_in_a_row,
             too_large: seen.too_large,
+            unproven_too_large: seen.unproven_too_large,
             quarantined: word.map_or(0, |word| word.quarantined),
         }
     };

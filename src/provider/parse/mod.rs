@@ -19,7 +19,7 @@ use super::{
     Setup, Signature, StampPlace,
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
-use crate::limits;
+use crate::limits::{self, Limits};
 use crate::model::{CONTENT_ENCODING, EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
 use crate::payload::Pointer;
@@ -343,11 +343,15 @@ fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
     };
     let (resends_for, deadline) = (section.value("resends_for"), section.value("deadline"));
     let body_limit = section.parse("body_limit", |Size(bytes)| {
-        match limits::limit("body_default_bytes").map(|limit| &limit.range) {
-            Some(range) if !range.contains(&bytes) => {
-                Err(format!("must be {} to {} bytes", range.start(), range.end()))
-            }
-            _ => Ok(bytes),
+        let least = limits::limit("body_default_bytes").map_or(0, |limit| *limit.range.start());
+        // One source must not take the room of all others; an operator may give it more.
+        let most = Limits::default().bodies_in_flight_bytes / 4;
+        match (least..=most).contains(&bytes) {
+            true => Ok(bytes),
+            false => Err(Fault::new(
+                format!("must be {least} to {most} bytes, a quarter of all bodies in flight"),
+                "a source may have more: max_body",
+            )),
         }
     });
     let body_limit_bytes = body_limit.map(|limit| limit.value);
