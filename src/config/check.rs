@@ -92,16 +92,24 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
     }
 }
 
-/// Checks that a source of each handler keeps the headers that its condition, its key and its values name.
+/// Checks that a source of each handler keeps the headers that its condition, its key and its values name, and that no
+/// parameter that they name is a secret.
 pub(super) fn headers(sources: &[Source], handlers: &[Handler], problems: &Problems) {
     for handler in handlers {
-        let own = sources.iter().filter(|source| handler.takes(&source.name));
-        let kept = own.flat_map(|source| &source.scheme.identity().kept_headers);
+        let own = || sources.iter().filter(|source| handler.takes(&source.name));
+        let kept = own().flat_map(|source| &source.scheme.identity().kept_headers);
         let kept: Vec<&str> = kept.map(String::as_str).collect();
-        let of_values =
-            handler.values.iter().filter_map(|rule| Some((rule.value.from.as_ref()?, &rule.at)));
-        let places = handler.places().map(|place| (&place.value, &place.at)).chain(of_values);
-        for (place, at) in places {
+        for (place, at) in handler.all_places() {
+            if let Place::Query(name) = place
+                && let Some(source) = own()
+                    .find(|source| source.scheme.proof().parameters().any(|secret| secret == name))
+            {
+                let message = format!(
+                    "the parameter '{name}' carries the secret of source '{}', which is not stored",
+                    source.name
+                );
+                problems.reject(at, message, "name another parameter");
+            }
             let Place::Header(name) = place else { continue };
             if kept.iter().any(|kept| kept.eq_ignore_ascii_case(name)) {
                 continue;

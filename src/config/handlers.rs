@@ -70,6 +70,13 @@ impl Handler {
         of_condition.chain(self.grouping.iter().flat_map(|grouping| &grouping.places))
     }
 
+    /// The places that its condition, its key and its values look at, with their positions.
+    pub(crate) fn all_places(&self) -> impl Iterator<Item = (&Place, &At)> {
+        let of_values = self.values.iter();
+        let of_values = of_values.filter_map(|rule| Some((rule.value.from.as_ref()?, &rule.at)));
+        self.places().map(|place| (&place.value, &place.at)).chain(of_values)
+    }
+
     /// What an event's values must be.
     pub(crate) fn condition(&self) -> Option<&Condition> {
         self.when.as_ref().map(|when| &when.condition)

@@ -272,7 +272,7 @@ impl<'a> Resolver<'a> {
         http::Source {
             name: source.name.clone(),
             path: source.path.value.clone(),
-            scheme: source.scheme.clone(),
+            scheme: self.config.scheme_with_query(source),
             keys: secrets.into_iter().map(|secret| secret.key).collect(),
             verify_token: self.verify_token(source),
             methods: source.methods.clone(),

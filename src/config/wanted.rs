@@ -1,11 +1,13 @@
 //! Which events a handler takes, for the operator's commands.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::document::Value;
 use crate::model::{INTERNAL_SOURCE, Name, config_option};
 use crate::pattern::Pattern;
+use crate::payload::Place;
 use crate::provider::Scheme;
 use crate::routing::{Route, Router, Routes};
 use crate::store::{EventMatcher, NoticeSubscribers};
@@ -51,6 +53,23 @@ impl Config {
     /// The handlers that take events of this source.
     pub(crate) fn takers<'a>(&'a self, source: &'a Name) -> impl Iterator<Item = &'a Handler> {
         self.handlers.iter().filter(move |handler| handler.takes(source))
+    }
+
+    /// The source's scheme with the parameters of the query that its handlers read.
+    pub(crate) fn scheme_with_query(&self, source: &Source) -> Arc<Scheme> {
+        let parameter = |place: &Place| match place {
+            Place::Query(name) => Some(name.clone()),
+            _ => None,
+        };
+        let places = self.takers(&source.name).flat_map(Handler::all_places);
+        let names: BTreeSet<String> = places.filter_map(|(place, _)| parameter(place)).collect();
+        match names.is_empty() {
+            true => Arc::clone(&source.scheme),
+            false => {
+                let scheme = Scheme::clone(&source.scheme);
+                Arc::new(scheme.with_kept_query(names.into_iter().collect()))
+            }
+        }
     }
 
     /// Which handlers want which events of a source.

@@ -8,6 +8,7 @@ use crate::document::{At, Fault, Problem, Problems, Value, did_you_mean};
 use crate::limits::Unit;
 use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
 use crate::pattern::Pattern;
+use crate::payload::Place;
 use crate::provider::Scheme;
 use crate::verify;
 
@@ -60,6 +61,7 @@ impl Config {
         for handler in &self.handlers {
             self.warn_of_events(handler, &found);
             self.warn_of_unsigned_headers(handler, &found);
+            self.warn_of_unproven_query(handler, &found);
             match &handler.action {
                 Action::Command(command) => {
                     warn_of_written_secrets(&command.env, &found);
@@ -119,6 +121,21 @@ impl Config {
                 open.scheme.name()
             );
             found.reject(at, message, "look at the body where you can");
+        }
+    }
+
+    /// The parameters of the query that it looks at, where nothing proves them.
+    fn warn_of_unproven_query(&self, handler: &Handler, found: &Problems) {
+        let open = |source: &&Source| !source.scheme.proof().covers_url();
+        let Some(open) = self.sources_of(handler).find(open) else { return };
+        for (place, at) in handler.all_places() {
+            if let Place::Query(name) = place {
+                let message = format!(
+                    "provider '{}' does not prove the query: anybody on the way can change '{name}'",
+                    open.scheme.name()
+                );
+                found.reject(at, message, "look at the body where you can");
+            }
         }
     }
 

@@ -56,6 +56,8 @@ pub enum Place {
     Header(String),
     /// `form:FIELD`
     Form(String),
+    /// `query:NAME`: a parameter of the URL, which is kept because a place names it.
+    Query(String),
     /// `/POINTER`, in which a step `*` means any element of a list.
     Json(Pointer),
 }
@@ -70,8 +72,12 @@ impl Place {
             Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
             Some(("header", name)) => Err(format!("'{name}' is not a header name")),
             Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
+            Some(("query", name)) if is_parameter(name) => Ok(Place::Query(name.to_owned())),
+            Some(("query", name)) => Err(format!(
+                "'{name}' is not a parameter: 1 to 64 of A-Z, a-z, 0-9 and . _ ~ - [ ]"
+            )),
             _ => Err(format!(
-                "must be a JSON pointer such as \"/data/id\", header:NAME, form:FIELD, type or id, not '{text}'"
+                "must be a JSON pointer such as \"/data/id\", header:NAME, form:FIELD, query:NAME, type or id, not '{text}'"
             )),
         }
     }
@@ -80,7 +86,7 @@ impl Place {
     pub fn wildcards(&self) -> usize {
         match self {
             Place::Json(pointer) => pointer.steps().iter().filter(|step| *step == "*").count(),
-            Place::Type | Place::Id | Place::Header(_) | Place::Form(_) => 0,
+            Place::Type | Place::Id | Place::Header(_) | Place::Form(_) | Place::Query(_) => 0,
         }
     }
 }
@@ -92,6 +98,7 @@ impl fmt::Display for Place {
             Place::Id => f.write_str("id"),
             Place::Header(name) => write!(f, "header:{name}"),
             Place::Form(field) => write!(f, "form:{field}"),
+            Place::Query(name) => write!(f, "query:{name}"),
             Place::Json(pointer) => pointer.fmt(f),
         }
     }
@@ -194,6 +201,9 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
                 };
                 keep(slot, value.map(|one| one.map(|text| Found::Text(text.into_owned()))));
             }
+            Place::Query(name) => {
+                keep(slot, kept_parameter(event.headers, name).map(|one| one.map(Found::Text)));
+            }
             Place::Json(pointer) => pointers.push((slot, pointer)),
         }
     }
@@ -214,6 +224,39 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
         pointers.into_iter().for_each(|(slot, _)| readings[slot] = Err(unclear));
     }
     readings
+}
+
+fn is_parameter(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-[]".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(plain)
+}
+
+/// The name under which a parameter of the query is among a request's headers. No header can have it.
+pub(crate) fn in_query(parameter: &str) -> String {
+    format!("?{parameter}")
+}
+
+/// Keeps a parameter with the headers: a line for each time that it is there, `=` and its value as sent; an empty line
+/// says that it was not there.
+pub(crate) fn keep_parameter(query: &str, name: &str, headers: &mut Headers) {
+    let pieces = query.split('&').map(|piece| piece.split_once('=').unwrap_or((piece, "")));
+    let is_own = |piece: &str| form_urlencoded::parse(piece.as_bytes()).any(|(own, _)| own == name);
+    let mut values = pieces.filter(|(piece, _)| is_own(piece)).map(|(_, value)| value).peekable();
+    if values.peek().is_none() {
+        headers.push(in_query(name), "");
+    }
+    values.for_each(|value| headers.push(in_query(name), format!("={value}")));
+}
+
+/// The one value of a parameter that [`keep_parameter`] kept.
+fn kept_parameter(headers: &Headers, name: &str) -> Result<Option<String>, Unclear> {
+    let own = in_query(name);
+    let mut lines = headers.iter().filter(|(line, _)| *line == own).map(|(_, value)| value);
+    let mut lines = std::iter::once(lines.next().ok_or(Unclear::NotKept)?).chain(lines);
+    let value = one(lines.by_ref().filter(|value| value.starts_with(b"=")))?;
+    // Without a name before the `=`, the value is all that is decoded.
+    let decoded = value.and_then(|value| form_urlencoded::parse(value).next());
+    Ok(decoded.map(|(_, value)| value.into_owned()))
 }
 
 /// The values of a parameter in a query.
@@ -327,7 +370,18 @@ mod tests {
 
     #[test]
     fn what_is_no_place_is_refused() {
-        for text in ["", "ref", "json:/a", "header:", "header:a b", "form:", "digest", "Type"] {
+        for text in [
+            "",
+            "ref",
+            "json:/a",
+            "header:",
+            "header:a b",
+            "form:",
+            "query:",
+            "query:a b",
+            "digest",
+            "Type",
+        ] {
             assert!(Place::parse(text).is_err(), "{text}");
         }
     }
@@ -365,6 +419,34 @@ mod tests {
             let places = ["/a", "form:a", "type"].map(|place| Place::parse(place).unwrap());
             let found = read(&event, &places.each_ref().map(Wanted::from), 200);
             assert_eq!(found, [at_json, at_form, text("push")], "{body:?}");
+        }
+    }
+    #[test]
+    fn a_parameter_of_the_query_is_read_as_it_was_kept() {
+        let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);
+        for (query, wanted) in [
+            ("alert=down", text("down")),
+            ("a=1&%61lert=b+c%0A%C3%A4&z", text("b c\n\u{e4}")),
+            ("alert", text("")),
+            ("alert=", text("")),
+            ("Alert=x", Ok(vec![])),
+            ("", Ok(vec![])),
+            ("alert=1&alert=1", Err(Unclear::Twice)),
+        ] {
+            let mut headers = Headers::new();
+            keep_parameter(query, "alert", &mut headers);
+            let headers = Headers::from_wire(&headers.to_wire());
+            let event = Event {
+                id: "e1",
+                event_type: "push",
+                headers: &headers,
+                body: b"",
+                form_field: None,
+                inflated_bytes: 0,
+            };
+            let places = ["query:alert", "query:other"].map(|text| Place::parse(text).unwrap());
+            let found = read(&event, &places.each_ref().map(Wanted::from), 200);
+            assert_eq!(found, [wanted, Err(Unclear::NotKept)], "{query}");
         }
     }
 }

@@ -9,6 +9,8 @@ pub enum Unclear {
     NotForm,
     #[error("the compressed body cannot be inflated")]
     Compressed,
+    #[error("the event was stored without it: no place named it then")]
+    NotKept,
     #[error("it is there twice")]
     Twice,
     #[error("it is not text that can be decoded")]

@@ -83,11 +83,6 @@ impl fmt::Display for Place {
     }
 }
 
-/// The name under which a parameter of the query is among a request's headers. No header can have it.
-pub(crate) fn in_query(parameter: &str) -> String {
-    format!("?{parameter}")
-}
-
 /// The idempotency key in a header's value. draft-ietf-httpapi-idempotency-key-header writes it as a
 /// quoted string (RFC 8941, section 3.3.3); Stripe's libraries and most clients write it without quotes.
 /// Both forms give the same key. `None` if the value is neither.

@@ -32,8 +32,8 @@ use crate::model::{
     CONTENT_ENCODING, Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp,
 };
 use crate::payload::Pointer;
-use crate::payload::{is_compressed, parameters, plain};
-use crate::provider::place::{Place, in_query, key_text};
+use crate::payload::{in_query, is_compressed, keep_parameter, parameters, plain};
+use crate::provider::place::{Place, key_text};
 use crate::provider::{KeyUrl, Proof, Scheme};
 use extract::NoText;
 pub use extract::text_at;
@@ -262,7 +262,8 @@ pub fn judge(
     let mut equal: HashMap<Digest, u64> = HashMap::new();
     let mut event = |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>| {
         // Two attempts that differ in a volatile member are compressed to different bytes.
-        let mut digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
+        let digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
+        let mut digest = with_query(scheme, &kept, digest);
         let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
         if identity.has_lists() && named.is_of_body {
             let nth = equal.entry(digest).or_default();
@@ -375,13 +376,16 @@ pub fn can_be_judged_again(scheme: &Scheme) -> bool {
     scheme.proof().signs_content()
 }
 
-/// Adds the parameters of a query that the scheme reads to the headers of its request, under names that no header can
-/// have.
+/// Adds the parameters of a query that the scheme reads or keeps to the headers of its request, under names that no header
+/// can have.
 pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
     for parameter in scheme.proof().parameters() {
         for value in parameters(query.as_bytes(), parameter) {
             headers.push(in_query(parameter), value.into_owned().into_bytes());
         }
+    }
+    for parameter in &scheme.identity().kept_query {
+        keep_parameter(query, parameter, headers);
     }
 }
 
@@ -429,6 +433,23 @@ fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
         true => extract::digest_of_form(body, scheme.proof().signs_pairs_once()),
         false => extract::digest(body, &scheme.identity().volatile),
     }
+}
+
+/// The digest with the parameters of the query that the source keeps, where nothing is signed: `?alert=up` is another event
+/// than `?alert=down`. Where the body is signed, an attacker who changes the query must not get another digest.
+fn with_query(scheme: &Scheme, kept: &Headers, digest: Digest) -> Digest {
+    let names = &scheme.identity().kept_query;
+    if names.is_empty() || scheme.proof().signs_content() {
+        return digest;
+    }
+    let mut hash = Sha256::new_with_prefix(digest.0);
+    for name in names {
+        extract::add_part(&mut hash, name.as_bytes());
+        let own = in_query(name);
+        let lines: Vec<&[u8]> = kept.all(&own).collect();
+        extract::add_part(&mut hash, &lines.concat());
+    }
+    Digest(hash.finalize().into())
 }
 
 /// What an event is called, and why.

@@ -14,7 +14,7 @@ use hooklatch::provider::Scheme;
 use hooklatch::verify::{self, Genuine, Request, Verified};
 
 use crate::support::front::{Front, START, github_with, hmac};
-use crate::support::raw::post;
+use crate::support::raw::{head, post};
 
 fn gzip(text: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -108,6 +108,43 @@ fn a_part_of_a_form_is_a_field_and_a_body_of_another_form_is_undecided() {
                 jobs(&front, &id).await.into_iter().map(|(state, _)| state).collect();
             assert_eq!(states.first().map(String::as_str), wanted, "{body}");
         }
+    });
+}
+
+#[test]
+fn a_parameter_of_the_query_decides_and_tells_events_apart() {
+    run(async {
+        let front = Front::start();
+        front.reload_with(&["url-token"], |source| {
+            wants(source, "query:alert", "down");
+            source.methods = vec!["GET", "POST"];
+            let scheme = Scheme::embedded("url-token").unwrap();
+            source.scheme = Arc::new(scheme.with_kept_query(vec!["alert".to_owned()]));
+        });
+        let ask = async |method: &str, query: &str| {
+            let target = format!("/url-token?token=not+a+secret:+made+for+tests{query}");
+            let request = match method {
+                "GET" => head("GET", &target, &[]),
+                _ => post(&target, &[], b"{}"),
+            };
+            let answer = front.ask(&request).await;
+            (answer.json("status").unwrap(), answer.json("event").unwrap())
+        };
+        for method in ["GET", "POST"] {
+            let (_, down) = ask(method, "&alert=down&key=not-named").await;
+            let (_, up) = ask(method, "&alert=up").await;
+            let (_, none) = ask(method, "").await;
+            assert_eq!(ask(method, "&alert=down").await, ("duplicate".to_owned(), down.clone()));
+            assert_eq!(jobs(&front, &down).await, [("ready".to_owned(), None)]);
+            assert_eq!(jobs(&front, &up).await, []);
+            assert_eq!(jobs(&front, &none).await, []);
+            let event = front.event(&down).await;
+            let kept: Vec<_> =
+                event.headers.iter().filter(|(name, _)| name.starts_with('?')).collect();
+            assert_eq!(kept, [&("?alert".to_owned(), "=down".to_owned())]);
+        }
+        let (_, twice) = ask("POST", "&alert=down&alert=up").await;
+        assert_eq!(jobs(&front, &twice).await[0].0, "held");
     });
 }
 

@@ -1,10 +1,14 @@
 //! Values of events from the configuration to a command and an endpoint, and the hostile ones that stop before.
 
 use std::fs;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::operator::{id, text};
 use crate::support::caller::{answer, by, send};
-use crate::support::{Receiver, Site};
+use crate::support::{Receiver, Site, post};
 
 const DEPLOY: &str = r#"
 [handlers.deploy]
@@ -87,6 +91,43 @@ fn hostile_values_start_nothing() {
     // The handler is not broken.
     push(&receiver, "d-good", "refs/heads/main; touch x");
     site.jobs_when(|jobs| jobs.iter().any(|job| job["state"] == "succeeded"));
+}
+
+#[test]
+fn values_come_from_the_query_and_from_a_compressed_body() {
+    let source = "[sources.alerts]\nprovider = \"url-token\"\npath = \"/alerts\"\nsecrets = [\"file:secret\"]\n";
+    let handler = r#"
+[handlers.page]
+source = "alerts"
+events = ["*"]
+command = ["./page", "{TEAM}", "{HOST}"]
+when = { "query:alert" = "down" }
+values.TEAM = { from = "query:team", is = "word" }
+values.HOST = { from = "/host", is = "word" }
+"#;
+    let site = Site::with(source, handler);
+    site.script(
+        "page",
+        r#"printf '<%s>' "$1" "$2" "$HOOKLATCH_HEADER_CONTENT_ENCODING" >> "$SITE/ran"; echo >> "$SITE/ran""#,
+    );
+    let receiver = site.start();
+    let secret = fs::read_to_string(site.path("secret")).unwrap();
+    let secret = secret.trim();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(br#"{"host":"db-1"}"#).unwrap();
+    let body = encoder.finish().unwrap();
+    let ask = |query: &str| {
+        let target = format!("/alerts?token={}&{query}", secret.replace(' ', "+"));
+        let (status, answer) = post(receiver.address, &target, "Content-Encoding: gzip\r\n", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["event"].as_str().unwrap().to_owned()
+    };
+    let (up, down) = (ask("alert=up&team=ops"), ask("alert=down&team=ops"));
+    assert_ne!(up, down);
+    site.all_jobs(1, "succeeded");
+    assert_eq!(site.lines("ran"), ["<ops><db-1><gzip>"]);
+    let shown = text(&site.run(&["show", &down]).stdout);
+    assert!(shown.contains("?alert: =down") && !shown.contains(secret), "{shown}");
 }
 
 #[test]

@@ -114,7 +114,9 @@ fn copy(from: &Headers, to: &mut HeaderMap) {
         .collect();
     for (name, value) in from.iter() {
         let name = name.to_ascii_lowercase();
-        let stays = NOT_FORWARDED.contains(&name.as_str())
+        // A parameter of the query that is kept with the headers.
+        let stays = name.starts_with('?')
+            || NOT_FORWARDED.contains(&name.as_str())
             || name.starts_with(OURS)
             || connection.contains(&name);
         if stays {

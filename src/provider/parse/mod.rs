@@ -292,6 +292,7 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         guard: ReplayGuard::Off,
         flag_types: Vec::new(),
         inflated_bytes: 0,
+        kept_query: Vec::new(),
         kept_headers: Vec::new(),
     })
 }

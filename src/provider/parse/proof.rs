@@ -8,7 +8,8 @@ use crate::document::{OneOrMany, Section};
 use crate::limits::{TOLERANCE_MAX, TOLERANCE_MIN};
 use crate::model::is_header_name;
 use crate::payload::Pointer;
-use crate::provider::place::{Place, in_query};
+use crate::payload::in_query;
+use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::provider::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,

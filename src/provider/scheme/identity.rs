@@ -36,6 +36,8 @@ pub struct Identity {
     pub(crate) flag_types: Vec<Pattern>,
     /// The most bytes that a compressed body is inflated to: the source's `max_body`, else the file's limit.
     pub inflated_bytes: u64,
+    /// The parameters of the query that are stored with an event, because a handler of the source reads them.
+    pub(crate) kept_query: Vec<String>,
     /// The headers that are stored with an event, those that say how to read the body first.
     pub(crate) kept_headers: Vec<String>,
 }

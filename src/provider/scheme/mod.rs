@@ -17,6 +17,7 @@ use super::template::Template;
 use crate::document::Fault;
 use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
 use crate::model::{Name, ReplayGuard};
+use crate::payload::in_query;
 pub(crate) use answer::AnswerText;
 pub use answer::Answers;
 pub use challenge::Handshakes;
@@ -170,6 +171,19 @@ impl Scheme {
         self.identity.ids.clone_from(&ids);
         self.proof.ids = ids;
         self.alternatives = self.alternatives.into_iter().map(Scheme::with_keys).collect();
+        self
+    }
+
+    /// The scheme for a source whose handlers read these parameters of the query.
+    #[must_use]
+    pub fn with_kept_query(mut self, names: Vec<String>) -> Scheme {
+        self.alternatives = self
+            .alternatives
+            .into_iter()
+            .map(|other| other.with_kept_query(names.clone()))
+            .collect();
+        self.identity.kept_headers.extend(names.iter().map(|name| in_query(name)));
+        self.identity.kept_query = names;
         self
     }
 
