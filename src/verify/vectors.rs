@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     Challenge, Genuine, HANDSHAKE, Key, Rejection, Request, Verified, challenge, judge, key,
-    may_be_challenge, signature, verify_token,
+    may_be_challenge, prove, signature, verify_token,
 };
 use crate::model::{Answer, Headers, Timestamp};
 use crate::payload::walk::walk;
@@ -286,11 +286,10 @@ impl Vector {
     /// requests must be refused. A long body is changed at some places only.
     pub fn mutations(&self, scheme: &Scheme) -> Mutations {
         let scheme = &self.scheme_of(scheme);
-        let proof = scheme.proof();
         let mut found = Mutations::default();
-        let (Ok(genuine), Some(signature)) = (self.request(scheme), &proof.signature) else {
-            return found;
-        };
+        let Ok(genuine) = self.request(scheme) else { return found };
+        let proof = genuine.family(scheme).proof();
+        let Some(signature) = &proof.signature else { return found };
         let mut change = |what: &str, at: usize, change: &dyn Fn(&mut Changeable) -> Option<()>| {
             let mut changed = genuine.clone();
             if change(&mut changed).is_some() {
@@ -365,7 +364,9 @@ impl Vector {
                 Some(())
             });
         }
-        for at in places(self.url().filter(|_| signed.has(&Part::Url)).map(str::len)) {
+        let signs_url =
+            [Part::Url, Part::OtherPort, Part::UrlForm].iter().any(|part| signed.has(part));
+        for at in places(self.url().filter(|_| signs_url).map(str::len)) {
             change("url byte", at, &|request| {
                 request.url = Some(altered(request.url.as_deref()?, at));
                 Some(())
@@ -424,16 +425,30 @@ struct Changeable {
 }
 
 impl Changeable {
-    /// The first event; `None` of an empty list.
-    fn judge(&self, scheme: &Scheme) -> Result<Option<Verified>, Rejection> {
-        let request = Request {
+    fn request(&self) -> Request<'_> {
+        Request {
             method: &self.method,
             url: self.url.as_deref(),
             headers: &self.headers,
             body: self.body.clone(),
-        };
-        let now = Timestamp(self.now.saturating_mul(1000));
-        match judge(scheme, &self.keys, request, now, Some("new"))? {
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now.saturating_mul(1000))
+    }
+
+    /// The form of the scheme that proves the request; the file's own if none does.
+    fn family<'s>(&self, scheme: &'s Scheme) -> &'s Scheme {
+        let request = self.request();
+        let proven = prove(scheme, &self.keys, &request, self.now());
+        let family = proven.map_or(0, |(family, ..)| family.family());
+        scheme.families().nth(family).unwrap_or(scheme)
+    }
+
+    /// The first event; `None` of an empty list.
+    fn judge(&self, scheme: &Scheme) -> Result<Option<Verified>, Rejection> {
+        match judge(scheme, &self.keys, self.request(), self.now(), Some("new"))? {
             Genuine::Event(events) => Ok(events.into_iter().next()),
             Genuine::Challenge(_) => {
                 Err(Rejection::malformed(HANDSHAKE, "it is a challenge and no event"))

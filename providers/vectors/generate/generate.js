@@ -231,7 +231,28 @@ function standard(provider, prefix, Webhook) {
     reject("no-time", "No timestamp.", header("timestamp", undefined)),
     reject("no-id", "No id.", header("id", undefined)),
     reject("time-in-words", "A timestamp is plain digits.", header("timestamp", "now")),
+    ...(prefix === "svix" ? families() : []),
   ]);
+
+  /** Svix's libraries also take the header names of Standard Webhooks. */
+  function families() {
+    const renamed = (headers) =>
+      Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.replace("svix-", "webhook-"), value]));
+    const { "Content-Type": _, ...other } = renamed(request({ id: "msg_2Own0000000002" }).headers);
+    const forged = { ...other, "webhook-signature": wrong };
+    const { "svix-timestamp": time, ...timeless } = base.headers;
+    return [
+      accept("other-names", "The names of Standard Webhooks.", { ...base, headers: renamed(base.headers) }),
+      accept("forged-names-added", "The family that holds names the event.", { ...base, headers: { ...base.headers, ...forged } }),
+      accept("own-names-forged", "The family that holds names the event.", {
+        ...base,
+        id: "msg_2Own0000000002",
+        headers: { ...header("signature", wrong).headers, ...other },
+      }),
+      reject("mixed-names", "Each family is whole.", { ...base, headers: { ...timeless, "webhook-timestamp": time } }),
+      reject("other-names-stale", "Renamed, it is as old.", { ...base, headers: renamed(request({ at: NOW - 301 }).headers) }),
+    ];
+  }
 
   /** A genuine request whose body begins with a time, cut at another dot. */
   function moved() {
