@@ -174,6 +174,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("{timestamp}.{body}", "{body}", "[timestamp] is not signed"),
         ("{timestamp}.{body}", "{timestamp}", "has no {body}"),
         ("{timestamp}.{body}", "{id}.{timestamp}.{body}", "event.id must be one header"),
+        ("{timestamp}.{body}", "{id}.{timestamp}.{body}", "write {header:NAME} in place of {id}"),
         ("header:X-At", "json:/at", "cannot be taken from the body"),
         ("header:X-At", "item:t", "whose format is not \"pairs\""),
         ("json:/id", "header:X-Id", "does not cover the event id"),

@@ -129,7 +129,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     let ids = &identity.ids;
     if let Some(signed) = proof.signed_content() {
         if signed.has(&Part::Id) && !matches!(ids[..], [Place::Header(_)]) {
-            root.problem("{id} is signed, so event.id must be one header:NAME");
+            root.problem(Fault::new("{id} is signed, so event.id must be one header:NAME", "name that header; where the event's id is something else, write {header:NAME} in place of {id}"));
         }
         let stamp = proof.timestamp.as_ref();
         let by_body = stamp.is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
