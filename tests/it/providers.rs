@@ -178,6 +178,8 @@ fn the_guarantees_follow_from_the_file() {
         ("stripe", "id", "/id in the JSON body; the signature covers it"),
         ("stripe", "captured", "a duplicate, which runs nothing"),
         ("stripe", "old", "refused more than 5min"),
+        ("linear", "old", "refused more than 8h after its signed time, or 5min before it"),
+        ("aws-sns", "sender", "`sender` must name /TopicArn in the JSON body"),
         ("stripe", "re-sends", "for 3d; ids are remembered for 90d"),
         ("github", "captured", "held until a person decides; types whose bodies repeat"),
         (

@@ -48,6 +48,9 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
         ("deadline", deadline),
     ];
     all.extend(scheme.alternatives().iter().map(|other| ("also", also(other))));
+    all.extend(proof.sender_word().map(|word| {
+        ("sender", format!("it signs for all its customers: `sender` must name {word}"))
+    }));
     all.extend(setup.facts.as_ref().map(|facts| ("facts", format!("from {facts}"))));
     all.extend(setup.docs.clone().map(|docs| ("docs", docs)));
     all
