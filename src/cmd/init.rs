@@ -235,7 +235,9 @@ impl Endpoint<'_> {
         }
         let most = self.scheme.setup().delivery.body_limit_bytes;
         let most = most.unwrap_or(self.config.limits().body_default_bytes);
-        Some(texts::proxies(&self.url(), &self.path, self.config.server().listen, most))
+        let secret_in_url = self.scheme.proof().carries_secret_in_url();
+        let listen = self.config.server().listen;
+        Some(texts::proxies(&self.url(), &self.path, listen, most, secret_in_url))
     }
 
     fn next(&self) -> Vec<String> {

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
             say("genuine", "a challenge, which is answered and never stored".to_owned());
             Ok(Exit::Ok)
         }
-        Ok(Genuine::Event(events)) => {
+        Ok(Genuine::Event(events, left_out)) => {
             for one in &events {
                 let (event_id, event_type) = (one.event_id(), one.event_type().as_str());
                 output::json_line(&Verdict::Accept { event_id, event_type })?;
@@ -62,6 +62,9 @@ pub(super) fn run(args: &Verify) -> Result<Exit> {
                 Some(Some(reference)) => say("genuine", format!("signed with {reference}")),
                 Some(None) => say("accepted", format!("provider {} proves nothing", scheme.name())),
                 None => say("genuine", "the list of events is empty".to_owned()),
+            }
+            if let Some(rejection) = left_out {
+                say("left out", rejection.to_string());
             }
             Ok(Exit::Ok)
         }

@@ -185,8 +185,8 @@ impl Delivery {
         } else {
             check()
         };
-        let (mut accepts, decisions): (Vec<_>, Vec<_>) = match verdict {
-            Ok(Genuine::Event(events)) => events.into_iter().unzip(),
+        let (events, left_out) = match verdict {
+            Ok(Genuine::Event(events, left_out)) => (events, left_out),
             Ok(Genuine::Challenge(answered)) => {
                 let bytes = evidence.len() as u64;
                 if !answered.signed && bytes > CHALLENGE_BYTES {
@@ -202,6 +202,7 @@ impl Delivery {
             }
         };
         drop(evidence);
+        let (mut accepts, decisions): (Vec<_>, Vec<_>) = events.into_iter().unzip();
         self.served.traffic.verified();
         if let Some(reply) = &source.reply
             && let Some(accept) = accepts.pop()
@@ -215,6 +216,10 @@ impl Delivery {
         let answer = self.store(received_at, accepts, &decisions).await;
         // Only now: the body was in memory until the commit.
         drop(permit);
+        // The sender gets the answer for the proven elements; the others are refused on their own.
+        if let (Ok(_), Some(rejection)) = (&answer, left_out) {
+            self.reject(rejection, None);
+        }
         answer
     }
 

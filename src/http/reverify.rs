@@ -36,7 +36,7 @@ fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Vec<Accept>, &
     // Only POST is signed.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
     match source.verify(request, received_at, Some(&own_id)) {
-        Ok(Genuine::Event(events)) => Ok(events.into_iter().map(|(accept, _)| accept).collect()),
+        Ok(Genuine::Event(events, _)) => Ok(events.into_iter().map(|(accept, _)| accept).collect()),
         Ok(Genuine::Challenge(_)) => Err(HANDSHAKE),
         Err(rejection) => Err(rejection.reason),
     }

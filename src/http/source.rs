@@ -154,8 +154,8 @@ impl Source {
         own_id: Option<&str>,
     ) -> Result<Genuine<Vec<(Accept, Decisions)>>, verify::Rejection> {
         let (scheme, keys) = (&self.scheme, &self.keys);
-        let events = match verify::judge(scheme, keys, request, received_at, own_id)? {
-            Genuine::Event(events) => events,
+        let (events, left_out) = match verify::judge(scheme, keys, request, received_at, own_id)? {
+            Genuine::Event(events, left_out) => (events, left_out),
             Genuine::Challenge(answered) => return Ok(Genuine::Challenge(answered)),
         };
         let accept = |delivery: verify::Verified| {
@@ -170,7 +170,7 @@ impl Source {
             let (source, on_redelivery) = (self.name.clone(), self.on_redelivery);
             (Accept { source, received_at, delivery, jobs, on_redelivery }, decisions)
         };
-        Ok(Genuine::Event(events.into_iter().map(accept).collect()))
+        Ok(Genuine::Event(events.into_iter().map(accept).collect(), left_out))
     }
 
     /// The URL that the provider signed, if its scheme signs one: the configured URL with the request's query.

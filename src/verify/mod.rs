@@ -185,16 +185,19 @@ fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
 }
 
 /// Whether a request carries nothing that could prove it, not even in a form that is unreadable: then it may be a
-/// challenge without a signature.
+/// challenge without a signature. A token in the body is looked for only in a request that is not a challenge.
 pub fn is_bare(scheme: &Scheme, headers: &Headers) -> bool {
-    let in_body = scheme.proof().signature.as_ref().is_some_and(|own| own.field.is_some());
-    !in_body && scheme.proof().headers().all(|name| headers.all(name).next().is_none())
+    let proof = scheme.proof();
+    let in_body = proof.signature.as_ref().is_some_and(|own| own.field.is_some());
+    (!in_body || proof.token_field().is_some())
+        && scheme.proof().headers().all(|name| headers.all(name).next().is_none())
 }
 
 /// A genuine request.
 #[derive(Debug, Clone)]
 pub enum Genuine<E = Vec<Verified>> {
-    Event(E),
+    /// Its events, and why elements of its list that are not proven are left out.
+    Event(E, Option<Rejection>),
     /// A signed challenge, which is answered and never stored.
     Challenge(Answered),
 }
@@ -212,7 +215,7 @@ pub fn verify(
     now: Timestamp,
 ) -> Result<Verified, Rejection> {
     match judge(scheme, keys, request, now, Some("new"))? {
-        Genuine::Event(events) => {
+        Genuine::Event(events, _) => {
             let none = || Rejection::malformed("missing_events", "the list of events is empty");
             events.into_iter().next().ok_or_else(none)
         }
@@ -232,7 +235,11 @@ pub fn judge(
     now: Timestamp,
     own_id: Option<&str>,
 ) -> Result<Genuine, Rejection> {
-    let (family, secret, presented) = prove(scheme, keys, &request, now)?;
+    let by_element = scheme.proves_elements();
+    let (family, secret, presented) = match by_element {
+        true => (scheme, None, signature::present(scheme, request.headers)?),
+        false => prove(scheme, keys, &request, now)?,
+    };
     let mut kept = kept_by(scheme, family, request.headers);
     let (scheme, identity) = (family, family.identity());
     if key_url(scheme, &request).is_some_and(|url| url.is_err()) {
@@ -240,7 +247,11 @@ pub fn judge(
         return Err(Rejection::unproven("bad_signature", detail));
     }
     // Only now: an unproven body is not inflated. What cannot be is read as it is, and so is neither JSON nor a form.
-    let body = readable(scheme, &request.body).unwrap_or_else(|| request.body.clone());
+    let body = match by_element {
+        true => None,
+        false => readable(scheme, &request.body),
+    };
+    let body = body.unwrap_or_else(|| request.body.clone());
     let found = extract::Facts::read(scheme, &body);
     let signed_at = stamp::check(scheme.proof(), presented.stamp, &found, now)?;
     let is_long = scheme.proof().tolerance().is_some_and(|tolerance| tolerance > TOLERANCE_RUNS);
@@ -249,60 +260,88 @@ pub fn judge(
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
     }
-    let secret = secret.map(Key::reference);
     if identity.has_lists() && is_compressed(&request.body) {
         // An element is handed on as plain text.
         kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
     }
-    let signed = match identity.ids.contains(&Place::Signed) {
+    // The very same request is the same event, also where the sender names none: a captured one never runs again.
+    let names_text = identity.ids.contains(&Place::Signed)
+        || identity.id_is_generated() && scheme.proof().tolerance().is_some();
+    let signed = match names_text {
         true => signature::digest(scheme, &request, &presented, &found)?,
         false => None,
     };
     let own_id = signed.as_deref().or(own_id);
-    let mut equal: HashMap<Digest, u64> = HashMap::new();
-    let mut event = |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>| {
-        // Two attempts that differ in a volatile member are compressed to different bytes.
-        let digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
-        let mut digest = with_query(scheme, &kept, digest);
-        let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
-        if identity.has_lists() && named.is_of_body {
-            let nth = equal.entry(digest).or_default();
-            digest = extract::repeated(digest, *nth);
-            named.id = EventId::derived(digest);
-            *nth += 1;
-        }
-        let event_type = event_type(scheme, request.headers, found);
-        let id_signed = scheme.proof().covers_id();
-        let unsigned = || identity.guard_for(event_type.as_str());
-        let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
-        let mut headers = kept.clone();
-        if let Some(text) = &named.sender_id {
-            headers.push(SENDER_ID, printable(text));
-        }
-        Ok(Verified {
-            event_id: named.id,
-            event_type,
-            id_signed,
-            guard,
-            digest,
-            same_for: identity.same_for,
-            signed_at,
-            headers,
-            body,
-            secret: secret.map(str::to_owned),
-            id_fault: named.fault,
-        })
+    let (mut equal, mut made) = (HashMap::<Digest, u64>::new(), 0_u64);
+    let mut event =
+        |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
+            // Two attempts that differ in a volatile member are compressed to different bytes.
+            let digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
+            let mut digest = with_query(scheme, &kept, digest);
+            let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
+            if identity.has_lists() && named.is_of_body {
+                let nth = equal.entry(digest).or_default();
+                digest = extract::repeated(digest, *nth);
+                named.id = EventId::derived(digest);
+                *nth += 1;
+            }
+            if identity.has_lists() && identity.id_is_generated() {
+                let own = format!("{}-{made}", named.id);
+                named.id = own
+                    .parse()
+                    .map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
+                made += 1;
+            }
+            let event_type = event_type(scheme, request.headers, found);
+            let id_signed = scheme.proof().covers_id();
+            let unsigned = || identity.guard_for(event_type.as_str());
+            let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
+            let mut headers = kept.clone();
+            if let Some(text) = &named.sender_id {
+                headers.push(SENDER_ID, printable(text));
+            }
+            Ok(Verified {
+                event_id: named.id,
+                event_type,
+                id_signed,
+                guard,
+                digest,
+                same_for: identity.same_for,
+                signed_at,
+                headers,
+                body,
+                secret: secret.map(|key| key.reference().to_owned()),
+                id_fault: named.fault,
+            })
+        };
+    let Some(list) = &identity.each else {
+        return Ok(Genuine::Event(vec![event(request.body.clone(), &body, &found, secret)?], None));
     };
-    let events = match &identity.each {
-        None => vec![event(request.body.clone(), &body, &found)?],
-        Some(list) => {
-            let bodies = extract::elements(&body, list)?;
-            let read =
-                |body: Bytes| event(body.clone(), &body, &extract::Facts::read(scheme, &body));
-            bodies.into_iter().map(read).collect::<Result<_, Rejection>>()?
+    let (mut events, mut unproven) = (Vec::new(), Vec::new());
+    for body in extract::elements(&body, list)? {
+        let element = Request { body: body.clone(), ..request.clone() };
+        let proven = match by_element {
+            true => prove(scheme, keys, &element, now).map(|(_, secret, _)| secret),
+            false => Ok(secret),
+        };
+        match proven {
+            Ok(secret) => {
+                let found = extract::Facts::read(scheme, &body);
+                events.push(event(body.clone(), &body, &found, secret)?);
+            }
+            Err(rejection) => unproven.push(rejection),
         }
-    };
-    Ok(Genuine::Event(events))
+    }
+    let of = format!(" ({} of {} elements)", unproven.len(), unproven.len() + events.len());
+    let left_out = unproven.pop().map(|one| Rejection { detail: one.detail + &of, ..one });
+    match left_out {
+        Some(rejection) if events.is_empty() => Err(rejection),
+        None if events.is_empty() && by_element => Err(Rejection::unproven(
+            "missing_signature",
+            "an empty list has no element with the token",
+        )),
+        left_out => Ok(Genuine::Event(events, left_out)),
+    }
 }
 
 /// The plain bytes of a proven body; `None` if it is compressed and cannot be inflated within the source's bound.

@@ -337,7 +337,7 @@ pub(super) fn matching<'k>(
         Mechanism::Token => keys.iter().find(|key| {
             let expected = Sha256::digest(&key.bytes);
             let fits = |given: &Vec<u8>| bool::from(Sha256::digest(given).ct_eq(&expected));
-            presented.signatures.iter().any(fits)
+            presented.signatures.iter().chain(&in_body).any(fits)
         }),
         Mechanism::Jwt(own) => {
             let judged = |token| jwt::matching(own, scheme.proof(), keys, token, request, now);

@@ -277,7 +277,7 @@ impl Vector {
         let now = Timestamp(self.now.saturating_mul(1000));
         match judge(scheme, &keys, request, now, None).map_err(status)? {
             Genuine::Challenge(answered) => answered.answer.map_err(status),
-            Genuine::Event(_) => Err(200),
+            Genuine::Event(..) => Err(200),
         }
     }
 
@@ -449,7 +449,7 @@ impl Changeable {
     /// The first event; `None` of an empty list.
     fn judge(&self, scheme: &Scheme) -> Result<Option<Verified>, Rejection> {
         match judge(scheme, &self.keys, self.request(), self.now(), Some("new"))? {
-            Genuine::Event(events) => Ok(events.into_iter().next()),
+            Genuine::Event(events, _) => Ok(events.into_iter().next()),
             Genuine::Challenge(_) => {
                 Err(Rejection::malformed(HANDSHAKE, "it is a challenge and no event"))
             }

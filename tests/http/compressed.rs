@@ -158,7 +158,7 @@ fn events(provider: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<Verified
     let body = Bytes::copy_from_slice(body);
     let request = Request { method: "POST", url: None, headers: &all, body };
     match verify::judge(&scheme, &keys, request, Timestamp(START.0), None).unwrap() {
-        Genuine::Event(events) => events,
+        Genuine::Event(events, _) => events,
         Genuine::Challenge(_) => panic!("a challenge"),
     }
 }

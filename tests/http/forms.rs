@@ -31,7 +31,7 @@ fn named_with(
         [event.event_id().as_str().to_owned(), event.event_type().as_str().to_owned()]
     };
     match verify::judge(&scheme, &keys, request, Timestamp(START.0), None) {
-        Ok(Genuine::Event(events)) => Ok(events.iter().map(names).collect()),
+        Ok(Genuine::Event(events, _)) => Ok(events.iter().map(names).collect()),
         Ok(Genuine::Challenge(_)) => Err("challenge".to_owned()),
         Err(rejection) => Err(rejection.reason.to_owned()),
     }
@@ -68,8 +68,9 @@ fn anthropics_type_is_that_of_its_data() {
 
 #[test]
 fn graphs_lifecycle_notifications_have_a_type() {
-    let change = r#"{"subscriptionId":"s1","changeType":"updated"}"#;
-    let lifecycle = r#"{"subscriptionId":"s1","lifecycleEvent":"reauthorizationRequired"}"#;
+    let change = format!(r#"{{"clientState":"{SECRET}","changeType":"updated"}}"#);
+    let lifecycle =
+        format!(r#"{{"clientState":"{SECRET}","lifecycleEvent":"reauthorizationRequired"}}"#);
     let body = format!(r#"{{"value":[{change},{lifecycle}]}}"#);
     let types: Vec<_> =
         named("microsoft-graph", &[], &body).unwrap().into_iter().map(|[_, kind]| kind).collect();

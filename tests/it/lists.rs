@@ -235,3 +235,49 @@ command = ["./note"]
     let log = fs::read_to_string(site.path("log")).unwrap_or_default();
     assert!(!shown.contains("tok%65n") && !log.contains("token=token"), "the token is not kept");
 }
+
+#[test]
+fn each_element_with_the_token_is_an_event_and_one_without_it_is_refused_alone() {
+    let site = Site::new(
+        r#"
+[sources.graph]
+provider = "microsoft-graph"
+path = "/graph"
+secrets = ["file:old.secret", "file:lists.secret"]
+[handlers.note]
+source = "graph"
+events = ["updated"]
+command = ["./note"]
+"#,
+    );
+    secret(&site, SECRET);
+    fs::copy(site.path("lists.secret"), site.path("old.secret")).unwrap();
+    fs::write(site.path("old.secret"), "an older state").unwrap();
+    site.script("note", r#"cat >> "$SITE/notes"; echo >> "$SITE/notes""#);
+    let receiver = site.start();
+    let proxied = "X-Forwarded-For: 192.0.2.1\r\n";
+    let send = |path: &str, elements: &[Value]| {
+        let body = json!({ "value": elements }).to_string();
+        post(receiver.address, path, proxied, body.as_bytes())
+    };
+    let change = |state: &str| json!({ "clientState": state, "changeType": "updated" });
+    let mixed = [change(SECRET), change("guessed"), change(SECRET), change("an older state")];
+    // Equal elements are different changes, and a repeat of the request makes its handler look again.
+    for _ in 0..2 {
+        let (status, answer) = send("/graph", &mixed);
+        assert_eq!((status, &answer["created"]), (200, &json!(3)), "{answer}");
+    }
+    assert_eq!(send("/graph", &[change("guessed")]).0, 401);
+    assert_eq!(send("/graph", &[]).0, 401);
+    assert_eq!(post(receiver.address, "/graph", proxied, b"{}").0, 401);
+    site.jobs_when(|jobs| jobs.len() == 6 && jobs.iter().all(|job| job["state"] == "succeeded"));
+    assert!(site.lines("notes").iter().all(|line| !line.contains("guessed")));
+    let kept = site.json(&["quarantine"]);
+    assert_eq!(kept["matching"], 5, "{kept}");
+    assert!(!kept.to_string().contains("guessed"), "{kept}");
+
+    let challenge = "/graph?validationToken=%22a%20token%22";
+    let (status, text) = post(receiver.address, challenge, proxied, b"");
+    assert_eq!((status, text), (200, json!("a token")));
+    assert_eq!(site.json(&["events"]).as_array().unwrap().len(), 6);
+}

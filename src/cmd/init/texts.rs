@@ -117,8 +117,16 @@ pub(super) struct Proxies {
     pub(super) nginx: String,
 }
 
-/// The configuration that passes `url` on to `path` at `listen`; `most` is the largest body in bytes.
-pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> Proxies {
+/// The configuration that passes `url` on to `path` at `listen`; `most` is the largest body in bytes. nginx logs URLs
+/// unless it is told not to; Caddy logs none unless it is told to (`log`).
+pub(super) fn proxies(
+    url: &str,
+    path: &str,
+    listen: SocketAddr,
+    most: u64,
+    secret_in_url: bool,
+) -> Proxies {
+    let log = if secret_in_url { "    access_log off;   # the secret is in the URL\n" } else { "" };
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (host, outside) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
     let mut inside = listen;
@@ -138,7 +146,7 @@ pub(super) fn proxies(url: &str, path: &str, listen: SocketAddr, most: u64) -> P
     );
     let nginx = format!(
         "upstream hooklatch {{ server {inside}; keepalive 16; }}\n\
-         location = {outside} {{\n    client_max_body_size {size};\n    \
+         location = {outside} {{\n{log}    client_max_body_size {size};\n    \
          proxy_pass http://hooklatch{target};\n    proxy_http_version 1.1;\n    \
          proxy_set_header Connection \"\";\n    \
          proxy_set_header X-Forwarded-For $remote_addr;\n}}"

@@ -23,7 +23,7 @@ use crate::limits::{self, Limits};
 use crate::model::{CONTENT_ENCODING, EventType, Name, ReplayGuard};
 use crate::pattern::Pattern;
 use crate::payload::Pointer;
-use values::{header_names, parsed, word};
+use values::{header_names, one_of, parsed, word};
 
 /// The shortest `same_for`.
 const SAME_FOR_MIN: Duration = Duration::from_secs(1);
@@ -187,12 +187,18 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if ids.len() > 1 {
             root.problem("event.id = \"new\" stands alone");
         }
-        if setup.delivery.resends_for.is_some() {
-            root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest"));
+        if proof.signs_content() && proof.tolerance().is_none() && !identity.looks_again {
+            root.problem(Fault::new("event.id = \"new\" lets a captured request run again at any time: no time is signed", "use digest; or repeats = \"look-again\" where an event only says that something has changed"));
+        }
+        if setup.delivery.resends_for.is_some() && !identity.looks_again {
+            root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest; or repeats = \"look-again\" where an event only says that something has changed"));
         }
         if identity.guard != ReplayGuard::Off {
             root.problem("[replay] has no effect with event.id = \"new\": remove it");
         }
+    }
+    if identity.looks_again && !identity.id_is_generated() {
+        root.problem("event.repeats = \"look-again\" goes with event.id = \"new\"");
     }
     let unsigned_id = !identity.id_is_generated() && !proof.covers_id();
     let of_like = root.has("like") && !root.has("event");
@@ -278,6 +284,8 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         },
     });
     let volatile = section.value::<Vec<String>>("volatile").unwrap_or_default();
+    let looks_again =
+        section.has("repeats") && one_of(&section, "repeats", ["look-again"]).is_some();
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
     Some(Identity {
@@ -289,6 +297,7 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         same_for,
         each: each.map(|each| each.value),
         volatile,
+        looks_again,
         guard: ReplayGuard::Off,
         flag_types: Vec::new(),
         inflated_bytes: 0,

@@ -28,6 +28,8 @@ pub struct Identity {
     pub(crate) same_for: Option<Duration>,
     /// The list in the body whose elements are the events; their ids and types are places of an element.
     pub(crate) each: Option<Pointer>,
+    /// A repeat does no harm: an event only says that something has changed, and its handler looks what.
+    pub(crate) looks_again: bool,
     /// Top-level members that differ between two deliveries of one event.
     pub(crate) volatile: Vec<String>,
     /// What to do if the same body comes under another id.
@@ -61,6 +63,11 @@ impl Identity {
     /// Whether every request is an event, with an id that the receiver makes.
     pub fn id_is_generated(&self) -> bool {
         self.ids.contains(&Place::New)
+    }
+
+    /// Whether a repeat of a request runs its handler again, and may do harm.
+    pub(crate) fn warns_of_repeats(&self) -> bool {
+        self.id_is_generated() && !self.looks_again
     }
 
     /// The header that the id must come in; `None` if it may be elsewhere.

@@ -90,6 +90,11 @@ impl Scheme {
         &self.setup
     }
 
+    /// Whether each element of a list has the token that proves it.
+    pub fn proves_elements(&self) -> bool {
+        self.identity.has_lists() && self.proof.token_field().is_some()
+    }
+
     /// The scheme for a source that names this `sender`; call it once for each of several.
     #[must_use]
     pub fn with_sender(mut self, sender: &str) -> Scheme {

@@ -357,6 +357,17 @@ impl Proof {
         field || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
     }
 
+    /// Whether the secret itself is a parameter of the URL, which proxies log.
+    pub fn carries_secret_in_url(&self) -> bool {
+        self.parameters().next().is_some()
+    }
+
+    /// The place of the secret itself in the JSON body, which no screen may show.
+    pub fn token_field(&self) -> Option<&Pointer> {
+        let token = self.signature.as_ref().filter(|own| own.mechanism == Mechanism::Token);
+        token?.field.as_ref()
+    }
+
     /// The headers that may carry the signature or token; `?NAME` is a parameter of the query.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.signature.iter().flat_map(|signature| signature.headers.iter().map(String::as_str))
