@@ -222,11 +222,6 @@ pub(super) fn sorted_pairs(form: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     pairs
 }
 
-/// SHA-256 of what a signature over sorted fields covers: another spelling of the form has the same.
-pub(super) fn digest_of_form(form: &[u8], once: bool) -> Digest {
-    Digest(Sha256::digest(sorted_fields(form, once)).into())
-}
-
 /// SHA-256 of a body. If the scheme has volatile fields and the body is a JSON object, it hashes the
 /// name and raw value of each other top-level member, so that two deliveries of one event have one
 /// digest. Values are not normalised: another spelling of the same value gives another digest.

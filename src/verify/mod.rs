@@ -189,8 +189,9 @@ fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
 pub fn is_bare(scheme: &Scheme, headers: &Headers) -> bool {
     let proof = scheme.proof();
     let in_body = proof.signature.as_ref().is_some_and(|own| own.field.is_some());
+    let mut carriers = scheme.families().flat_map(|family| family.proof().headers());
     (!in_body || proof.token_field().is_some())
-        && scheme.proof().headers().all(|name| headers.all(name).next().is_none())
+        && carriers.all(|name| headers.all(name).next().is_none())
 }
 
 /// A genuine request.
@@ -276,7 +277,11 @@ pub fn judge(
     let mut event =
         |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
             // Two attempts that differ in a volatile member are compressed to different bytes.
-            let digest = digest(scheme, if identity.volatile.is_empty() { &body } else { plain });
+            let digest = match scheme.proof().signs_sorted_form() {
+                true => signature::digest_of_form(scheme.proof(), &request),
+                false if identity.volatile.is_empty() => Digest::of(&body),
+                false => extract::digest(plain, &identity.volatile),
+            };
             let mut digest = with_query(scheme, &kept, digest);
             let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
             if identity.has_lists() && named.is_of_body {
@@ -398,8 +403,11 @@ fn kept_by(scheme: &Scheme, family: &Scheme, headers: &Headers) -> Headers {
 pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<EventId> {
     let scheme = family_of(scheme, headers);
     let found = extract::Facts::read(scheme, body);
-    let named = event_id(scheme, headers, &found, digest(scheme, body), None).ok()?;
-    (!named.is_of_body || named.fault.is_none()).then_some(named.id)
+    let digest = extract::digest(body, &scheme.identity().volatile);
+    let named = event_id(scheme, headers, &found, digest, None).ok()?;
+    // The digest of a form covers its URL, which is not known here.
+    let is_known = named.fault.is_none() && !scheme.proof().signs_sorted_form();
+    (!named.is_of_body || is_known).then_some(named.id)
 }
 
 /// The event type that a request claims, not verified. `None` where it names none.
@@ -464,14 +472,6 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     all.sort_by(|(a, _), (b, _)| a.bytes().map(lower).cmp(b.bytes().map(lower)));
     all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
-}
-
-/// The digest of what a repeated delivery of one event has in common.
-fn digest(scheme: &Scheme, body: &[u8]) -> Digest {
-    match scheme.proof().signs_sorted_form() {
-        true => extract::digest_of_form(body, scheme.proof().signs_pairs_once()),
-        false => extract::digest(body, &scheme.identity().volatile),
-    }
 }
 
 /// The digest with the parameters of the query that the source keeps, where nothing is signed: `?alert=up` is another event

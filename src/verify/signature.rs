@@ -420,7 +420,13 @@ pub(super) fn pieces<'a>(
             Part::Json(pointer) | Part::Free(pointer) => {
                 found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
             }
-            Part::Lines(members) => found.and_then(|found| lines(members, found)).map(Cow::Owned),
+            Part::Lines(members) => {
+                let lines = found.and_then(|found| lines(members, found));
+                lines.map(|(text, is_clear)| {
+                    unclear = unclear.take().or((!is_clear).then(|| part.clone()));
+                    text.into()
+                })
+            }
             Part::Crc32 => Some(crc32fast::hash(&request.body).to_string().into_bytes().into()),
             Part::Sender => proof.senders.first().map(|sender| sender.as_bytes().into()),
         };
@@ -458,6 +464,18 @@ pub(super) fn digest(
     let mut hash = Sha256::new();
     pieces.iter().for_each(|piece| hash.update(piece));
     Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
+}
+
+/// The digest of what a signature over sorted fields covers of a request. Bytes can move between the URL and the fields
+/// under such a signature, and from one field to the next: all these requests have one digest, as have another spelling
+/// of the form and, of a URL with and without its port, both.
+pub(super) fn digest_of_form(proof: &Proof, request: &Request<'_>) -> Digest {
+    let url = request.url.filter(|_| proof.covers_url()).unwrap_or_default();
+    let text = match proof.signed_content().is_some_and(|signed| signed.has(&Part::UrlForm)) {
+        true => url_form(url, &request.body).0,
+        false => url.to_owned() + &form(proof, request).unwrap_or_default(),
+    };
+    Digest::of(text.as_bytes())
 }
 
 /// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.
@@ -526,18 +544,19 @@ pub(super) fn is_token(pieces: &[impl AsRef<[u8]>]) -> bool {
 }
 
 /// What `{lines:…}` stands for; `None` if readers could disagree on a value.
-fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<Vec<u8>> {
-    let mut lines = Vec::new();
+fn lines(members: &[(String, Pointer)], found: &Facts<'_>) -> Option<(Vec<u8>, bool)> {
+    let (mut lines, mut is_clear) = (Vec::new(), true);
     for (name, pointer) in members {
         let value = found.signed(pointer)?;
         if found.text(pointer).is_some() {
+            is_clear &= lines.is_empty() || !value.contains(&b'\n');
             for text in [name.as_bytes(), value] {
                 lines.extend_from_slice(text);
                 lines.push(b'\n');
             }
         }
     }
-    Some(lines)
+    Some((lines, is_clear))
 }
 
 /// Writes a signature or a token in the provider's encoding, with its prefix.

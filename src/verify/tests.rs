@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::document::Problems;
+use crate::provider::Hash;
 
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
 const BASE64_SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
@@ -295,6 +296,67 @@ fn an_unsigned_id_that_is_changed_or_taken_away_leaves_the_replay_guard_as_it_is
         tried.push(scheme.name().to_owned());
     }
     assert!(tried.len() >= 15, "{tried:?}");
+}
+
+/// Under a signature over `{url}{form}` bytes can move from the form to the query.
+#[test]
+fn a_captured_form_that_is_cut_elsewhere_is_the_same_to_the_replay_guard() {
+    for (name, has_id) in [("twilio", true), ("mandrill", false)] {
+        let scheme = embedded(name);
+        let own_key = key(&scheme, "literal:…", "secret").unwrap();
+        let form = |url: &'static str, body: &'static str| Draft {
+            url: Some(url),
+            ..draft("token-1", "", body)
+        };
+        let genuine = form("https://h.example/t?env=prod", "AccountSid=AC1&Body=pay+1000");
+        let signed = sign(&scheme, Some(&own_key), &genuine, NOW).unwrap();
+        let judged = |draft: &Draft<'_>, id: &str| {
+            let mut headers = signed.clone();
+            if let Some(header) = scheme.identity().ids.iter().find_map(Place::header) {
+                headers = only(&signed, |name| !name.eq_ignore_ascii_case(header));
+                headers.push(header, id);
+            }
+            verify(&scheme, std::slice::from_ref(&own_key), request(draft, &headers), NOW)
+        };
+        let first = judged(&genuine, "token-1").unwrap();
+        for (url, body) in [
+            ("https://h.example/t?env=prodAccountSidAC1", "Body=pay+1000"),
+            ("https://h.example/t", "%3Fenv%3DprodAccountSidAC1=&Body=pay+1000"),
+            ("https://h.example/t?env=prod", "Body=pay%201000&AccountSid=AC1"),
+        ] {
+            let cut = judged(&form(url, body), "token-2").unwrap();
+            assert_eq!((cut.digest(), cut.guard()), (first.digest(), first.guard()), "{url}");
+            assert!(
+                has_id && cut.guard() == ReplayGuard::Hold || cut.event_id() == first.event_id()
+            );
+        }
+        // A query of its own for each message is another one.
+        let other = form("https://h.example/t?env=test", "AccountSid=AC1&Body=pay+1000");
+        let resigned = sign(&scheme, Some(&own_key), &other, NOW).unwrap();
+        let other = verify(&scheme, &[own_key.clone()], request(&other, &resigned), NOW).unwrap();
+        assert_ne!(other.digest(), first.digest());
+    }
+}
+
+#[test]
+fn a_line_break_in_a_signed_line_but_the_first_is_ambiguous() {
+    let hmac = "algorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{lines:text,id,type}\"";
+    let scheme = signed_by(hmac, "");
+    let key = key(&scheme, "literal:…", "s").unwrap();
+    let signed = "text\na\nid\nother\ntype\nt\nid\nown\ntype\nt\n";
+    let tag = keyed::tag(Hash::Sha256, b"s", &[signed]).unwrap();
+    let mut headers = Headers::new();
+    headers.push("X-Sig", data_encoding::HEXLOWER.encode(&tag));
+    for (body, wanted) in [
+        (r#"{"text":"a\nid\nother\ntype\nt","id":"own","type":"t"}"#, Ok("own")),
+        (r#"{"text":"a","id":"other","type":"t\nid\nown\ntype\nt"}"#, Err("ambiguous_part")),
+        (r#"{"text":"a","id":"other\ntype\nt\nid\nown","type":"t"}"#, Err("ambiguous_part")),
+    ] {
+        let draft = draft("", "", body);
+        let verdict = verify(&scheme, std::slice::from_ref(&key), request(&draft, &headers), NOW);
+        let verdict = verdict.map(|one| one.event_id().to_string()).map_err(|one| one.reason);
+        assert_eq!(verdict.as_deref().map_err(|reason| *reason), wanted, "{body}");
+    }
 }
 
 #[test]

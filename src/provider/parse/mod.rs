@@ -112,6 +112,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     let alternatives = alternatives.into_iter().flatten().map(|other| Scheme {
         name: scheme.name.clone(),
         identity: Identity { kept_headers: scheme.identity.kept_headers.clone(), ..other.identity },
+        answers: scheme.answers.clone(),
         challenge: scheme.challenge.clone(),
         setup: scheme.setup.clone(),
         ..other

@@ -234,11 +234,6 @@ impl Proof {
         self.signs(&Part::Form) || self.signs(&Part::UrlForm)
     }
 
-    /// Whether a pair that is there twice is signed once.
-    pub(crate) fn signs_pairs_once(&self) -> bool {
-        self.signs(&Part::Form)
-    }
-
     /// Whether the signature covers the URL. The source must then have a `public_url`.
     pub fn covers_url(&self) -> bool {
         self.jwt().is_some_and(|jwt| jwt.audience_is_url)
