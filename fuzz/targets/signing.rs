@@ -137,6 +137,8 @@ fn proven(
             None => changed.push(b' '),
         }
         let verdict = judge(scheme, keys, headers, &changed);
-        assert!(verdict.is_err(), "the body can be changed at {at}");
+        // Two spellings of a form are signed in the same way, and are one body to the replay guard.
+        let is_other = verdict.is_ok_and(|other| other.digest() != verified.digest());
+        assert!(!is_other, "the body can be changed at {at}");
     }
 }

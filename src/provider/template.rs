@@ -284,7 +284,9 @@ fn part(name: &str) -> Result<Part, String> {
         Some(("header", header)) if crate::model::is_header_name(header) => {
             Ok(Part::Header(header.to_owned()))
         }
-        Some(("headers", item)) if !item.is_empty() => Ok(Part::Listed(item.to_owned())),
+        Some(("headers", item)) if crate::model::is_header_name(item) => {
+            Ok(Part::Listed(item.to_owned()))
+        }
         Some(("json", pointer)) => Pointer::parse(pointer).map(Part::Json),
         Some(("any-json", pointer)) => Pointer::parse(pointer).map(Part::Free),
         Some(("lines", names)) => {

@@ -181,7 +181,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("json:/id\"", "json:/id\"\nsame_for = \"1h\"", "needs event.id = \"digest\""),
         ("json:/id\"", "digest\"\nsame_for = \"1min\"", "lets a captured request run again"),
         ("json:/id\"", "digest\"\nsame_for = \"0s\"", "must be 1 s or more"),
-        ("json:/id\"", "digest\"\nsame_for = \"9min\"", "over half of event.same_for"),
+        ("json:/id\"", "digest\"\nsame_for = \"9min\"", "together are over event.same_for"),
         ("5min", "59s", "must be 1 min to 1 day"),
         ("json:/id\"", "json:/id\"\neach = \"header:X\"", "neither json: nor a json:/POINTER"),
         ("json:/id\"", "header:X-Id\"\neach = \"json:/e\"", "all would have one id"),

@@ -1,10 +1,10 @@
 //! Decides whether a delivery is genuine. It is pure: it takes a scheme, keys, a request and a time,
 //! and returns [`Verified`] or [`Rejection`].
 //!
-//! `http` and the `verify` command call [`verify`]; `send`, `demo` and tests call [`sign()`]; forwards
-//! call [`Signer`]. Must stay true: only [`verify`] makes a [`Verified`], and `store::accept` takes
-//! nothing else; the signature over the raw bytes is checked before the body is parsed; no input
-//! makes this module panic.
+//! `http` and the `verify` command call [`judge`]; `send`, `demo` and tests call [`sign()`]; forwards
+//! call [`Signer`]. Must stay true: only [`judge`] makes a [`Verified`], and `store::accept` takes
+//! nothing else; a body is inflated only after its proof, and parsed before it only where the signature,
+//! the key's URL or the signed content is inside it; no input makes this module panic.
 
 pub mod extract;
 mod handshake;
@@ -72,8 +72,8 @@ impl Verified {
         &self.event_type
     }
 
-    /// Why the sender's own id is not the event's: it is missing, or it is not an id. Its place has one that the receiver
-    /// derives. A source whose callers own their keys refuses the request for it.
+    /// Why the sender's own id is not the event's: it is missing or malformed, and the receiver has derived one instead.
+    /// A source with `reply = "handler"` refuses such a request.
     pub fn id_fault(&self) -> Option<&Rejection> {
         self.id_fault.as_ref()
     }
@@ -99,8 +99,8 @@ impl Verified {
         self.same_for
     }
 
-    /// When it was signed, where it is accepted for so long that a restore may have lost its event: what was signed before
-    /// a restore must not run. `None` where the tolerance is at most [`TOLERANCE_RUNS`].
+    /// When it was signed. After a restore, the store holds deliveries signed before it, because it may have lost their
+    /// events. `None` where the tolerance is at most [`TOLERANCE_RUNS`].
     pub fn signed_at(&self) -> Option<Timestamp> {
         self.signed_at
     }
@@ -136,7 +136,7 @@ pub fn precheck(scheme: &Scheme, headers: &Headers) -> Result<(), Rejection> {
 }
 
 /// What `prove` gives for the first of the scheme's families that it succeeds with: that family alone reads the request.
-/// Else the refusal by the first one whose signature is there and readable.
+/// Else the first refusal by the family that got furthest: past its signature, an unreadable one, or none.
 fn first_family<'s, T>(
     scheme: &'s Scheme,
     prove: impl Fn(&'s Scheme) -> Result<T, Rejection>,
@@ -177,7 +177,7 @@ fn prove<'s>(
     })
 }
 
-/// The family whose headers these are, for requests that are not judged: the first one of which there is any.
+/// The first family with any of its headers in the request, for requests that are not judged.
 fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
     let has = |name: &&str| headers.all(name).next().is_some();
     let mut all = scheme.families();
@@ -197,7 +197,7 @@ pub fn is_bare(scheme: &Scheme, headers: &Headers) -> bool {
 /// A genuine request.
 #[derive(Debug, Clone)]
 pub enum Genuine<E = Vec<Verified>> {
-    /// Its events, and why elements of its list that are not proven are left out.
+    /// Its events, and, where elements of its list are not proven and left out, how many and why the last one.
     Event(E, Option<Rejection>),
     /// A signed challenge, which is answered and never stored.
     Challenge(Answered),
@@ -207,8 +207,8 @@ pub enum Genuine<E = Vec<Verified>> {
 pub const HANDSHAKE: &str = "handshake";
 
 /// Verifies one delivery at time `now`. Any of `keys` may match; without keys, only an unsigned
-/// scheme accepts a request. Of a list it returns the first event; a challenge is not a delivery. An
-/// event without an id is called `new`.
+/// scheme accepts a request. Of a list it returns the first event; a challenge is not a delivery. With
+/// `id = "new"` the event's id is `new`.
 pub fn verify(
     scheme: &Scheme,
     keys: &[Key],
@@ -226,9 +226,9 @@ pub fn verify(
     }
 }
 
-/// The same with every event of the request: one, or as many as the list of a scheme with `each` has, in its order; or
-/// where a challenge can be answered. `own_id` is the id of an event whose sender gives none, for schemes with
-/// [`Identity::id_is_generated`](crate::provider::Identity::id_is_generated).
+/// Returns all events of the request, in the order of its list, or the answer to a signed challenge. `own_id` is the
+/// event's id for schemes with [`Identity::id_is_generated`](crate::provider::Identity::id_is_generated) that sign no
+/// time.
 pub fn judge(
     scheme: &Scheme,
     keys: &[Key],
@@ -247,7 +247,7 @@ pub fn judge(
         let detail = "the key's URL is not by https at a host of the provider's file";
         return Err(Rejection::unproven("bad_signature", detail));
     }
-    // Only now: an unproven body is not inflated. What cannot be is read as it is, and so is neither JSON nor a form.
+    // Only now: an unproven body is not inflated. A body that cannot be inflated counts as neither JSON nor a form.
     let body = match by_element {
         true => None,
         false => readable(scheme, &request.body),
@@ -265,10 +265,10 @@ pub fn judge(
         // An element is handed on as plain text.
         kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
     }
-    // The very same request is the same event, also where the sender names none: a captured one never runs again.
-    let names_text = identity.ids.contains(&Place::Signed)
+    // With a signed time the digest of what is signed names the request: a captured one is a duplicate.
+    let is_named_by_signed = identity.ids.contains(&Place::Signed)
         || identity.id_is_generated() && scheme.proof().tolerance().is_some();
-    let signed = match names_text {
+    let signed = match is_named_by_signed {
         true => signature::digest(scheme, &request, &presented, &found)?,
         false => None,
     };
@@ -498,7 +498,7 @@ struct Named {
     is_of_body: bool,
     /// The sender's own id, where it is not the event's.
     sender_id: Option<String>,
-    /// Why it is not, unless the provider file says so.
+    /// Why the sender's id is unusable; `None` if the provider file asks for a derived id.
     fault: Option<Rejection>,
 }
 

@@ -333,7 +333,9 @@ fn a_captured_form_that_is_cut_elsewhere_is_the_same_to_the_replay_guard() {
         // A query of its own for each message is another one.
         let other = form("https://h.example/t?env=test", "AccountSid=AC1&Body=pay+1000");
         let resigned = sign(&scheme, Some(&own_key), &other, NOW).unwrap();
-        let other = verify(&scheme, &[own_key.clone()], request(&other, &resigned), NOW).unwrap();
+        let other =
+            verify(&scheme, std::slice::from_ref(&own_key), request(&other, &resigned), NOW)
+                .unwrap();
         assert_ne!(other.digest(), first.digest());
     }
 }

@@ -14,13 +14,14 @@ const TABLES: [&str; 4] = ["signature", "secret", "timestamp", "event"];
 /// The most families of one file, its own form included. A forged request can cost an HMAC of its body for each.
 const FAMILIES_MAX: usize = 4;
 
-/// The alternatives that the file has from `like`: none if it changes itself how deliveries are proven or named.
+/// The alternatives that the file inherits from `like`: none if it has a table of [`TABLES`] or `[replay]`.
 pub(super) fn inherited(root: &Section<'_>, like: &Scheme) -> Vec<Scheme> {
     let changes = TABLES.iter().chain(&["replay"]).any(|table| root.has(table));
     if changes { Vec::new() } else { like.alternatives.clone() }
 }
 
-/// The alternatives of the file itself, to `main`, its own form; `None` if it has none. `read_scheme` reads a whole file.
+/// Reads the file's `[[alternative]]` tables; `None` if there are none. `main` is the file without them, and
+/// `read_scheme` reads a whole file.
 pub(super) fn read(
     root: &Section<'_>,
     document: &Document<'_>,
@@ -33,7 +34,7 @@ pub(super) fn read(
         return None;
     };
     for section in items.filter_map(Raw::section) {
-        if !TABLES.map(|table| section.is_table(table)).contains(&true) {
+        if !TABLES.iter().any(|table| section.is_table(table)) {
             section.problem(format!("changes none of {}", TABLES.join(", ")));
         }
         section.finish();
@@ -50,7 +51,9 @@ pub(super) fn read(
     for (at, variant) in variants.iter().enumerate() {
         let root = variant.root(problems);
         if let Some(other) = read_scheme(&root) {
-            main.into_iter().for_each(|main| check(&root, main, &other));
+            if let Some(main) = main {
+                check(&root, main, &other);
+            }
             all.push(Scheme { alternatives: Vec::new(), family: at + 1, ..other });
         }
         root.finish();

@@ -173,7 +173,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     }
     if identity.same_for.is_some() {
         if proof.signs_content() && proof.tolerance().is_none() {
-            root.problem("event.same_for lets a captured request run again after it, unless a time is signed and twice its tolerance is not longer");
+            root.problem("event.same_for lets a captured request run again after it, unless a time is signed and its tolerances of past and future together are not longer");
         }
         if !identity.id_is_digest() {
             root.problem(
