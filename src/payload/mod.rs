@@ -264,6 +264,21 @@ pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item 
     form_urlencoded::parse(query).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
+/// The body for a screen: every text that stands at `secret` in its JSON is `***`, wherever it occurs.
+pub fn masked<'b>(body: &'b [u8], secret: &Pointer) -> Cow<'b, [u8]> {
+    let mut texts: Vec<String> = Vec::new();
+    walk::walk(body, std::iter::once((0, secret)), |_, raw| {
+        texts.extend(raw.ok().filter(|raw| raw.starts_with('"')).map(str::to_owned));
+    });
+    match std::str::from_utf8(body) {
+        Ok(text) if !texts.is_empty() => {
+            let hide = |text: String, secret: &String| text.replace(secret.as_str(), "\"***\"");
+            Cow::Owned(texts.iter().fold(text.to_owned(), hide).into_bytes())
+        }
+        _ => Cow::Borrowed(body),
+    }
+}
+
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
 /// or the one field of a form. The body is plain.
 pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {

@@ -413,6 +413,22 @@ fn hostile_texts_are_texts() {
 }
 
 #[test]
+fn a_token_in_a_body_is_masked_until_it_is_asked_for() {
+    let site = Site::new(
+        "[sources.graph]\nprovider = \"microsoft-graph\"\npath = \"/graph\"\nsecrets = [\"file:secret\"]\n",
+    );
+    let token = std::fs::read_to_string(site.path("secret")).unwrap().trim().to_owned();
+    let receiver = site.start();
+    let body = format!(r#"{{"value":[{{"clientState":"{token}","changeType":"updated"}}]}}"#);
+    assert_eq!(crate::support::post(receiver.address, "/graph", "", body.as_bytes()).0, 200);
+    let id = site.json(&["events"])[0]["event_id"].as_str().unwrap().to_owned();
+    let dashboard = Dashboard::start(&site, &[]).enter();
+    let page = |more: &str| dashboard.get(&format!("/event?source=graph&id={id}{more}")).body;
+    assert!(page("").contains("***") && !page("").contains(&token));
+    assert!(page("&secrets=1").contains(&token));
+}
+
+#[test]
 fn without_a_receiver_the_page_names_the_command() {
     let (site, receiver) = stopped();
     let dashboard = Dashboard::start(&site, &[]).enter();

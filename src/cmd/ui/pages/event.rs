@@ -1,5 +1,6 @@
 //! An event: what happened as a timeline, a card for each job with its attempts, the payload, the same in a shell.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use actix_web::HttpResponse;
@@ -326,12 +327,18 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                     input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
                 }
             }
+            @let secret = view.config.scheme_of(&event.source).and_then(|scheme| scheme.proof().token_field());
+            @let masked = secret.filter(|_| asked.get("secrets").is_none());
+            @let body = masked.map_or(Cow::Borrowed(&body[..]), |secret| crate::payload::masked(body, secret));
             @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
-            @let Payload(lines, found, is_cut) = payload::view(body, content_type, find);
+            @let Payload(lines, found, is_cut) = payload::view(&body, content_type, find);
             @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. "
                 @for pointer in &found { code { (shown(pointer)) } " " }
             } }
             (lines)
+            @if masked.is_some() { p.pad {
+                a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" }
+            } }
             @if is_cut { p.pad { "This is its beginning; "
                 a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "."
             } }
