@@ -525,16 +525,18 @@ impl Named {
         }
     }
 
-    /// The values of several places: joined by colons, or a digest where that would be ambiguous or not an id.
-    fn joined(texts: &[String]) -> Named {
+    /// The values of several places: joined by colons, or a digest where that would be ambiguous or not an id, and where
+    /// one of them has a `fault`.
+    fn joined(texts: &[String], fault: Option<Rejection>) -> Named {
         let plain = Named::of_sender(texts.join(":"));
-        if plain.fault.is_none() && !texts.iter().any(|text| text.contains(':')) {
+        let is_plain = plain.fault.is_none() && fault.is_none();
+        if is_plain && !texts.iter().any(|text| text.contains(':')) {
             return plain;
         }
         let mut hash = Sha256::new();
         texts.iter().for_each(|text| extract::add_part(&mut hash, text.as_bytes()));
         let id = EventId::derived(Digest(hash.finalize().into()));
-        Named { id, is_of_body: false, sender_id: Some(texts.join(":")), fault: None }
+        Named { id, is_of_body: false, sender_id: Some(texts.join(":")), fault }
     }
 }
 
@@ -580,8 +582,19 @@ fn event_id(
         Place::Digest => Some(Named::of_body(digest, None)),
         Place::New | Place::Signed => Named::own(own_id?),
         Place::Join(places) => {
-            let texts: Result<Option<Vec<String>>, Named> = places.iter().map(text_at).collect();
-            texts.map_or_else(Some, |texts| texts.map(|texts| Named::joined(&texts)))
+            let (mut texts, mut fault) = (Vec::new(), None);
+            for place in places {
+                match text_at(place) {
+                    Ok(text) => texts.push(text?),
+                    // Alone it would name all events that differ in another of the places.
+                    Err(Named { sender_id: Some(text), fault: own, .. }) => {
+                        texts.push(text);
+                        fault = fault.or(own);
+                    }
+                    Err(named) => return Some(named),
+                }
+            }
+            Some(Named::joined(&texts, fault))
         }
         one => match text_at(one) {
             Ok(text) => {

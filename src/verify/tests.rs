@@ -404,6 +404,31 @@ fn an_id_of_another_form_is_derived_from_the_text_that_the_sender_wrote() {
 }
 
 #[test]
+fn joined_values_of_another_form_all_count_for_the_id() {
+    let hmac =
+        "algorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{body}\"";
+    let scheme = parsed(&format!(
+        "name = \"test\"\n[signature]\n{hmac}\n[event]\nid = {{ join = [\"json:/id\", \"json:/at\"] }}\n"
+    ));
+    let at = |body: &str| delivered(&scheme, "s", &draft("", "", body)).unwrap();
+    let whole = at(r#"{"id":"a","at":1}"#);
+    assert_eq!((whole.event_id().as_str(), whole.id_fault()), ("a:1", None));
+    let bodies = [
+        r#"{"id":"a","at":1.5}"#,
+        r#"{"id":"b","at":1.5}"#,
+        r#"{"id":true,"at":1}"#,
+        r#"{"id":true,"at":2}"#,
+    ];
+    let ids: Vec<String> = bodies.map(|body| at(body).event_id().to_string()).into();
+    for (n, id) in ids.iter().enumerate() {
+        assert!(!ids[..n].contains(id), "{}", bodies[n]);
+    }
+    let again = at(r#"{"id":"a","at":1.5,"attempt":2}"#);
+    assert_eq!(again.event_id().to_string(), ids[0]);
+    assert!(again.id_fault().is_some());
+}
+
+#[test]
 fn an_unsigned_event_has_its_key_or_its_digest_as_id() {
     let scheme = embedded("none");
     let accept = |headers: &Headers| {
