@@ -33,6 +33,8 @@ pub(super) struct Delivery {
     pub(super) method: String,
     /// Path and query, as sent; the path alone where nothing reads the query, which may contain secrets.
     pub(super) target: String,
+    /// The query as sent, where a challenge may be in it; it may contain the secret too.
+    challenge_query: Option<String>,
     /// The client's address, as a trusted proxy reports it if there is one.
     address: Option<IpAddr>,
     /// The peer is a trusted proxy, which may name its client's certificate.
@@ -79,8 +81,9 @@ impl Delivery {
         let mut headers = headers(&head.headers, |name| needs(name) || names_the_caller(name));
         let scheme = &served.source.scheme;
         verify::add_parameters(scheme, head.uri.query().unwrap_or_default(), &mut headers);
-        let challenged = scheme.challenge().methods().next().is_some();
-        let reads_query = reply.is_some() || scheme.proof().covers_url() || challenged;
+        let is_challenged = scheme.challenge().methods().next().is_some();
+        let challenge_query = head.uri.query().filter(|_| is_challenged).map(str::to_owned);
+        let reads_query = reply.is_some() || scheme.proof().covers_url();
         let target = match reads_query && scheme.proof().parameters().next().is_none() {
             true => head.uri.to_string(),
             false => head.uri.path().to_owned(),
@@ -91,6 +94,7 @@ impl Delivery {
             begun: Instant::now(),
             method: head.method.to_string(),
             target,
+            challenge_query,
             address: address(snapshot, head),
             by_proxy: head.peer_addr.is_some_and(by_proxy),
             headers,
@@ -111,7 +115,7 @@ impl Delivery {
         Challenge {
             method: &self.method,
             is_delivery: source.methods.contains(&self.method.as_str()),
-            query: self.query(),
+            query: self.challenge_query.as_deref(),
             headers: &self.headers,
             body,
         }

@@ -179,6 +179,22 @@ fn a_verify_token_proves_the_challenge_and_nothing_is_echoed_without_it() {
 }
 
 #[test]
+fn a_challenge_in_the_query_is_answered_where_the_secret_is_in_the_query_too() {
+    multi(async {
+        let front = Front::start();
+        front.reload_with(&["strava"], |_| ());
+        let target = |token: &str| {
+            let asked = "hub.mode=subscribe&hub.challenge=echo-me&hub.verify_token=";
+            format!("/strava?token=secret&{asked}{token}")
+        };
+        let answer = ask(&front, "GET", &target("not+a+token:+made+for+tests"), &[]).await;
+        assert_eq!((answer.status, &*answer.body), (200, r#"{"hub.challenge":"echo-me"}"#));
+        assert_eq!(ask(&front, "GET", &target("guess"), &[]).await.status, 403);
+        nothing_is_stored(&front).await;
+    });
+}
+
+#[test]
 fn a_source_answers_ten_unsigned_challenges_at_once_and_then_one_a_second() {
     multi(async {
         let front = Front::start();
