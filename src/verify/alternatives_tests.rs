@@ -421,3 +421,13 @@ fn every_form_of_a_built_in_provider_signs_what_the_provider_verifies() {
     }
     assert!(count > 1);
 }
+
+#[test]
+fn content_signed_with_headers_is_not_taken_for_a_body_that_is_signed_alone() {
+    let body = r#"content-type.application/json.{"eventType":"a"}"#;
+    let content = format!("{SIGNED_AT}.{body}");
+    let tag = keyed::tag(crate::provider::Hash::Sha256, b"only-for-tests", &[content]).unwrap();
+    let line = format!("t={SIGNED_AT},v0={}", data_encoding::HEXLOWER.encode(&tag));
+    let delivery = judged("coinbase-cdp", "only-for-tests", &[("X-Hook0-Signature", &line)], body);
+    assert_eq!(named(delivery), Err("ambiguous_part"));
+}

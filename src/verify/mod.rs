@@ -34,6 +34,7 @@ use crate::model::{
 use crate::payload::Pointer;
 use crate::payload::{in_query, is_compressed, keep_parameter, parameters, plain};
 use crate::provider::place::{Place, key_text};
+use crate::provider::template::Template;
 use crate::provider::{KeyUrl, Proof, Scheme};
 use extract::NoText;
 pub use extract::text_at;
@@ -169,8 +170,16 @@ fn prove<'s>(
     request: &'s Request<'_>,
     now: Timestamp,
 ) -> Result<Proven<'s>, Rejection> {
+    // The first byte of the body is all that tells where signed headers end, in whichever form their signature is presented.
+    let lists = |proof: &Proof| proof.signed_content().and_then(Template::listing_item).is_some();
+    let has_border = scheme.families().any(|family| lists(family.proof()));
     first_family(scheme, |family| {
         let presented = signature::present(family, request.headers)?;
+        if has_border && !request.body.starts_with(b"{") {
+            let detail =
+                "signed headers could be a part of the body, which does not begin with '{'";
+            return Err(Rejection::unproven("ambiguous_part", detail));
+        }
         let key = signature::matching(family, keys, request, &presented, now)
             .map_err(|rejection| naming_key(key_url(scheme, request).as_ref(), rejection))?;
         Ok((family, key, presented))
@@ -322,7 +331,8 @@ pub fn judge(
     let Some(list) = &identity.each else {
         return Ok(Genuine::Event(vec![event(request.body.clone(), &body, &found, secret)?], None));
     };
-    let (mut events, mut unproven) = (Vec::new(), Vec::new());
+    // Of the unproven ones only the last: anybody can send a list of many.
+    let (mut events, mut unproven, mut last_unproven) = (Vec::new(), 0_usize, None);
     for body in extract::elements(&body, list)? {
         let element = Request { body: body.clone(), ..request.clone() };
         let proven = match by_element {
@@ -334,11 +344,11 @@ pub fn judge(
                 let found = extract::Facts::read(scheme, &body);
                 events.push(event(body.clone(), &body, &found, secret)?);
             }
-            Err(rejection) => unproven.push(rejection),
+            Err(rejection) => (unproven, last_unproven) = (unproven + 1, Some(rejection)),
         }
     }
-    let of = format!(" ({} of {} elements)", unproven.len(), unproven.len() + events.len());
-    let left_out = unproven.pop().map(|one| Rejection { detail: one.detail + &of, ..one });
+    let of = format!(" ({unproven} of {} elements)", unproven + events.len());
+    let left_out = last_unproven.map(|one| Rejection { detail: one.detail + &of, ..one });
     match left_out {
         Some(rejection) if events.is_empty() => Err(rejection),
         None if events.is_empty() && by_element => Err(Rejection::unproven(

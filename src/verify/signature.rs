@@ -463,6 +463,12 @@ pub(super) fn digest(
     let pieces = pieces(scheme, signed, request, presented, Some(found))?;
     let mut hash = Sha256::new();
     pieces.iter().for_each(|piece| hash.update(piece));
+    // The body is all that a token's template has, and two requests may have the same.
+    let token = presented.signatures.first().filter(|_| scheme.identity().id_is_generated());
+    if let (Some(token), Some(_)) = (token, scheme.proof().jwt()) {
+        let end = token.iter().rposition(|byte| *byte == b'.').unwrap_or(token.len());
+        hash.update(&token[..end]);
+    }
     Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 

@@ -429,6 +429,22 @@ fn joined_values_of_another_form_all_count_for_the_id() {
 }
 
 #[test]
+fn equal_bodies_with_two_tokens_are_two_events_where_the_receiver_makes_the_id() {
+    let scheme = parsed(
+        "name = \"test\"\n[signature]\nalgorithm = \"jwt\"\nheader = \"X-T\"\njwt = [\"HS256\"]\nbody_claim = \"sha256\"\n\
+         body_encoding = \"hex\"\ntolerance = \"1min\"\n[event]\nid = \"new\"\n",
+    );
+    let keys = [key(&scheme, "k", "s").unwrap()];
+    let draft = draft("", "", "{}");
+    let at = |secs: i64| {
+        let headers = sign(&scheme, keys.first(), &draft, Timestamp(NOW.0 + secs * 1000)).unwrap();
+        verify(&scheme, &keys, request(&draft, &headers), NOW).unwrap().event_id().to_string()
+    };
+    assert_eq!(at(0), at(0), "a captured one is a duplicate");
+    assert_ne!(at(0), at(1));
+}
+
+#[test]
 fn an_unsigned_event_has_its_key_or_its_digest_as_id() {
     let scheme = embedded("none");
     let accept = |headers: &Headers| {

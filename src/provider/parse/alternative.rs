@@ -3,7 +3,8 @@
 //! Only the parent module calls it. Must stay true: an alternative proves what the file's own form proves, so that a
 //! module that asks the file's own scheme gets an answer that holds for every delivery.
 
-use crate::document::{Document, Raw, Section};
+use crate::document::{Document, Fault, Raw, Section};
+use crate::provider::template::Part;
 use crate::provider::{Algorithm, Identity, Mechanism, Scheme, Signature};
 
 const KEY: &str = "alternative";
@@ -34,7 +35,8 @@ pub(super) fn read(
         return None;
     };
     for section in items.filter_map(Raw::section) {
-        if !TABLES.iter().any(|table| section.is_table(table)) {
+        // Asks for each table, because one that nothing asks for is reported as unknown.
+        if !TABLES.map(|table| section.is_table(table)).contains(&true) {
             section.problem(format!("changes none of {}", TABLES.join(", ")));
         }
         section.finish();
@@ -54,11 +56,44 @@ pub(super) fn read(
             if let Some(main) = main {
                 check(&root, main, &other);
             }
+            if main.into_iter().chain(&all).any(|earlier| is_renamed(earlier, &other)) {
+                root.problem(Fault::new(
+                    "an alternative that signs the same content cannot name the event by another signed place: an attacker could send a captured request in either form",
+                    "leave out event.id, event.type and event.subtype",
+                ));
+            }
             all.push(Scheme { alternatives: Vec::new(), family: at + 1, ..other });
         }
         root.finish();
     }
     Some(all)
+}
+
+/// Whether one signature holds in both forms, so that an attacker can send a captured request in the other one, and the
+/// event then has another id or type although both are signed. Where they are not, the replay guard compares the body.
+fn is_renamed(one: &Scheme, other: &Scheme) -> bool {
+    let signed = |scheme: &Scheme| match &scheme.proof.signature.as_ref()?.mechanism {
+        Mechanism::Signed { algorithm, signed, key, .. } => {
+            Some((*algorithm, signed.clone(), key.clone()))
+        }
+        _ => None,
+    };
+    let Some(content) = signed(one).filter(|content| Some(content) == signed(other).as_ref())
+    else {
+        return false;
+    };
+    // The header that {id} stands for may have another name: its value is signed in either.
+    let names_by_header = content.1.has(&Part::Id);
+    let (own, new) = (&one.identity, &other.identity);
+    let has_other_id = own.ids != new.ids && !names_by_header;
+    let has_other_type = (&own.types, &own.subtype) != (&new.types, &new.subtype);
+    one.proof.covers_id() && has_other_id || types_signed(one) && has_other_type
+}
+
+/// Whether the signature covers every place of the type.
+fn types_signed(scheme: &Scheme) -> bool {
+    let mut places = scheme.identity.types.iter().chain(&scheme.identity.subtype);
+    places.all(|place| scheme.proof.covers(place))
 }
 
 /// Reports what the alternative proves or names in another way than the file's own form.
@@ -85,14 +120,6 @@ fn check(root: &Section<'_>, main: &Scheme, other: &Scheme) {
     let kind = |scheme: &Scheme| {
         let identity = &scheme.identity;
         (identity.id_is_digest(), identity.id_may_be_digest(), identity.id_is_generated())
-    };
-    let types_signed = |scheme: &Scheme| {
-        scheme
-            .identity
-            .types
-            .iter()
-            .chain(&scheme.identity.subtype)
-            .all(|at| scheme.proof.covers(at))
     };
     for (differs, what) in [
         (own.signed_part() != new.signed_part(), "what of the body is signed"),

@@ -35,12 +35,19 @@ pub(super) fn read(root: &Section<'_>) -> Answers {
 
 /// Reports the problems that involve other tables of the file.
 pub(super) fn check_scheme(root: &Section<'_>, scheme: &Scheme) {
+    let signed = scheme.proof.signed_content();
+    if scheme.answers.key.is_some() && signed.is_some_and(|signed| signed.has(&Part::Id)) {
+        root.problem(Fault::new(
+            "answer.key takes the place of event.id, whose header {id} signs",
+            "write {header:NAME} in place of {id}",
+        ));
+    }
     if scheme.answers.key != Some(Place::Signed) {
         return;
     }
     let varies =
         |signed: &Template| signed.has(&Part::Timestamp) || signed.headers().next().is_some();
-    match scheme.proof.signed_content() {
+    match signed {
         None => root.problem("answer.key is \"signed\", but nothing is signed"),
         Some(signed) if varies(signed) => root.problem(
             "answer.key is \"signed\", but a time or a header is signed too, which a repeated request has anew",

@@ -130,6 +130,11 @@ pub(super) fn check_scheme(root: &Section<'_>, scheme: &Scheme) {
         if one.is_signed() && scheme.proof.is_absent() {
             root.problem("handshake.proof is \"signature\", but nothing is signed");
         }
+        if one.is_signed() && scheme.proves_elements() {
+            root.problem(
+                "handshake.proof is \"signature\", but each element has its token, and a challenge has none",
+            );
+        }
         if one.proof == ChallengeProof::Registration && scheme.proof.is_absent() {
             root.problem("handshake.proof is \"registration\", but the algorithm uses no secret");
         }

@@ -144,7 +144,7 @@ impl Scheme {
         let window = identity.same_for.filter(|_| proof.signs_content());
         if window.is_some_and(|window| tolerance + ahead(tolerance) > window) {
             return Err(Fault::new(
-                "the tolerances of past and future together are over event.same_for: a captured request could run again after it",
+                "the tolerances of past and future together are over event.same_for, which lets a captured request run again after it",
                 "lower it, or raise same_for",
             ));
         }

@@ -445,7 +445,7 @@ impl Proof {
         self.signed_content().is_some_and(|signed| signed.has(part))
     }
 
-    pub(super) fn jwt(&self) -> Option<&Jwt> {
+    pub(crate) fn jwt(&self) -> Option<&Jwt> {
         match &self.signature.as_ref()?.mechanism {
             Mechanism::Jwt(jwt) => Some(jwt),
             Mechanism::Signed { .. } | Mechanism::Token => None,
