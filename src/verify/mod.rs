@@ -270,7 +270,7 @@ pub fn judge(
     if let Some(answered) = handshake::signed(scheme, secret, request.headers, &found) {
         return Ok(Genuine::Challenge(answered));
     }
-    if identity.has_lists() && is_compressed(&request.body) {
+    if identity.has_lists() && is_compressed(&request.body) && !is_compressed(&body) {
         // An element is handed on as plain text.
         kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
     }
@@ -570,7 +570,12 @@ fn event_id(
     let (ids, proof) = (&scheme.identity().ids, scheme.proof());
     let has_keys = ids.iter().any(|place| matches!(place, Place::Key(_)));
     let text_at = |place: &Place| match place {
-        Place::Header(name) => Ok(header(headers, name)),
+        Place::Header(name) => {
+            let text = headers.all(name).next().map(std::str::from_utf8).transpose();
+            text.map(|text| text.map(str::to_owned)).map_err(|_| {
+                Named::of_body(digest, Some(bad_id(format!("the event id, {place}, is not UTF-8"))))
+            })
+        }
         Place::Key(name) => {
             let key = header(headers, name).map(|value| key_text(&value).ok_or(NoText::Twice));
             key.transpose().map_err(|_| {

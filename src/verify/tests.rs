@@ -397,6 +397,22 @@ fn an_id_of_another_form_is_derived_from_the_text_that_the_sender_wrote() {
             assert_eq!(verified.id_fault().unwrap().reason, "bad_id");
         }
     }
+    let own = embedded("github");
+    let headers = |id: &[u8]| {
+        let mut headers =
+            sign(&own, Some(&key(&own, "x", "s").unwrap()), &draft("a", "ping", "{}"), NOW)
+                .unwrap();
+        headers = only(&headers, |name| name != "X-GitHub-Delivery");
+        headers.push("X-GitHub-Delivery", id);
+        headers
+    };
+    let named = |id: &[u8]| {
+        let headers = headers(id);
+        let key = key(&own, "x", "s").unwrap();
+        verify(&own, &[key], request(&draft("a", "ping", "{}"), &headers), NOW).unwrap()
+    };
+    // Text that is not UTF-8 names nothing: two such ids must not become one.
+    assert_eq!(named(b"\xff1").event_id(), &EventId::derived(Digest::of(b"{}")));
     for body in [r#"{"id":null}"#, "{}", "", r#"{"id":"a","id":"b"}"#] {
         let verified = judged(body);
         assert_eq!(verified.event_id(), &EventId::derived(verified.digest()), "{body}");
