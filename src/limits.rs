@@ -356,6 +356,10 @@ pub const LIST_EVENTS: usize = 1_000;
 /// the event's id is a digest of the whole text.
 pub const SENDER_ID_BYTES: usize = 1_000;
 
+/// The most bytes of the kept headers of a list, which each of its events has: they are not always signed, so a captured
+/// list may come again with others.
+pub const LIST_HEADERS_BYTES: usize = 16 << 20;
+
 /// The fewest bytes that an event of a longer list has on average. An event costs about 1 KiB of memory until it is
 /// stored, so a body costs at most sixteen times its size.
 pub const LIST_EVENT_BYTES: usize = 64;

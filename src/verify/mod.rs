@@ -27,7 +27,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::{SENDER_ID_BYTES, TOLERANCE_RUNS};
+use crate::limits::{LIST_HEADERS_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS};
 use crate::model::{
     CONTENT_ENCODING, Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp,
 };
@@ -333,7 +333,14 @@ pub fn judge(
     };
     // Of the unproven ones only the last: anybody can send a list of many.
     let (mut events, mut unproven, mut last_unproven) = (Vec::new(), 0_usize, None);
-    for body in extract::elements(&body, list)? {
+    let elements = extract::elements(&body, list)?;
+    let kept_bytes: usize = kept.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if elements.len().saturating_mul(kept_bytes) > LIST_HEADERS_BYTES {
+        let detail =
+            format!("each of {} events would have {kept_bytes} bytes of headers", elements.len());
+        return Err(Rejection::malformed("too_many_events", detail));
+    }
+    for body in elements {
         let element = Request { body: body.clone(), ..request.clone() };
         let proven = match by_element {
             true => prove(scheme, keys, &element, now).map(|(_, secret, _)| secret),

@@ -374,6 +374,25 @@ fn a_signature_over_one_element_refuses_a_list_of_two() {
     judged(r#"{"items":[{"id":"a"},null],"id":"b"}"#).unwrap_err();
 }
 
+/// Its kept headers are not signed, and each event of a list has them.
+#[test]
+fn a_long_list_with_large_headers_is_refused() {
+    let scheme = embedded("line");
+    let key = key(&scheme, "literal:…", "s").unwrap();
+    let events =
+        vec![r#"{"webhookEventId":"a","type":"message","of":"the bytes that it needs"}"#; 2_000];
+    let body = format!(r#"{{"events":[{}]}}"#, events.join(","));
+    let draft = draft("", "", &body);
+    let signed = sign(&scheme, Some(&key), &draft, NOW).unwrap();
+    let judged = |bytes: usize| {
+        let mut headers = signed.clone();
+        headers.push("Content-Type", vec![b'a'; bytes]);
+        judge(&scheme, std::slice::from_ref(&key), request(&draft, &headers), NOW, None)
+    };
+    assert!(matches!(judged(1_000), Ok(Genuine::Event(events, None)) if events.len() == 2_000));
+    assert_eq!(judged(16_000).unwrap_err().reason, "too_many_events");
+}
+
 #[test]
 fn an_id_of_another_form_is_derived_from_the_text_that_the_sender_wrote() {
     let hmac =
