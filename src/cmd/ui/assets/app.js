@@ -14,6 +14,8 @@ const sent = new Map();
 const waiting = new Map();
 let source;
 let paused = false;
+// The visitor has left the page: what still arrives for it is dropped.
+let isLeft = false;
 
 const busy = (part) => {
   const chosen = getSelection();
@@ -61,8 +63,9 @@ const follow = () => {
   const live = document.body.dataset.live;
   if (!live || source) return;
   source = new EventSource(`/live?of=${encodeURIComponent(live)}`);
-  source.addEventListener("page", (event) => show(event.data));
+  source.addEventListener("page", (event) => isLeft || show(event.data));
   source.addEventListener("gone", (event) => {
+    if (isLeft) return;
     note(`Not up to date: ${$("main p", parse(event.data))?.textContent ?? event.data}`);
   });
   source.onerror = () => {
@@ -80,6 +83,15 @@ document.addEventListener("visibilitychange", () => {
   if (!document.hidden) return follow();
   source?.close();
   source = undefined;
+});
+addEventListener("pagehide", () => {
+  isLeft = true;
+  source?.close();
+  source = undefined;
+});
+addEventListener("pageshow", () => {
+  isLeft = false;
+  follow();
 });
 setInterval(() => {
   if (!document.body.dataset.live) return;
@@ -100,7 +112,9 @@ const open = (content, label) => {
 };
 
 const ask = async (to) => {
-  const form = $("form.change", parse(await (await fetch(to)).text()));
+  const text = await (await fetch(to)).text();
+  if (isLeft) return;
+  const form = $("form.change", parse(text));
   if (!form) return location.assign(to);
   open(form, $("h1", form).textContent);
 };
