@@ -155,7 +155,8 @@ const checks = {
         const click = () => page.$eval(link, (element) => element.click());
         if (hasScript) {
           await click();
-          await page.waitForSelector("dialog[open] form.change");
+          // A dialog; or the page itself, where the change could not be made yet when the dialog asked.
+          await page.waitForSelector("form.change");
         } else await Promise.all([page.waitForNavigation(), click()]);
         for (const [name, value] of Object.entries({ note: `for ${change}`, ...fields })) {
           await page.$$eval(`input[name=${name}]`, (inputs, text) => inputs.forEach((input) => (input.value = text)), value);
