@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::dispatcher::Worker;
 use crate::document::{At, Fault, Problem, Problems, Value};
 use crate::handler::forward::RequestValues;
@@ -71,7 +69,7 @@ impl Config {
         let shown = serde_json::to_string(handler).unwrap_or_default();
         PublishedHandler {
             handler: handler.name.clone(),
-            digest: Digest(Sha256::digest(format!("{shown} {digest:?}")).into()),
+            digest: Digest::of(format!("{shown} {digest:?}")),
             policy: worker.policy.clone(),
             runs: worker.runs,
             runner: command.filter(|_| worker.runs).map(|command| command.runner.value.clone()),
@@ -183,7 +181,7 @@ impl Config {
         let schemes: Vec<_> = self.sources.iter().map(|source| &source.scheme).collect();
         // Texts and numbers.
         let shown = serde_json::to_string(self).unwrap_or_default();
-        Digest(Sha256::digest(format!("{shown} {commands:?} {schemes:?}")).into())
+        Digest::of(format!("{shown} {commands:?} {schemes:?}"))
     }
 
     fn commands(&self) -> impl Iterator<Item = (&Handler, &Command)> {
@@ -221,7 +219,7 @@ fn digest(
     if !handler.values.is_empty() {
         all["values"] = serde_json::json!([values::written(&handler.values), form_fields]);
     }
-    Digest(Sha256::digest(all.to_string()).into())
+    Digest::of(all.to_string())
 }
 
 struct Resolver<'a> {

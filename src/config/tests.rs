@@ -6,8 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
-
 use super::*;
 use crate::handler::Handler;
 use crate::limits::Limits;
@@ -269,7 +267,7 @@ forward = "http://127.0.0.1:3000/in"
             }
         }
         assert_eq!(commands[0].settings.answer_bytes, whole);
-        let plain = Digest(Sha256::digest(plain).into());
+        let plain = Digest::of(plain);
         assert_eq!(commands[0].digest == plain, !answers);
     }
 }

@@ -67,7 +67,7 @@ impl Config {
             true => Arc::clone(&source.scheme),
             false => {
                 let scheme = Scheme::clone(&source.scheme);
-                Arc::new(scheme.with_kept_query(names.into_iter().collect()))
+                Arc::new(scheme.with_kept_query(&names.into_iter().collect::<Vec<_>>()))
             }
         }
     }

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
 
 use crate::limits::Limits;
 use crate::model::{Answer, Digest, Facts, Incarnation, Outcome, RunnerName};
@@ -83,7 +82,7 @@ pub async fn adopted(pending: PendingAttempt, command: Option<Command>) -> Repor
 
 async fn digest(body: Bytes) -> Digest {
     let small = body.len() <= INLINE_BYTES;
-    let hash = move || Digest(Sha256::digest(&body).into());
+    let hash = move || Digest::of(&body);
     if small {
         return hash();
     }

@@ -84,7 +84,7 @@ impl Delivery {
         let is_challenged = scheme.challenge().methods().next().is_some();
         let challenge_query = head.uri.query().filter(|_| is_challenged).map(str::to_owned);
         let reads_query = reply.is_some() || scheme.proof().covers_url();
-        let target = match reads_query && scheme.proof().parameters().next().is_none() {
+        let target = match reads_query && !scheme.proof().carries_secret_in_url() {
             true => head.uri.to_string(),
             false => head.uri.path().to_owned(),
         };

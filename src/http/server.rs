@@ -31,7 +31,7 @@ use super::open::Open;
 use super::rate::Rates;
 use super::reply::{Answer, UnreadBody};
 use super::shared::{Shared, Snapshot};
-use super::source::Sources;
+use super::source::{ServedSource, Sources};
 use super::{files, health, receive, refusal_log};
 use crate::clock::Clock;
 use crate::crash;
@@ -244,7 +244,7 @@ async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> 
     } else {
         let snapshot = shared.snapshot.load_full();
         served = snapshot.sources.get(request.path()).cloned();
-        match route(&shared, &snapshot, &request) {
+        match route(&shared, &snapshot, served.as_ref(), &request) {
             Ok(delivery) => {
                 receive::receive(delivery, &snapshot, &mut request, &gate, &mut payload).await
             }
@@ -264,20 +264,25 @@ async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> 
 /// instead.
 fn may_send(shared: &Arc<Shared>, mut request: Request) -> Result<Request, Response<BoxBody>> {
     let snapshot = shared.snapshot.load();
-    let Err(answer) = route(shared, &snapshot, &request) else { return Ok(request) };
+    let served = snapshot.sources.get(request.path());
+    let Err(answer) = route(shared, &snapshot, served, &request) else { return Ok(request) };
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         return Err(Response::internal_server_error());
     };
     gate.begin(&request);
     let payload = request.take_payload();
-    let served = snapshot.sources.get(request.path());
     let answers = served.map(|served| served.source.scheme.answers());
     Err(answer.respond(answers, UnreadBody::new(payload, gate), true))
 }
 
-/// The delivery that a request begins, or the answer to a request that is refused by its head. Paths are compared as
-/// sent: without decoding, trailing slashes or case folding.
-fn route(shared: &Arc<Shared>, snapshot: &Snapshot, request: &Request) -> Result<Delivery, Answer> {
+/// The delivery that a request begins to `served`, the source of its path, or the answer to a request that is refused by
+/// its head. Paths are compared as sent: without decoding, trailing slashes or case folding.
+fn route(
+    shared: &Arc<Shared>,
+    snapshot: &Snapshot,
+    served: Option<&Arc<ServedSource>>,
+    request: &Request,
+) -> Result<Delivery, Answer> {
     let path = request.path();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     match path {
@@ -286,7 +291,7 @@ fn route(shared: &Arc<Shared>, snapshot: &Snapshot, request: &Request) -> Result
         health::READY => return Err(health::ready(&shared.store, shared.is_closing())),
         _ => {}
     }
-    if let Some(served) = snapshot.sources.get(path) {
+    if let Some(served) = served {
         return receive::admit(shared, snapshot, served, request);
     }
     if shared.traffic.unknown_path(path, shared.clock.now()) {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    pub fn of(bytes: &[u8]) -> Digest {
+    pub fn of(bytes: impl AsRef<[u8]>) -> Digest {
         Digest(Sha256::digest(bytes).into())
     }
 }

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use sha2::{Digest as _, Sha256};
-
 use super::digest::Digest;
 use super::names::Name;
 
@@ -23,7 +21,7 @@ impl GroupKey {
         if text.len() <= KEY_BYTES {
             return GroupKey(text);
         }
-        GroupKey(format!("sha256:{}", Digest(Sha256::digest(&text).into())))
+        GroupKey(format!("sha256:{}", Digest::of(&text)))
     }
 
     /// A key as the store kept it.

@@ -43,6 +43,11 @@ impl Headers {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_slice()))
     }
 
+    /// The size of all names and values.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

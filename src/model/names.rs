@@ -128,7 +128,7 @@ impl EventId {
     /// The derived id of an event that its sender calls `text`, which is not an id. The beginning keeps it apart from
     /// the digest of a body.
     pub fn of_text(text: &str) -> EventId {
-        EventId::derived(Digest::of(format!("id:{text}").as_bytes()))
+        EventId::derived(Digest::of(format!("id:{text}")))
     }
 
     pub fn is_derived(&self) -> bool {

@@ -267,7 +267,8 @@ pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item 
 /// The body for a screen: every text that stands at `secret` in its JSON is `***`, wherever it occurs.
 pub fn masked<'b>(body: &'b [u8], secret: &Pointer) -> Cow<'b, [u8]> {
     let mut texts: Vec<String> = Vec::new();
-    walk::walk(body, std::iter::once((0, secret)), |_, raw| {
+    let json = json_of(body, None).unwrap_or_default();
+    walk::walk(&json, std::iter::once((0, secret)), |_, raw| {
         texts.extend(raw.ok().filter(|raw| raw.starts_with('"')).map(str::to_owned));
     });
     match std::str::from_utf8(body) {
@@ -436,6 +437,21 @@ mod tests {
             assert_eq!(found, [at_json, at_form, text("push")], "{body:?}");
         }
     }
+    #[test]
+    fn a_secret_is_masked_wherever_it_stands_in_a_body() {
+        let secret = Pointer::parse("/token").unwrap();
+        let shown =
+            |body: &str| String::from_utf8(masked(body.as_bytes(), &secret).into()).unwrap();
+        for mark in ["", "\u{feff}"] {
+            let body = format!(r#"{mark}{{"token":"s3cr3t","again":"s3cr3t","a":1}}"#);
+            let wanted = format!(r#"{mark}{{"token":"***","again":"***","a":1}}"#);
+            assert_eq!(shown(&body), wanted);
+        }
+        for body in [r#"{"a":"s3cr3t"}"#, "s3cr3t", ""] {
+            assert_eq!(shown(body), body);
+        }
+    }
+
     #[test]
     fn a_parameter_of_the_query_is_read_as_it_was_kept() {
         let text = |text: &str| Ok(vec![Found::Text(text.to_owned())]);

@@ -26,28 +26,28 @@ fn is_zlib(body: &[u8]) -> bool {
 }
 
 /// The body, inflated if it is compressed, to at most `most_bytes`.
+///
+/// It is inflated twice: a buffer that grows while it is filled takes up to three times its bytes.
 pub(crate) fn plain(body: &[u8], most_bytes: u64) -> Result<Cow<'_, [u8]>, Unclear> {
-    let inflated = if is_gzip(body) {
-        inflate(|| MultiGzDecoder::new(body), most_bytes)
-    } else if is_zlib(body) {
+    if is_gzip(body) {
+        let bytes = measure(MultiGzDecoder::new(body), most_bytes)?;
+        return read(MultiGzDecoder::new(body), bytes).map(Cow::Owned);
+    }
+    if is_zlib(body) {
         // What follows the stream is left over, and another reader may take it for a part of the body.
         let mut rest = body;
-        let measured = measure(ZlibDecoder::new(&mut rest), most_bytes);
-        match measured {
-            Ok(_) if !rest.is_empty() => Err(Unclear::Compressed),
-            _ => inflate(|| ZlibDecoder::new(body), most_bytes),
+        let bytes = measure(ZlibDecoder::new(&mut rest), most_bytes)?;
+        if !rest.is_empty() {
+            return Err(Unclear::Compressed);
         }
-    } else {
-        return Ok(Cow::Borrowed(body));
-    };
-    inflated.map(Cow::Owned)
+        return read(ZlibDecoder::new(body), bytes).map(Cow::Owned);
+    }
+    Ok(Cow::Borrowed(body))
 }
 
-/// Reads twice: a buffer that grows while it is filled takes up to three times its bytes.
-fn inflate<D: Read>(decoder: impl Fn() -> D, most_bytes: u64) -> Result<Vec<u8>, Unclear> {
-    let bytes = measure(decoder(), most_bytes)?;
+fn read(mut decoder: impl Read, bytes: usize) -> Result<Vec<u8>, Unclear> {
     let mut plain = Vec::with_capacity(bytes);
-    decoder().take(most_bytes).read_to_end(&mut plain).map_err(|_| Unclear::Compressed)?;
+    decoder.read_to_end(&mut plain).map_err(|_| Unclear::Compressed)?;
     Ok(plain)
 }
 

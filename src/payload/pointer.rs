@@ -32,11 +32,11 @@ impl Pointer {
         Pointer(Vec::new())
     }
 
-    /// The list of which the pointer names one element: the pointer up to its first step that is a number.
-    pub(crate) fn list(&self) -> Option<Self> {
-        let is_index = |step: &String| step.bytes().all(|byte| byte.is_ascii_digit());
-        let at = self.0.iter().position(is_index)?;
-        Some(Pointer(self.0[..at].to_vec()))
+    /// The lists of which the pointer names one element: the pointer up to each of its steps that is a number.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = Self> {
+        let is_index = |step: &str| !step.is_empty() && step.bytes().all(|b| b.is_ascii_digit());
+        let steps = self.0.iter().enumerate().filter(move |(_, step)| is_index(step));
+        steps.map(|(at, _)| Pointer(self.0[..at].to_vec()))
     }
 
     /// The decoded steps, starting at the root.

@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
 use tokio::io::{BufReader, BufWriter};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -203,7 +202,7 @@ impl Connection {
 
     async fn begin(&self, start: Start, body: Vec<u8>) {
         let (key, size) = (start.key(), body.len());
-        let hash = move || (Digest(Sha256::digest(&body).into()), body);
+        let hash = move || (Digest::of(&body), body);
         let hashed =
             if size > SMALL_BYTES { spawn_blocking(hash).await.ok() } else { Some(hash()) };
         let permission = match hashed {

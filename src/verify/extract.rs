@@ -6,13 +6,14 @@
 //! a body with text after its JSON does not count as JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Rejection;
 use crate::limits::{LIST_EVENT_BYTES, LIST_EVENTS};
-use crate::model::Digest;
+use crate::model::{Digest, Headers};
 use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, Unclear, field, json_of};
 use crate::provider::place::Place;
@@ -88,6 +89,14 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// The text at a place of the request; nothing where it is malformed or there twice.
+    pub(super) fn text_in(&self, place: &Place, headers: &Headers) -> Option<String> {
+        match place {
+            Place::Header(name) | Place::Key(name) => header(headers, name),
+            _ => self.at(place).ok().flatten(),
+        }
+    }
+
     /// The text at `pointer`, if it occurs exactly once and is a string or a whole number.
     pub(super) fn text(&self, pointer: &Pointer) -> Option<&str> {
         self.value(pointer)?.as_ref().ok()?.as_deref()
@@ -108,6 +117,11 @@ impl<'a> Facts<'a> {
     pub(super) fn is_json(&self) -> bool {
         self.is_json
     }
+}
+
+/// The first value of a header.
+pub(super) fn header(headers: &Headers, name: &str) -> Option<String> {
+    headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
 /// The elements of the list at `list`, each as written: slices of `body`. A body without such a list is one event, and
@@ -139,8 +153,7 @@ pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejec
 
 /// Whether every element of a list that a pointer names is the only one of its list.
 pub(super) fn only_elements<'p>(body: &[u8], pointers: impl Iterator<Item = &'p Pointer>) -> bool {
-    let mut lists: Vec<Pointer> = pointers.filter_map(Pointer::list).collect();
-    lists.dedup();
+    let lists: BTreeSet<Pointer> = pointers.flat_map(Pointer::lists).collect();
     let found = written(body, &lists.iter().collect::<Vec<_>>()).unwrap_or_default();
     found.into_iter().flatten().flatten().all(|raw| {
         let mut count = 0;

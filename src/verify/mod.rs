@@ -36,8 +36,8 @@ use crate::payload::{in_query, is_compressed, keep_parameter, parameters, plain}
 use crate::provider::place::{Place, key_text};
 use crate::provider::template::Template;
 use crate::provider::{KeyUrl, Proof, Scheme};
-use extract::NoText;
 pub use extract::text_at;
+use extract::{NoText, header};
 pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challenge, verify_token};
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
@@ -274,7 +274,7 @@ pub fn judge(
         // An element is handed on as plain text.
         kept = only(&kept, |name| !name.eq_ignore_ascii_case(CONTENT_ENCODING));
     }
-    // With a signed time the digest of what is signed names the request: a captured one is a duplicate.
+    // With a signed time the digest of the signed content names the request: a captured one is a duplicate.
     let is_named_by_signed = identity.ids.contains(&Place::Signed)
         || identity.id_is_generated() && scheme.proof().tolerance().is_some();
     let signed = match is_named_by_signed {
@@ -331,10 +331,10 @@ pub fn judge(
     let Some(list) = &identity.each else {
         return Ok(Genuine::Event(vec![event(request.body.clone(), &body, &found, secret)?], None));
     };
-    // Of the unproven ones only the last: anybody can send a list of many.
+    // Only the last of the unproven ones is kept: any client can send a long list.
     let (mut events, mut unproven, mut last_unproven) = (Vec::new(), 0_usize, None);
     let elements = extract::elements(&body, list)?;
-    let kept_bytes: usize = kept.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let kept_bytes = kept.bytes();
     if elements.len().saturating_mul(kept_bytes) > LIST_HEADERS_BYTES {
         let detail =
             format!("each of {} events would have {kept_bytes} bytes of headers", elements.len());
@@ -343,7 +343,7 @@ pub fn judge(
     for body in elements {
         let element = Request { body: body.clone(), ..request.clone() };
         let proven = match by_element {
-            true => prove(scheme, keys, &element, now).map(|(_, secret, _)| secret),
+            true => signature::matching(scheme, keys, &element, &presented, now),
             false => Ok(secret),
         };
         match proven {
@@ -472,8 +472,7 @@ pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
 
 /// The size of [`evidence`] in bytes, header names included.
 pub fn evidence_bytes(scheme: &Scheme, headers: &Headers) -> u64 {
-    let kept = evidence(scheme, headers);
-    kept.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
+    evidence(scheme, headers).bytes() as u64
 }
 
 fn listed(names: &[impl AsRef<str>], name: &str) -> bool {
@@ -562,7 +561,7 @@ fn bad_id(detail: String) -> Rejection {
 }
 
 /// The id from the first place that has a value. Where the value is not an id, the receiver derives one: from the
-/// value as it is written, or from the body's digest where there is no value or two.
+/// value as it is written, or from the body's digest where the value is missing or there twice.
 ///
 /// # Errors
 /// The request is refused where callers choose their keys, so that two requests are never taken for one; and where the
@@ -659,18 +658,11 @@ fn printable(text: &str) -> String {
     shown
 }
 
-fn header(headers: &Headers, name: &str) -> Option<String> {
-    headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
-}
-
 /// The type from the first place that has a value. A malformed or repeated type is `?`: it is not a
 /// reason to refuse an event.
 fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) -> EventType {
     let identity = scheme.identity();
-    let at = |place: &Place| match place {
-        Place::Header(name) | Place::Key(name) => header(headers, name),
-        _ => found.at(place).ok().flatten(),
-    };
+    let at = |place: &Place| found.text_in(place, headers);
     let first = identity.types.iter().find_map(at);
     let Some(first) = first.map(|text| EventType::from_raw(&text)) else {
         return EventType::missing();

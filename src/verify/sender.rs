@@ -7,7 +7,6 @@
 use super::Rejection;
 use super::extract::Facts;
 use crate::model::Headers;
-use crate::provider::place::Place;
 use crate::provider::{Proof, Scheme};
 
 /// Checks the sender that the request names, and returns it; `None` if the scheme has no place for one.
@@ -17,12 +16,7 @@ pub(super) fn check(
     found: &Facts<'_>,
 ) -> Result<Option<String>, Rejection> {
     let Some(place) = proof.sender_place() else { return Ok(None) };
-    let named = match place {
-        Place::Header(name) => {
-            headers.all(name).next().map(|value| String::from_utf8_lossy(value).into_owned())
-        }
-        _ => found.at(place).ok().flatten(),
-    };
+    let named = found.text_in(place, headers);
     match named.filter(|named| proof.takes_sender(named)) {
         Some(named) => Ok(Some(named)),
         None => {

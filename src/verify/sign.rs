@@ -210,7 +210,7 @@ pub fn can_resign(scheme: &Scheme) -> Result<(), (String, String)> {
                 .to_owned(),
         ));
     }
-    if proof.parameters().next().is_some() {
+    if proof.carries_secret_in_url() {
         return Err((
             format!("provider '{provider}' sends its token in the URL"),
             "write sign = false, and the endpoint's own token into its URL".to_owned(),

@@ -481,7 +481,7 @@ pub(super) fn digest_of_form(proof: &Proof, request: &Request<'_>) -> Digest {
         true => url_form(url, &request.body).0,
         false => url.to_owned() + &form(proof, request).unwrap_or_default(),
     };
-    Digest::of(text.as_bytes())
+    Digest::of(text)
 }
 
 /// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.

@@ -119,7 +119,7 @@ fn a_parameter_of_the_query_decides_and_tells_events_apart() {
             wants(source, "query:alert", "down");
             source.methods = vec!["GET", "POST"];
             let scheme = Scheme::embedded("url-token").unwrap();
-            source.scheme = Arc::new(scheme.with_kept_query(vec!["alert".to_owned()]));
+            source.scheme = Arc::new(scheme.with_kept_query(&["alert".to_owned()]));
         });
         let ask = async |method: &str, query: &str| {
             let target = format!("/url-token?token=not+a+secret:+made+for+tests{query}");

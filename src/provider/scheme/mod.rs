@@ -95,24 +95,23 @@ impl Scheme {
         self.identity.has_lists() && self.proof.token_field().is_some()
     }
 
+    /// The scheme with a change in each of its families.
+    fn with(mut self, change: impl Fn(&mut Scheme)) -> Scheme {
+        change(&mut self);
+        self.alternatives.iter_mut().for_each(change);
+        self
+    }
+
     /// The scheme for a source that names this `sender`; call it once for each of several.
     #[must_use]
-    pub fn with_sender(mut self, sender: &str) -> Scheme {
-        self.proof.senders.push(sender.to_owned());
-        for other in &mut self.alternatives {
-            other.proof.senders.push(sender.to_owned());
-        }
-        self
+    pub fn with_sender(self, sender: &str) -> Scheme {
+        self.with(|family| family.proof.senders.push(sender.to_owned()))
     }
 
     /// The scheme for a source whose bodies have at most so many bytes.
     #[must_use]
-    pub fn with_max_body(mut self, bytes: u64) -> Scheme {
-        self.identity.inflated_bytes = bytes;
-        for other in &mut self.alternatives {
-            other.identity.inflated_bytes = bytes;
-        }
-        self
+    pub fn with_max_body(self, bytes: u64) -> Scheme {
+        self.with(|family| family.identity.inflated_bytes = bytes)
     }
 
     /// Checks how old the signed time of a delivery may be. In the past more than [`TOLERANCE_AHEAD`] is allowed only where
@@ -153,43 +152,38 @@ impl Scheme {
 
     /// The scheme with another tolerance, which was checked; the same if it has none.
     #[must_use]
-    pub fn with_tolerance(mut self, tolerance: Duration) -> Scheme {
-        self.alternatives =
-            self.alternatives.into_iter().map(|other| other.with_tolerance(tolerance)).collect();
-        if let Some(stamp) = &mut self.proof.timestamp {
-            stamp.tolerance = tolerance;
-        } else if let Some(Signature { mechanism: Mechanism::Jwt(jwt), .. }) =
-            &mut self.proof.signature
-        {
-            jwt.tolerance = jwt.tolerance.map(|_| tolerance);
-        }
-        self
+    pub fn with_tolerance(self, tolerance: Duration) -> Scheme {
+        self.with(|family| {
+            if let Some(stamp) = &mut family.proof.timestamp {
+                stamp.tolerance = tolerance;
+            } else if let Some(Signature { mechanism: Mechanism::Jwt(jwt), .. }) =
+                &mut family.proof.signature
+            {
+                jwt.tolerance = jwt.tolerance.map(|_| tolerance);
+            }
+        })
     }
 
     /// The scheme for a source that returns its handler's answer, whose id is the key of a request. The body's digest is
     /// not one: two equal payments are two. Without any other id there are no places.
     #[must_use]
-    pub fn with_keys(mut self) -> Scheme {
-        let key = self.answers.key.clone().map(|key| vec![key]);
-        let own = || self.identity.ids.iter().filter(|place| **place != Place::Digest).cloned();
-        let ids = key.unwrap_or_else(|| own().collect());
-        self.identity.ids.clone_from(&ids);
-        self.proof.ids = ids;
-        self.alternatives = self.alternatives.into_iter().map(Scheme::with_keys).collect();
-        self
+    pub fn with_keys(self) -> Scheme {
+        self.with(|family| {
+            match &family.answers.key {
+                Some(key) => family.identity.ids = vec![key.clone()],
+                None => family.identity.ids.retain(|place| *place != Place::Digest),
+            }
+            family.proof.ids.clone_from(&family.identity.ids);
+        })
     }
 
     /// The scheme for a source whose handlers read these parameters of the query.
     #[must_use]
-    pub fn with_kept_query(mut self, names: Vec<String>) -> Scheme {
-        self.alternatives = self
-            .alternatives
-            .into_iter()
-            .map(|other| other.with_kept_query(names.clone()))
-            .collect();
-        self.identity.kept_headers.extend(names.iter().map(|name| in_query(name)));
-        self.identity.kept_query = names;
-        self
+    pub fn with_kept_query(self, names: &[String]) -> Scheme {
+        self.with(|family| {
+            family.identity.kept_headers.extend(names.iter().map(|name| in_query(name)));
+            family.identity.kept_query = names.to_vec();
+        })
     }
 
     /// Every header that a delivery is verified and named by in this family, once each. Only a repeatable signature may

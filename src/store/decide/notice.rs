@@ -6,7 +6,6 @@
 use std::io;
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::limits::NOTICE_WINDOW;
 use crate::model::{Digest, EventId, Headers, JobId, Name, NoticeType, State, Timestamp};
@@ -177,7 +176,7 @@ impl NoticeEvent {
         let mut headers = Headers::new();
         headers.push("Content-Type", "application/json");
         Ok(NoticeEvent {
-            digest: Digest(Sha256::digest(&body).into()),
+            digest: Digest::of(&body),
             body_bytes: body.len(),
             headers: headers.to_wire(),
             body: codec::compress_now(&body)?,

@@ -139,6 +139,6 @@ const ITEM_BYTES: usize = 4096;
 
 /// What a delivery takes of the queue.
 pub(super) fn weight(failed: &FailedDelivery) -> usize {
-    let headers: usize = failed.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let headers = failed.headers.bytes();
     ITEM_BYTES + failed.path.len() + headers + failed.body.as_ref().map_or(0, bytes::Bytes::len)
 }

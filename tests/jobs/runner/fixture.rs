@@ -18,7 +18,6 @@ use hooklatch::runner::message::{
 use hooklatch::runner::{AskedBy, Captured, Ended, Exited, Status, Usage, folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, kill_process, pidfd_open};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::support::install;
@@ -307,7 +306,7 @@ pub(super) fn key(job: u8) -> Key {
 }
 
 pub(super) fn digest(bytes: &[u8]) -> Digest {
-    Digest(Sha256::digest(bytes).into())
+    Digest::of(bytes)
 }
 
 impl Receiver {
