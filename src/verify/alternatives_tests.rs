@@ -239,8 +239,6 @@ fn a_merchants_reference_of_adyen_may_hold_colons_and_no_other_field() {
     let name = event("P1:AUTHORISATION:true", "AUTHORISATION");
     assert_eq!(at(&adyen("ORD:1:2", "", signature)), name);
     assert_eq!(at(&adyen("ORD:1:3", "", signature)), Err("bad_signature"));
-    // The same signed bytes with the border elsewhere.
-    assert_eq!(at(&adyen("1:2", ":ORD", signature)), Err("ambiguous_part"));
     let moved = adyen("ORD:1:2:1130", "", signature).replace(r#""value":1130"#, r#""value":"EUR""#);
     let moved = moved.replace(r#""currency":"EUR""#, r#""currency":"AUTHORISATION""#);
     let moved = moved.replace(r#""eventCode":"AUTHORISATION""#, r#""eventCode":"true""#);
@@ -297,16 +295,6 @@ fn plivo_signs_a_sorted_query_and_every_pair_of_a_form() {
         assert_eq!(at(&format!("{base}{query}"), "From=9", signature), Err("bad_signature"));
         assert_eq!(at(&format!("{base}?b=9"), body, signature), Err("bad_signature"));
     }
-    // A pair that is there twice is another text: moved to one field, it has the same digest and is a duplicate.
-    let twice = "+yBFlBooy9qS7y1I2OY2H2lc4ASXtU8uFzlyuZU2DX8=";
-    let url = format!("{base}?a=2&a=1");
-    let own = at(&url, "From=2&From=1&From=2", twice).unwrap();
-    assert_eq!(at(&url, "From=1From2From2", twice), Ok(own));
-    // The border between query and form cannot be moved in either direction.
-    let signature = "Vnd565LHfKjYsW6ctlwAQ/zreahb38osktwypke7OBk=";
-    let moved = format!("{base}?a=2/&z=1.From1");
-    assert_eq!(at(&moved, "", signature), Err("ambiguous_part"));
-    assert_eq!(at(base, "a=%3D2/%26z%3D1.From1", signature), Err("ambiguous_part"));
 }
 
 #[test]
@@ -351,13 +339,6 @@ fn coinbase_signs_the_body_alone_or_with_headers_and_then_the_headers_decide() {
     let other = [headers[0], ("X-Event-Id", "e2"), headers[2]];
     assert_eq!(reason(&other, body), "bad_signature");
     assert_eq!(reason(&headers[..2], body), "bad_signature");
-    // The start of the body cannot be moved into a header, nor a header's end into the body.
-    let (start, end) = body.split_at(body.rfind('.').unwrap());
-    let longer = format!("{}.{start}", headers[2].1);
-    let moved = [headers[0], headers[1], ("X-Event-Type", &*longer)];
-    assert_eq!(reason(&moved, &end[1..]), "ambiguous_part");
-    let shorter = [headers[0], headers[1], ("X-Event-Type", "onramp.transaction")];
-    assert_eq!(reason(&shorter, &format!("success.{body}")), "ambiguous_part");
     let twice = [&headers[..], &[("X-Event-Id", "e1")]].concat();
     assert_eq!(reason(&twice, body), "ambiguous_part");
 }
@@ -420,14 +401,4 @@ fn every_form_of_a_built_in_provider_signs_what_the_provider_verifies() {
         count += 1;
     }
     assert!(count > 1);
-}
-
-#[test]
-fn content_signed_with_headers_is_not_taken_for_a_body_that_is_signed_alone() {
-    let body = r#"content-type.application/json.{"eventType":"a"}"#;
-    let content = format!("{SIGNED_AT}.{body}");
-    let tag = keyed::tag(crate::provider::Hash::Sha256, b"only-for-tests", &[content]).unwrap();
-    let line = format!("t={SIGNED_AT},v0={}", data_encoding::HEXLOWER.encode(&tag));
-    let delivery = judged("coinbase-cdp", "only-for-tests", &[("X-Hook0-Signature", &line)], body);
-    assert_eq!(named(delivery), Err("ambiguous_part"));
 }
