@@ -227,7 +227,7 @@ pub const HMACS_COUNT: usize = 32;
 /// tolerance than this needs something that tells a replay: see `Scheme::check_tolerance`.
 pub const TOLERANCE_AHEAD: Duration = Duration::from_secs(5 * 60);
 
-/// With a longer tolerance than this, what was signed before a restore is held: the store may have lost its event.
+/// With a longer tolerance than this, deliveries signed before a restore are held: the store may have lost their events.
 pub const TOLERANCE_RUNS: Duration = Duration::from_secs(60 * 60);
 
 /// Largest header of a receiver's message to a runner: a Start, whose texts are all bounded by the model and come to

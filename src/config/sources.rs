@@ -34,7 +34,7 @@ pub(crate) struct Source {
     /// The methods of its deliveries.
     pub(crate) methods: Vec<&'static str>,
     pub(crate) public_url: Option<String>,
-    /// Whom a request must name, where the provider signs for all its customers: any of these.
+    /// The senders, one of which a request must name where the provider signs for all its customers.
     #[serde(rename = "sender", skip_serializing_if = "Vec::is_empty")]
     pub(crate) senders: Vec<String>,
     /// From the source, else from its provider, else the default.
@@ -241,7 +241,7 @@ fn read_tolerance(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) ->
     read.map(|read| read.value)
 }
 
-/// Checks that a source whose provider signs for all its customers says whom it takes, and no other source does.
+/// Checks that a source whose provider signs for all its customers names its senders, and that no other source does.
 fn check_senders(section: &Section<'_>, scheme: &Scheme, senders: Option<&[Value<String>]>) {
     let (provider, proof) = (scheme.name(), scheme.proof());
     let Some(word) = proof.sender_word() else {

@@ -115,7 +115,7 @@ pub(super) async fn receive(
         Ok(body) => body,
         Err(cause) => return delivery.refuse(cause),
     };
-    // Of what is inflated once the delivery is proven.
+    // For the plain text, once the delivery is proven.
     if is_compressed(&body) && !permit.add(delivery.served.source.body_limit_bytes).await {
         return delivery.refuse(Cause::no_room());
     }

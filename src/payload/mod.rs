@@ -264,7 +264,7 @@ pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item 
     form_urlencoded::parse(query).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
-/// The body for a screen: every text that stands at `secret` in its JSON is `***`, wherever it occurs.
+/// The body for a screen: each occurrence of the text that stands at `secret` in its JSON is `***`.
 pub fn masked<'b>(body: &'b [u8], secret: &Pointer) -> Cow<'b, [u8]> {
     let mut texts: Vec<String> = Vec::new();
     let json = json_of(body, None).unwrap_or_default();

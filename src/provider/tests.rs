@@ -359,7 +359,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
     assert!(found.iter().any(|p| p.contains("the algorithm uses none")), "{found:?}");
 }
 
-/// What is remembered must be beyond an attacker: a signed id, or the body where the guard holds each repetition.
+/// The remembered text must be one that an attacker cannot change: a signed id, or the body where the guard holds each repetition.
 #[test]
 fn a_tolerance_over_five_minutes_needs_something_that_tells_a_replay() {
     let refused = |text: &str| {

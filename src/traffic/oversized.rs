@@ -1,6 +1,6 @@
 //! Deliveries whose body was over a source's limit, by hour and declared size, for the person who sets the limit.
 //!
-//! Nothing of such a delivery is proven: anybody can send one, and declare any size. Must stay true: however many come,
+//! Such a delivery is not proven: any client can send one, and declare any size. Must stay true: however many come,
 //! a source has at most [`HOURS`] times [`CLASSES`] rows.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const HOURS: usize = 24;
 /// Sizes count together up to the next power of two, all from a TiB on together; one class is that of no declared size.
 const CLASSES: u32 = 41;
 
-/// Bodies over a source's limit in one hour, of about one declared size. Anybody can send them.
+/// Bodies over a source's limit in one hour, of about one declared size. Any client can send them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TooLarge {
     /// The hour in which they came, by the receiver's wall clock.

@@ -58,7 +58,7 @@ pub struct SourceSeen {
     /// Refused because the body was over the source's limit.
     #[serde(default)]
     pub too_large: u64,
-    /// The same by hour and declared size, the latest first: at most a day of hours. Nothing of them is proven: anybody
+    /// The same by hour and declared size, the latest first: at most a day of hours. They are not proven: any client
     /// can send one.
     #[serde(default)]
     pub unproven_too_large: Vec<TooLarge>,

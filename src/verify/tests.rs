@@ -327,7 +327,7 @@ fn a_captured_form_that_is_cut_elsewhere_is_the_same_to_the_replay_guard() {
             assert_eq!((cut.digest(), cut.guard()), (first.digest(), first.guard()), "{url}");
             assert!(cut.guard() == ReplayGuard::Hold || cut.event_id() == first.event_id());
         }
-        // A query of its own for each message is another one.
+        // Another query is another request.
         let other = form("https://h.example/t?a=2", "ferry=north&pier=4");
         let resigned = sign(&scheme, Some(&own_key), &other, NOW).unwrap();
         let other =
@@ -426,7 +426,7 @@ fn the_border_between_signed_headers_and_the_body_does_not_move() {
     let judged =
         of_one_signature(&scheme, ("t=1767225600,h=x-ferry x-pier,two=", content), requests);
     assert_eq!(judged, [Err("ambiguous_part")]);
-    // What is signed with headers is not taken for a body that is signed alone.
+    // Content signed with headers is not taken for a body that is signed alone.
     let requests = [of("north", "four", r#"x-ferry.north.{"a":1}"#)];
     let content = r#"1767225600.x-ferry.north.{"a":1}"#;
     let judged = of_one_signature(&scheme, ("t=1767225600,one=", content), requests);

@@ -1,4 +1,4 @@
-//! Bodies that their sender compressed, and forms in parts: what is read of them, kept and decided.
+//! Bodies that their sender compressed, and forms in parts: how they are read, kept and decided.
 
 use std::io::Write;
 use std::sync::Arc;

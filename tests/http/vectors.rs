@@ -10,7 +10,7 @@ use hooklatch::verify::vectors::{self, Expect, Vector};
 
 fn read(path: &Path) -> Vec<Vector> {
     let text = std::fs::read_to_string(path).unwrap();
-    // The v1 of Coinbase's is a placeholder, with which Hook0's own library refuses a request, whatever its v0.
+    // The v1 of Coinbase's is a placeholder, with which Hook0's own library refuses a request with any v0.
     let placeholder = format!(",h=content-type x-event-id,v1={}", "0".repeat(64));
     let read = vectors::read(&text.replace(&placeholder, ""));
     let mut all = read.unwrap_or_else(|wrong| panic!("{}: {wrong}", path.display()));

@@ -114,7 +114,7 @@ async fn an_end_that_makes_room_in_the_cluster_notifies_the_others_and_a_look_wa
     let limited = Claim { cluster_concurrency: Some(1), ..claim_of(1) };
     let wake = listener.wake();
     for number in 0..ROUNDS {
-        // A claim wakes nobody.
+        // A claim sends no notification.
         let claims = of_a.complete_and_claim(&[], Some(limited.clone())).await.1.await.unwrap();
         let job = claims.jobs[0].facts.job;
         let end = completion(job, 1, Outcome::Succeeded, Next::Succeeded);

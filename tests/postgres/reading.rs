@@ -650,7 +650,7 @@ async fn a_server_that_is_away_is_named_and_one_that_is_back_answers() {
 async fn a_slow_listing_is_stopped_and_look_ups_do_not_wait_for_it() {
     let cluster = Cluster::new(&[]).await;
     fill(&cluster, SOME).await;
-    // No listing reaches this limit: what waits for one waits as long as the table is locked.
+    // No listing reaches this limit: its caller waits as long as the table is locked.
     let admin = reader(&cluster, &Limits { list_millis: 3_600_000, ..Limits::default() });
     assert_eq!(events(&admin, EventFilter::default()).await.len(), 4);
     let gate = cluster.admin().await;

@@ -118,7 +118,7 @@ pub(super) struct Proxies {
 }
 
 /// The configuration that passes `url` on to `path` at `listen`; `most` is the largest body in bytes. nginx logs URLs
-/// unless it is told not to; Caddy logs none unless it is told to (`log`).
+/// by default; Caddy logs none without the directive `log`.
 pub(super) fn proxies(
     url: &str,
     path: &str,

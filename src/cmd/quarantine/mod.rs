@@ -45,7 +45,7 @@ pub(super) fn list(filter: QuarantineFilter, listing: &cli::Listing) -> Result<E
     output::either(&listing.options.format, &listed, || print(&listed, listing))
 }
 
-/// What is kept, and what could not be because its body was over the limit.
+/// The kept deliveries, and how many were not kept because their body was over the limit.
 #[derive(Serialize)]
 struct Listed {
     #[serde(flatten)]

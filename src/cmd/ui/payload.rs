@@ -33,7 +33,7 @@ pub(super) struct Payload(pub(super) Markup, pub(super) Vec<String>, pub(super) 
 
 /// Shows a payload, inflated if it is compressed. `find` is a text or a pointer in it.
 pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
-    // What cannot be inflated within what is shown as JSON is shown in hex.
+    // A body that cannot be inflated to at most JSON_BYTES is shown in hex.
     let plain = plain(body, JSON_BYTES as u64);
     let body = plain.as_deref().unwrap_or(body);
     let head = &body[..body.len().min(SHOWN_BYTES)];

@@ -115,10 +115,10 @@ impl Scheme {
     }
 
     /// Checks how old the signed time of a delivery may be. In the past more than [`TOLERANCE_AHEAD`] is allowed only where
-    /// a replay is told by what an attacker cannot change: a signed id, or the signed body under `guard = "hold"`.
+    /// a replay is recognised by what an attacker cannot change: a signed id, or the signed body under `guard = "hold"`.
     ///
     /// # Errors
-    /// Says what is wrong with it, and what fixes it.
+    /// The fault and its fix.
     pub fn check_tolerance(&self, tolerance: Duration) -> Result<(), Fault> {
         let Scheme { proof, identity, .. } = self;
         let most = if proof.jwt().is_some() { TOLERANCE_RUNS } else { TOLERANCE_MAX };
@@ -165,7 +165,7 @@ impl Scheme {
     }
 
     /// The scheme for a source that returns its handler's answer, whose id is the key of a request. The body's digest is
-    /// not one: two equal payments are two. Without any other id there are no places.
+    /// not one: two equal payments are two. Without any other id the list of places is empty.
     #[must_use]
     pub fn with_keys(self) -> Scheme {
         self.with(|family| {
