@@ -2,7 +2,7 @@
 
 use crate::document::{Problems, nearest};
 use crate::limits::{Limits, Unit};
-use crate::model::INTERNAL_SOURCE;
+use crate::model::{INTERNAL_SOURCE, Repeats};
 use crate::payload::Place;
 use crate::verify;
 
@@ -50,13 +50,14 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
             let help = "an event whose id is forgotten runs again when it is re-sent; raise storage.keep_ids";
             problems.reject(at, message, help);
         }
-        if let Some(window) = source.scheme.identity().same_for
+        if let Repeats::Window(window) = source.scheme.identity().repeats
             && millis(window) > limits.keep_ids_millis
         {
             let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);
             let (kept, window) = (Unit::Millis.show(limits.keep_ids_millis), duration_text(window));
             let message = format!(
-                "keep_ids ({kept}) is shorter than same_for of provider '{provider}' ({window})"
+                "keep_ids ({kept}) is shorter than the window of repeats at source '{}' ({window})",
+                source.name
             );
             problems.reject(at, message, "raise storage.keep_ids");
         }

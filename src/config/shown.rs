@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::document::Value;
 use crate::limits::Unit;
+use crate::model::Repeats;
 use crate::provider::Scheme;
 use crate::retry::GiveUp;
 
@@ -79,11 +80,22 @@ pub(super) fn give_up<S: Serializer>(give_up: &GiveUp, serializer: S) -> Result<
 }
 
 /// What a source has from its provider.
+/// What an equal request means, where nothing in it may name its event.
+fn repeats(scheme: &Scheme) -> Option<String> {
+    let identity = scheme.identity();
+    match identity.repeats {
+        Repeats::Window(window) => Some(duration_text(window)),
+        Repeats::Duplicate if !identity.id_may_be_digest() => None,
+        other => Some(other.to_string()),
+    }
+}
+
 pub(super) fn scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
     let facts = [
         ("provider", Some(scheme.name().to_owned())),
         ("tolerance", scheme.proof().tolerance().map(duration_text)),
         ("resends_for", scheme.setup().delivery.resends_for.map(duration_text)),
+        ("repeats", repeats(scheme)),
     ];
     BTreeMap::from(facts).serialize(serializer)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
 use crate::limits::{HMACS_COUNT, TOLERANCE_AHEAD, TOLERANCE_RUNS};
-use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery};
+use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, Repeats};
 use crate::provider::{NAMES, Scheme};
 
 use super::read::{Context, parsed, ranged};
@@ -41,6 +41,9 @@ pub(crate) struct Source {
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
     pub(crate) on_redelivery: OnRedelivery,
+    /// It says itself what an equal request means.
+    #[serde(skip)]
+    pub(super) says_repeats: bool,
     /// How its requests get their handler's answer; `None` if a delivery is answered once it is stored.
     #[serde(rename = "reply")]
     pub(crate) replies: Option<Replies>,
@@ -86,7 +89,11 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             "give this one another name; a handler takes the receiver's own by its source alone",
         ));
     }
-    let scheme = read_provider(&section, context);
+    let mut scheme = read_provider(&section, context);
+    let repeats = read_repeats(&section, scheme.as_ref());
+    if let (Some(scheme), Some(repeats)) = (&mut scheme, repeats) {
+        scheme.value = Arc::new(Scheme::clone(&scheme.value).with_repeats(repeats));
+    }
     let path = read_path(&section, name);
     let secrets = read_secrets(&section, context);
     let verify_token =
@@ -114,6 +121,10 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             secrets.as_ref().map_or(0, Vec::len),
             replies.as_ref(),
         );
+        if replies.is_some() {
+            let message = "the callers of a source that answers choose the keys of their requests";
+            section.refuse("repeats", message, "remove repeats");
+        }
         let tolerance = tolerance.or(scheme.value.proof().tolerance());
         if replies.is_some() && tolerance.is_some_and(|tolerance| tolerance > TOLERANCE_RUNS) {
             let message = "a source that answers cannot hold a request, which a tolerance over 1 h needs after a restore";
@@ -150,6 +161,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         senders,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
+        says_repeats: repeats.is_some(),
         replies,
     })
 }
@@ -216,6 +228,27 @@ fn check_signing(
         ),
         _ => {}
     }
+}
+
+/// What an equal request means at this source, if it says so itself.
+fn read_repeats(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Option<Repeats> {
+    let replays = section.parse("replays", |text: String| match text.as_str() {
+        "run" => Ok(()),
+        _ => Err(format!("must be 'run', not '{text}'")),
+    });
+    let scheme = &scheme?.value;
+    let read = section.parse("repeats", |text: String| {
+        let repeats = text.parse::<Repeats>().map_err(Fault::from)?;
+        scheme.check_repeats(repeats, replays.is_some()).map(|()| repeats)
+    });
+    if let Some(Value { at, .. }) = &replays {
+        let needs = |repeats: &Value<Repeats>| scheme.check_repeats(repeats.value, false).is_err();
+        if !section.has("repeats") || read.as_ref().is_some_and(|read| !needs(read)) {
+            let message = "nothing lets a captured request run again here";
+            section.reject(at, message, "remove replays");
+        }
+    }
+    read.map(|read| read.value)
 }
 
 /// How old a signed time may be at this source. It may not be shorter than in the provider's file where that is over what

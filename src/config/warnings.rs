@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::document::{At, Fault, Problem, Problems, Value, did_you_mean};
 use crate::limits::Unit;
-use crate::model::{EventType, INTERNAL_SOURCE, NoticeType};
+use crate::model::{EventType, INTERNAL_SOURCE, NoticeType, Repeats};
 use crate::pattern::Pattern;
 use crate::payload::Place;
 use crate::provider::Scheme;
@@ -18,6 +18,7 @@ use super::handlers::{Action, Command, Forward, Handler};
 use super::interpreters::{self, names};
 use super::secrets::Reference;
 use super::settings::{LISTEN, METRICS_LISTEN, Settings};
+use super::shown::duration_text;
 use super::sources::Source;
 use super::variables::Variable;
 use super::wanted::INTERNAL_TWO_LEVELS;
@@ -33,9 +34,15 @@ impl Config {
                     "no handler reads this source: its events are stored, and nothing runs";
                 found.report(&source.at, message);
             }
-            if source.scheme.identity().warns_of_repeats() {
+            if source.scheme.identity().runs_repeats() {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
+            }
+            if !source.says_repeats
+                && source.replies.is_none()
+                && source.scheme.identity().swallows_equal_bodies()
+            {
+                found.report(&source.at, swallows(source, self.limits().keep_ids_millis));
             }
             let public = source.scheme.proof().has_public_key();
             let secrets = source.all_secrets().map(|(_, secret)| (secret, public));
@@ -176,6 +183,26 @@ impl Config {
             }
         }
     }
+}
+
+/// A source whose sender may name no event, and may send two with equal bodies.
+fn swallows(source: &Source, keep_ids_millis: u64) -> Fault {
+    let window = match source.scheme.identity().repeats {
+        Repeats::Window(window) => duration_text(window),
+        _ => Unit::Millis.show(keep_ids_millis),
+    };
+    let message = format!(
+        "an event without an id whose body came before, within {window}, is taken for a repetition and runs nothing"
+    );
+    let help = match source.scheme.check_repeats(Repeats::Trigger, false) {
+        Ok(()) => {
+            "repeats = \"trigger\" prefers a run too many, repeats = \"duplicate\" a run too few"
+        }
+        Err(_) => {
+            "repeats = \"duplicate\" accepts that; repeats = \"trigger\" with replays = \"run\" runs it, and a captured request too"
+        }
+    };
+    Fault::new(message, help)
 }
 
 /// An entry of `events` that the providers do not list.

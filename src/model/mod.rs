@@ -11,6 +11,7 @@ mod headers;
 pub mod host;
 mod ids;
 mod names;
+mod repeats;
 mod shell;
 mod text;
 mod time;
@@ -27,6 +28,7 @@ pub use names::{
     BadEventId, EVENT_ID_MAX_BYTES, EVENT_TYPE_MAX_BYTES, EventId, EventType, INTERNAL_SOURCE,
     Name, RunnerName,
 };
+pub use repeats::Repeats;
 pub use shell::{DEFAULT_CONFIG, config_option, shell_word};
 pub use text::BadText;
 pub use time::Timestamp;

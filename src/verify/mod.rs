@@ -22,14 +22,14 @@ pub mod vectors;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::{LIST_HEADERS_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS};
 use crate::model::{
-    CONTENT_ENCODING, Digest, EventId, EventType, Headers, ReplayGuard, SENDER_ID, Timestamp,
+    CONTENT_ENCODING, Digest, EventId, EventType, Headers, Repeats, ReplayGuard, SENDER_ID,
+    Timestamp,
 };
 use crate::payload::Pointer;
 use crate::payload::{in_query, is_compressed, keep_parameter, parameters, plain};
@@ -54,7 +54,7 @@ pub struct Verified {
     id_signed: bool,
     guard: ReplayGuard,
     digest: Digest,
-    same_for: Option<Duration>,
+    repeats: Repeats,
     signed_at: Option<Timestamp>,
     headers: Headers,
     body: Bytes,
@@ -95,9 +95,9 @@ impl Verified {
         self.digest
     }
 
-    /// How long after its first delivery an equal body is this event; `None` for as long as its id is kept.
-    pub fn same_for(&self) -> Option<Duration> {
-        self.same_for
+    /// What an equal request means; a duplicate where an id of the sender names the event.
+    pub fn repeats(&self) -> Repeats {
+        self.repeats
     }
 
     /// When it was signed. After a restore, the store holds deliveries signed before it, because it may have lost their
@@ -306,6 +306,7 @@ pub fn judge(
                     .map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
                 made += 1;
             }
+            let repeats = if named.is_of_body { identity.repeats } else { Repeats::Duplicate };
             let event_type = event_type(scheme, request.headers, found);
             let id_signed = scheme.proof().covers_id();
             let unsigned = || identity.guard_for(event_type.as_str());
@@ -320,7 +321,7 @@ pub fn judge(
                 id_signed,
                 guard,
                 digest,
-                same_for: identity.same_for,
+                repeats,
                 signed_at,
                 headers,
                 body,

@@ -211,7 +211,7 @@ command = ["./note"]
     fs::write(site.path("hub.secret"), "token").unwrap();
     fs::set_permissions(site.path("hub.secret"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::create_dir(site.path("providers")).unwrap();
-    let hub = "name = \"hub\"\nlike = \"url-token\"\n[event]\nid = \"digest\"\nsame_for = \"1s\"\n[replay]\nguard = \"off\"\n";
+    let hub = "name = \"hub\"\nlike = \"url-token\"\n[event]\nid = \"digest\"\nrepeats = \"1s\"\n[replay]\nguard = \"off\"\n";
     fs::write(site.path("providers/hub.toml"), hub).unwrap();
     let receiver = site.start();
     let send = |target: &str| post(receiver.address, target, "", b"pushed");

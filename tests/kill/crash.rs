@@ -11,6 +11,7 @@ mod deaths;
 mod keeping;
 mod keys;
 mod lists;
+mod triggers;
 mod values;
 
 use std::fs;

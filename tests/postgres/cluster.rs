@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Headers, OnRedelivery, State, Timestamp};
+use hooklatch::model::{Headers, OnRedelivery, Repeats, State, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::store::postgres::{Connection, Registrar, Writer, migrate};
 use hooklatch::store::{Accept, Accepted, NewJob, Refused};
@@ -130,14 +130,23 @@ pub(crate) fn delivery(
     event_type: &str,
     body: Bytes,
 ) -> Verified {
-    let scheme = Scheme::embedded(provider).unwrap();
-    let key = verify::key(&scheme, "test", secret).unwrap();
+    delivery_of(&Scheme::embedded(provider).unwrap(), secret, id, event_type, body)
+}
+
+/// A request of a sender that names nothing and asks for a run; those with one `body` are equal.
+pub(crate) fn trigger(body: &str) -> Verified {
+    let scheme = Scheme::embedded("alertmanager").unwrap().with_repeats(Repeats::Trigger);
+    delivery_of(&scheme, "t", "", "", body.to_owned().into())
+}
+
+fn delivery_of(scheme: &Scheme, secret: &str, id: &str, event_type: &str, body: Bytes) -> Verified {
+    let key = verify::key(scheme, "test", secret).unwrap();
     let mut headers = Headers::new();
     headers.push("Content-Type", "application/json");
     let draft = Draft { method: "POST", id, event_type, headers, body: body.clone(), url: None };
-    let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+    let headers = verify::sign(scheme, Some(&key), &draft, START).unwrap();
     let request = verify::Request { method: "POST", url: None, headers: &headers, body };
-    verify::verify(&scheme, &[key], request, START).unwrap()
+    verify::verify(scheme, &[key], request, START).unwrap()
 }
 
 /// A delivery to the source of its provider's name, with a job for `h`.

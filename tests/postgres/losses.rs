@@ -9,7 +9,7 @@ use hooklatch::store::{Accepted, Refused};
 use hooklatch::verify::Verified;
 use tokio::time::Instant;
 
-use super::cluster::{CREATED, Cluster, accept, begin, duplicate, new, ready, stripe};
+use super::cluster::{CREATED, Cluster, accept, begin, duplicate, new, ready, stripe, trigger};
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
 
@@ -76,6 +76,51 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
             }
             assert!(number > 5, "{number} messages");
         }
+    }
+}
+
+/// The same of a trigger that comes again while its first run goes on: it makes one run more and says so. The second
+/// try finds the job of the first one running, too.
+#[tokio::test]
+async fn a_trigger_cut_at_any_message_makes_one_run_more() {
+    let cluster = Cluster::new(&[]).await;
+    let other = cluster.node("other").await;
+    let proxy = Proxy::start(&cluster.server).await;
+    let node = cluster.node_with("cut", proxy.port, false, &Limits::default()).await;
+    cluster
+        .run(
+            "CREATE FUNCTION begin_at_once() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN NEW.state := 'running'; NEW.attempt := 1; RETURN NEW; END $$;
+            CREATE TRIGGER begin_at_once BEFORE INSERT ON job FOR EACH ROW EXECUTE FUNCTION begin_at_once();",
+        )
+        .await;
+    for side in [Side::Client, Side::Server] {
+        let mut number = 0;
+        loop {
+            let body = format!("{side:?} {number}");
+            assert_eq!(accept(&other, trigger(&body)).await, Ok(CREATED));
+            proxy.arm(side, number, Act::Cut);
+            if number == 0 {
+                ready(&node).await;
+            }
+            let told = queued(&node, trigger(&body)).await;
+            let passed = proxy.passed(side);
+            proxy.watch();
+            ready(&node).await;
+            let at = format!("{body} {:?}", passed.get(number.wrapping_sub(1)));
+            assert_eq!(told, Ok(CREATED), "{at}");
+            let id = trigger(&body).event_id().clone();
+            let stored = format!(
+                "SELECT count(*) || ' ' || sum(duplicates) FROM event WHERE event_id = '{id}'"
+            );
+            assert_eq!(cluster.get::<String>(&stored).await, "2 0", "{at}");
+            println!("{at}");
+            number += 1;
+            if number > passed.len() {
+                break;
+            }
+        }
+        assert!(number > 5, "{number} messages");
     }
 }
 

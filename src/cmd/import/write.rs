@@ -257,6 +257,9 @@ fn kept(carried: &Carried, command: &Command) -> BTreeSet<String> {
     places.filter_map(|place| place.strip_prefix("header:")).map(str::to_owned).collect()
 }
 
+/// webhook runs every request. An equal one that comes before the first has begun would run right after it, for nothing.
+const TRIGGER: &str = "\"digest\"\nrepeats = \"trigger\"";
+
 /// A provider file that reads what the rule names.
 fn provider_file(
     name: &str,
@@ -283,18 +286,18 @@ fn provider_file(
                 false => text.push_str("format = \"commas\"\n"),
             }
             text.push_str("encoding = \"hex\"\nsigned = \"{body}\"\n");
-            ("digest", "")
+            ("\"digest\"", "")
         }
         Proof::Header(header) => {
             text.push_str(&format!("algorithm = \"token\"\nheader = {}\n", quoted(header)));
-            ("new", "\n[replay]\nguard = \"off\"\n")
+            (TRIGGER, "\n[replay]\nguard = \"off\"\n")
         }
         Proof::Query(parameter) => {
             text.push_str(&format!("algorithm = \"token\"\nquery = {}\n", quoted(parameter)));
-            ("new", "\n[replay]\nguard = \"off\"\n")
+            (TRIGGER, "\n[replay]\nguard = \"off\"\n")
         }
     };
-    text.push_str(&format!("\n[event]\nid = {}\n", quoted(id)));
+    text.push_str(&format!("\n[event]\nid = {id}\n"));
     if payload == Payload::FormField {
         text.push_str("form_field = \"payload\"\n");
     }

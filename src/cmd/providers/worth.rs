@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::duration_text;
-use crate::model::ReplayGuard;
+use crate::model::{Repeats, ReplayGuard};
 use crate::provider::{Proof, Scheme};
 
 /// Each with a label. `keep_ids` is how long the store remembers an id.
@@ -86,11 +86,18 @@ fn also(other: &Scheme) -> String {
 fn id(scheme: &Scheme) -> String {
     let identity = scheme.identity();
     let id = identity.id_summary();
-    let equal = match identity.same_for {
-        Some(time) => {
+    let equal = match identity.repeats {
+        Repeats::Window(time) => {
             format!("two requests with equal bodies within {} are one event", duration_text(time))
         }
-        None => "two requests with equal bodies are one event".to_owned(),
+        Repeats::Trigger => {
+            "two requests with equal bodies are one event until its job begins".to_owned()
+        }
+        _ => "two requests with equal bodies are one event".to_owned(),
+    };
+    let equal = match &identity.distinct {
+        Some(reason) => format!("{equal}; genuine ones differ, because {reason}"),
+        None => equal,
     };
     match (identity.id_is_digest(), scheme.proof().covers_id()) {
         (true, _) => format!("{id}: {equal}"),

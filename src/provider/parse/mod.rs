@@ -10,8 +10,6 @@ mod handshake;
 mod proof;
 mod values;
 
-use std::time::Duration;
-
 use super::place::Place;
 use super::template::Part;
 use super::{
@@ -20,13 +18,10 @@ use super::{
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits::{self, Limits};
-use crate::model::{CONTENT_ENCODING, EventType, Name, ReplayGuard};
+use crate::model::{CONTENT_ENCODING, EventType, Name, Repeats, ReplayGuard};
 use crate::pattern::Pattern;
 use crate::payload::Pointer;
-use values::{header_names, one_of, parsed, word};
-
-/// The shortest `same_for`.
-const SAME_FOR_MIN: Duration = Duration::from_secs(1);
+use values::{header_names, parsed, word};
 
 /// Reads one file; see [`Scheme::parse`].
 pub(super) fn scheme(file: &str, text: &str, problems: &Problems) -> Option<Scheme> {
@@ -171,35 +166,39 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     if let Some(Err(fault)) = proof.tolerance().map(|time| scheme.check_tolerance(time)) {
         root.problem(fault);
     }
-    if identity.same_for.is_some() {
-        if proof.signs_content() && proof.tolerance().is_none() {
-            root.problem("event.same_for lets a captured request run again after it, unless a time is signed and its tolerances of past and future together are not longer");
-        }
-        if !identity.id_is_digest() {
-            root.problem(
-                "event.same_for needs event.id = \"digest\": any other id names its event for good",
-            );
-        }
-        if identity.guard != ReplayGuard::Off {
-            root.problem("event.same_for makes another event of an equal body, and [replay] would stop it: use guard = \"off\"");
-        }
+    let looks_again = identity.repeats == Repeats::LookAgain;
+    // A file that says look-again has a reason for it.
+    if let Err(fault) = scheme.check_repeats(identity.repeats, looks_again) {
+        root.problem(fault);
+    }
+    let stops = identity.guard != ReplayGuard::Off && !identity.id_is_generated();
+    if identity.repeats != Repeats::Duplicate && stops {
+        root.problem("event.repeats makes another event of an equal body, and [replay] would stop it: use guard = \"off\"");
+    }
+    if identity.distinct.is_some() && !identity.id_may_be_digest() {
+        root.problem("event.distinct goes with event.id = \"digest\"");
     }
     if identity.id_is_generated() {
         if ids.len() > 1 {
             root.problem("event.id = \"new\" stands alone");
         }
-        if proof.signs_content() && proof.tolerance().is_none() && !identity.looks_again {
+        if proof.signs_content() && proof.tolerance().is_none() && !looks_again {
             root.problem(Fault::new("event.id = \"new\" lets a captured request run again at any time: no time is signed", "use digest; or repeats = \"look-again\" where an event only says that something has changed"));
         }
-        if setup.delivery.resends_for.is_some() && !identity.looks_again {
+        if setup.delivery.resends_for.is_some() && !looks_again {
             root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest; or repeats = \"look-again\" where an event only says that something has changed"));
         }
         if identity.guard != ReplayGuard::Off {
             root.problem("[replay] has no effect with event.id = \"new\": remove it");
         }
     }
-    if identity.looks_again && !identity.id_is_generated() {
+    if looks_again && !identity.id_is_generated() {
         root.problem("event.repeats = \"look-again\" goes with event.id = \"new\"");
+    }
+    if !looks_again && identity.repeats != Repeats::Duplicate && identity.id_is_generated() {
+        root.problem(
+            "event.repeats is about equal bodies, and event.id = \"new\" makes an event of each",
+        );
     }
     let unsigned_id = !identity.id_is_generated() && !proof.covers_id();
     let of_like = root.has("like") && !root.has("event");
@@ -272,11 +271,6 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         }
     });
     let form_field = section.value::<String>("form_field");
-    let same_for = section.parse("same_for", |window: Duration| match window < SAME_FOR_MIN {
-        true => Err("must be 1 s or more"),
-        false => Ok(window),
-    });
-    let same_for = same_for.map(|window| window.value);
     let each = section.parse("each", |text: String| match text.as_str() {
         "json:" => Ok(Pointer::root()),
         _ => match Place::parse(&text)? {
@@ -285,8 +279,8 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         },
     });
     let volatile = section.value::<Vec<String>>("volatile").unwrap_or_default();
-    let looks_again =
-        section.has("repeats") && one_of(&section, "repeats", ["look-again"]).is_some();
+    let repeats = section.parse("repeats", |text: String| text.parse::<Repeats>());
+    let distinct = section.value::<String>("distinct");
     section.finish();
     let ids = ids.filter(|ids| !ids.is_empty());
     Some(Identity {
@@ -295,10 +289,10 @@ fn event(root: &Section<'_>) -> Option<Identity> {
         subtype: subtype.map(|subtype| subtype.value),
         listed: listed.map(|listed| listed.value).unwrap_or_default(),
         form_field,
-        same_for,
+        repeats: repeats.map(|read| read.value).unwrap_or_default(),
+        distinct,
         each: each.map(|each| each.value),
         volatile,
-        looks_again,
         guard: ReplayGuard::Off,
         flag_types: Vec::new(),
         inflated_bytes: 0,

@@ -6,10 +6,13 @@
 use std::time::Duration;
 
 use crate::document::nearest;
-use crate::model::ReplayGuard;
+use crate::model::{Repeats, ReplayGuard};
 use crate::pattern::Pattern;
 use crate::payload::Pointer;
 use crate::provider::place::Place;
+
+/// For so long an equal body is taken for a repetition without a word about it.
+const SWALLOW_MAX: Duration = Duration::from_secs(60);
 
 /// How one provider names and repeats its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +27,12 @@ pub struct Identity {
     pub(crate) listed: Vec<String>,
     /// The field of a form that holds the JSON.
     pub form_field: Option<String>,
-    /// How long after its first delivery an equal body is that event, where the digest is the id; later it is another.
-    pub(crate) same_for: Option<Duration>,
+    /// What an equal request means, where the digest is the id or the receiver makes it.
+    pub(crate) repeats: Repeats,
+    /// Why no two events have equal bodies, or none within the window of `repeats`.
+    pub(crate) distinct: Option<String>,
     /// The list in the body whose elements are the events; their ids and types are places of an element.
     pub(crate) each: Option<Pointer>,
-    /// A repeat does no harm: an event only says that something has changed, and its handler looks what.
-    pub(crate) looks_again: bool,
     /// Top-level members that differ between two deliveries of one event.
     pub(crate) volatile: Vec<String>,
     /// What to do if the same body comes under another id.
@@ -66,8 +69,18 @@ impl Identity {
     }
 
     /// Whether a repeat of a request runs its handler again, and may do harm.
-    pub(crate) fn warns_of_repeats(&self) -> bool {
-        self.id_is_generated() && !self.looks_again
+    pub(crate) fn runs_repeats(&self) -> bool {
+        self.id_is_generated() && self.repeats != Repeats::LookAgain
+    }
+
+    /// Whether two events with equal bodies may be taken for one for longer than [`SWALLOW_MAX`].
+    pub(crate) fn swallows_equal_bodies(&self) -> bool {
+        let is_long = match self.repeats {
+            Repeats::Duplicate => true,
+            Repeats::Window(window) => window > SWALLOW_MAX,
+            Repeats::Trigger | Repeats::LookAgain => false,
+        };
+        is_long && self.id_may_be_digest() && self.distinct.is_none()
     }
 
     /// The header that the id must come in; `None` if it may be elsewhere.

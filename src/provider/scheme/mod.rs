@@ -16,7 +16,7 @@ use super::place::Place;
 use super::template::Template;
 use crate::document::Fault;
 use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
-use crate::model::{Name, ReplayGuard};
+use crate::model::{Name, Repeats, ReplayGuard};
 use crate::payload::in_query;
 pub(crate) use answer::AnswerText;
 pub use answer::Answers;
@@ -139,15 +139,74 @@ impl Scheme {
                 "lower it, sign the id, or use guard = \"hold\" without flag_types",
             ));
         }
-        // A request may be signed a tolerance after it first came, and be taken for another one.
-        let window = identity.same_for.filter(|_| proof.signs_content());
-        if window.is_some_and(|window| tolerance + ahead(tolerance) > window) {
+        match identity.repeats {
+            Repeats::Window(window) => self.check_window(window, tolerance),
+            _ => Ok(()),
+        }
+    }
+
+    /// A request may be signed a tolerance after it first came, and be taken for another one.
+    fn check_window(&self, window: Duration, tolerance: Duration) -> Result<(), Fault> {
+        match self.proof.signs_content() && tolerance + ahead(tolerance) > window {
+            false => Ok(()),
+            true => Err(Fault::new(
+                "the tolerances of past and future together are over the window of repeats, which lets a captured request run again after it",
+                "lower the tolerance, or make the window longer",
+            )),
+        }
+    }
+
+    /// Checks what an equal request may mean. A captured request must not run again, but for a source that says so
+    /// (`replays_run`).
+    ///
+    /// # Errors
+    /// The fault and its fix.
+    pub fn check_repeats(&self, repeats: Repeats, replays_run: bool) -> Result<(), Fault> {
+        let Scheme { proof, identity, .. } = self;
+        let generates = identity.id_is_generated();
+        if repeats != Repeats::Duplicate && !identity.id_may_be_digest() && !generates {
             return Err(Fault::new(
-                "the tolerances of past and future together are over event.same_for, which lets a captured request run again after it",
-                "lower it, or raise same_for",
+                "repeats has no effect: an id of the sender names its event for good",
+                "remove it, or use event.id = \"digest\"",
             ));
         }
-        Ok(())
+        if repeats == Repeats::LookAgain && identity.ids.len() > 1 {
+            return Err("look-again is for senders that never name an event".into());
+        }
+        let tolerance = proof.tolerance();
+        let runs_captured = match repeats {
+            Repeats::Duplicate => false,
+            Repeats::Trigger => proof.signs_content(),
+            Repeats::Window(_) | Repeats::LookAgain => proof.signs_content() && tolerance.is_none(),
+        };
+        if runs_captured && !replays_run {
+            return Err(Fault::new(
+                format!("repeats = \"{repeats}\" lets a captured request run again"),
+                "leave it out; or add replays = \"run\" to the source, which accepts that",
+            ));
+        }
+        match (repeats, tolerance) {
+            (Repeats::Window(window), Some(tolerance)) if !replays_run => {
+                self.check_window(window, tolerance)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The scheme for a source to which an equal request means this, which was checked.
+    #[must_use]
+    pub fn with_repeats(self, repeats: Repeats) -> Scheme {
+        self.with(|family| {
+            let identity = &mut family.identity;
+            let id = if repeats == Repeats::LookAgain { Place::New } else { Place::Digest };
+            let unnamed = |place: &&mut Place| matches!(place, Place::Digest | Place::New);
+            identity.ids.iter_mut().filter(unnamed).for_each(|place| *place = id.clone());
+            if repeats != Repeats::Duplicate {
+                identity.guard = ReplayGuard::Off;
+            }
+            identity.repeats = repeats;
+            family.proof.ids.clone_from(&identity.ids);
+        })
     }
 
     /// The scheme with another tolerance, which was checked; the same if it has none.

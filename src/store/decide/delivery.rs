@@ -1,6 +1,8 @@
 //! What a delivery is: an event, or a duplicate of one; and what the replay guard makes of a new event.
 
-use crate::model::{Digest, EventType, HeldReason, OnRedelivery, ReplayGuard, State, Timestamp};
+use crate::model::{
+    Digest, EventType, HeldReason, OnRedelivery, Repeats, ReplayGuard, State, Timestamp,
+};
 use crate::store::border::Accept;
 use crate::verify::Verified;
 
@@ -39,15 +41,46 @@ pub(crate) enum Arrival<'a> {
     Conflict(&'a KnownEvent),
 }
 
+/// The states of the twins of a delivery's jobs, in their order: of each handler the newest job of an event with the
+/// delivery's id. Only [`Repeats::Trigger`] asks for them; else there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Twins(pub(crate) Vec<Option<State>>);
+
+impl Twins {
+    /// Whether the delivery makes its `nth` job. Not while the twin has not begun: its run will begin after the delivery
+    /// came, and is the one that it asks for.
+    pub(crate) fn makes(&self, nth: usize) -> bool {
+        let twin = self.0.get(nth).copied().flatten();
+        !matches!(twin, Some(State::Ready | State::Waiting))
+    }
+
+    /// How many of so many jobs the delivery makes.
+    pub(crate) fn count(&self, jobs: usize) -> usize {
+        (0..jobs).filter(|nth| self.makes(*nth)).count()
+    }
+}
+
 /// What a delivery is, where `known` are all events that have its id, by their variants.
-pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent]) -> Arrival<'a> {
+pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent], twins: &Twins) -> Arrival<'a> {
     let delivery = &new.delivery;
-    let next = known.last().map_or(0, |last| last.variant.saturating_add(1));
-    if let Some(window) = delivery.same_for() {
+    let last = known.last();
+    let next = last.map_or(0, |last| last.variant.saturating_add(1));
+    let again = |is_same: bool| match last {
+        Some(last) if is_same => Arrival::Duplicate(last),
+        _ => Arrival::Event(next),
+    };
+    match delivery.repeats() {
         // A clock that was set back makes the last one younger: the window grows, and nothing runs twice.
-        let age = |last: &&KnownEvent| new.received_at.since(last.received_at);
-        let recent = known.last().filter(|last| age(last) < window);
-        return recent.map_or(Arrival::Event(next), Arrival::Duplicate);
+        Repeats::Window(window) => {
+            return again(
+                last.is_some_and(|last| new.received_at.since(last.received_at) < window),
+            );
+        }
+        Repeats::Trigger => {
+            let jobs = new.jobs.len();
+            return again(jobs > 0 && twins.count(jobs) == 0);
+        }
+        Repeats::Duplicate | Repeats::LookAgain => {}
     }
     let is_same = |event: &&KnownEvent| {
         event.digest == delivery.digest()
@@ -143,7 +176,7 @@ mod tests {
         let (source, received_at) = (name("s"), START.after(later));
         let (delivery, on_redelivery) = (delivery.clone(), OnRedelivery::Ignore);
         let new = Accept { source, received_at, delivery, jobs: Vec::new(), on_redelivery };
-        assert_eq!(arrival(&new, &known), expected);
+        assert_eq!(arrival(&new, &known, &Twins::default()), expected);
     }
 
     #[test]
@@ -190,7 +223,7 @@ mod tests {
     #[test]
     fn an_equal_body_is_a_duplicate_for_as_long_as_its_scheme_says() {
         let one = delivery("alertmanager", "t", "", "firing", r#"{"status":"firing"}"#.to_owned());
-        let window = one.same_for().unwrap();
+        let Repeats::Window(window) = one.repeats() else { panic!("no window") };
         let short = Duration::from_millis(1);
         let first = known(0, &one);
         let check = |later, known: &[&KnownEvent], expected| check(&one, later, known, expected);

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::random;
 use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::codec;
+use crate::store::decide::delivery::Twins;
 
 use super::arrival;
 use super::connection::Connection;
@@ -128,8 +129,10 @@ pub(super) async fn fast(
     }
     let (mut rows, mut grouped) = (Rows::default(), GroupedJobs::default());
     let held = |event: &NewEvent| event.held_of_restore(session.restored_at);
+    let no_twins = Twins::default();
     for (event, place) in events.iter().zip(places) {
-        rows.add(event, Form { held: held(event), ..Form::first(place) }, &mut grouped);
+        let form = Form { held: held(event), ..Form::first(place) };
+        rows.add(event, form, &no_twins, &mut grouped);
     }
     let store = rows.send(&mut flight).await;
     if let Err(stop) = grouped.settle(&mut flight, notices).await {
@@ -145,7 +148,7 @@ pub(super) async fn fast(
     };
     let tries = (1..).zip(events).map(|(n, event)| {
         let is_stored = stored.as_ref().is_none_or(|stored| stored.contains(&n));
-        let answer = event.created(Form { held: held(event), ..Form::first(0) });
+        let answer = event.created(Form { held: held(event), ..Form::first(0) }, &no_twins);
         is_stored.then(|| vec![Try { answer, put_back: Vec::new() }])
     });
     (outcome, tries.collect())

@@ -6,11 +6,11 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::limits::EVIDENCE_COUNT;
-use crate::model::{EventType, HeldReason, State, Timestamp};
-use crate::store::border::{Accepted, Error};
+use crate::model::{EventType, HeldReason, Repeats, State, Timestamp};
+use crate::store::border::{Accept, Accepted, Error};
 use crate::store::columns::column;
 use crate::store::decide::delivery::{
-    Arrival, KnownEvent, SameBody, arrival, concern, guarded, replays_dead,
+    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, replays_dead,
 };
 use crate::store::decide::group::newer;
 
@@ -54,8 +54,15 @@ const SAME_BODY: &str = "
 /// When the database was last restored.
 const RESTORED_AT: &str = "SELECT max(greatest(made_at, restored_at)) FROM restored";
 
-/// Whether the event has one of these jobs. Each job id is made for one delivery at one node.
-const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE event = $1 AND id = ANY ($2::uuid[]))";
+/// Whether one of these jobs is there. Each job id is made for one delivery at one node.
+const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE id = ANY ($1::uuid[]))";
+
+/// The state of the newest job of each handler ($3) of the events with one id. A claim that is not committed yet begins
+/// its run after this delivery came, so `ready` is true enough.
+const TWINS: &str = "
+    SELECT (SELECT state FROM event JOIN job ON job.event = event.row AND job.handler = asked.handler
+        WHERE source = $1 AND event_id = $2 ORDER BY variant DESC LIMIT 1) AS state
+    FROM unnest($3::text[]) WITH ORDINALITY AS asked (handler, nth) ORDER BY nth";
 
 /// Counts a delivery on the event that it repeats. Returns each job with its state: one row without a job if the
 /// event has none, no row if the event is gone.
@@ -107,7 +114,11 @@ pub(super) async fn store(
     grouped: &mut GroupedJobs,
 ) -> Result<Try, Stop> {
     let known = known(flight, event).await?;
-    let arrival = arrival(&event.new, &known);
+    if let Some(tried) = own(flight, event, &known).await? {
+        return Ok(tried);
+    }
+    let twins = twins(flight, event).await?;
+    let arrival = arrival(&event.new, &known, &twins);
     match arrival {
         Arrival::Event(variant) | Arrival::IdReused(variant) => {
             let id_reused = matches!(arrival, Arrival::IdReused(_));
@@ -120,18 +131,15 @@ pub(super) async fn store(
             let repeated = body != SameBody::Nowhere;
             let form = Form { variant, repeated, held, flagged, ..form };
             let mut rows = Rows::default();
-            rows.add(event, form, grouped);
+            rows.add(event, form, &twins, grouped);
             let stored = rows.send(flight).await;
             if flight.rows(stored).await.ok_or(Stop::Failed)?.is_empty() {
                 return Err(Stop::Changed);
             }
-            let answer = event.created(form);
+            let answer = event.created(form, &twins);
             Ok(Try { answer, put_back: Vec::new() })
         }
-        Arrival::Duplicate(of) => match own(flight, event, of).await? {
-            Some(tried) => Ok(tried),
-            None => repeat(flight, event, of, false, locked).await,
-        },
+        Arrival::Duplicate(of) => repeat(flight, event, of, false, locked).await,
         Arrival::Conflict(of) => {
             keep_evidence(flight, event, of).await;
             repeat(flight, event, of, true, locked).await
@@ -157,6 +165,17 @@ async fn known(flight: &mut Flight, event: &NewEvent) -> Result<Vec<KnownEvent>,
         })
     };
     Ok(known.iter().map(read).collect::<Result<_, _>>()?)
+}
+
+async fn twins(flight: &mut Flight, event: &NewEvent) -> Result<Twins, Stop> {
+    let Accept { source, delivery, jobs, .. } = &event.new;
+    if delivery.repeats() != Repeats::Trigger {
+        return Ok(Twins::default());
+    }
+    let handlers: Vec<String> = jobs.iter().map(|job| job.handler.as_str().to_owned()).collect();
+    let rows = ask(flight, TWINS, params![source, delivery.event_id(), handlers]).await?;
+    let states = rows.iter().map(|row| column(row, "state"));
+    Ok(Twins(states.collect::<Result<_, Error>>()?))
 }
 
 /// Whether other events have the body of a new one.
@@ -191,19 +210,21 @@ async fn held_of_restore(
 /// the delivery is not a redelivery. An event without a job is recognised by its time of arrival. If another node
 /// stored the same event in the same millisecond, the answer is "accepted" instead of "duplicate", and one
 /// duplicate is not counted.
-async fn own(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<Option<Try>, Stop> {
+async fn own(
+    flight: &mut Flight,
+    event: &NewEvent,
+    known: &[KnownEvent],
+) -> Result<Option<Try>, Stop> {
     let Some(tried @ Try { answer: Accepted::Created { .. }, .. }) = &event.doubt else {
         return Ok(None);
     };
-    if of.received_at != event.new.received_at || of.digest != event.digest() {
-        return Ok(None);
-    }
-    if event.job_ids.is_empty() {
-        return Ok(Some(tried.clone()));
-    }
-    let jobs = params![of.row, event.job_ids.clone()];
-    let has_job: bool = ask_one(flight, HAS_JOB, jobs).await?.try_get(0)?;
-    Ok(has_job.then(|| tried.clone()))
+    let is_stored = match event.job_ids.is_empty() {
+        true => known
+            .iter()
+            .any(|of| of.received_at == event.new.received_at && of.digest == event.digest()),
+        false => ask_one(flight, HAS_JOB, params![event.job_ids.clone()]).await?.try_get(0)?,
+    };
+    Ok(is_stored.then(|| tried.clone()))
 }
 
 async fn keep_evidence(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) {

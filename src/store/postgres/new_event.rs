@@ -13,6 +13,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{GroupRule, HeldReason, Timestamp};
 use crate::store::border::{Accept, Delay, NewJob};
 use crate::store::codec;
+use crate::store::decide::delivery::Twins;
 use crate::store::decide::group::{first_wait, keeps_place};
 use crate::store::decide::new_job;
 
@@ -240,7 +241,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn add(&mut self, event: &NewEvent, form: Form, grouped: &mut GroupedJobs) {
+    pub(super) fn add(
+        &mut self,
+        event: &NewEvent,
+        form: Form,
+        twins: &Twins,
+        grouped: &mut GroupedJobs,
+    ) {
         let Accept { received_at, delivery, jobs, .. } = &event.new;
         self.sources.push(event.source().as_str().to_owned());
         self.event_ids.push(event.id().as_str().to_owned());
@@ -258,7 +265,8 @@ impl Rows {
         self.bodies.push(event.body.clone());
         self.numbers.push(form.number);
         self.places.push(codec::size(form.place));
-        for (job, id) in jobs.iter().zip(&event.job_ids) {
+        let all = jobs.iter().zip(&event.job_ids).enumerate();
+        for (_, (job, id)) in all.filter(|(nth, _)| twins.makes(*nth)) {
             let held = new_job::held(job, form.held);
             grouped.add(job, *id, held);
             // As offsets: the statement adds the database's time.

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::model::{Digest, EventId, HeldReason, Name, ReplayGuard, Timestamp};
 use crate::store::border::{Accept, Accepted};
-use crate::store::decide::delivery::is_before_restore;
+use crate::store::decide::delivery::{Twins, is_before_restore};
 
 /// An event in its stored form.
 pub(super) struct NewEvent {
@@ -75,7 +75,8 @@ impl NewEvent {
         is_before_restore(&self.new.delivery, restored_at).then_some(HeldReason::Restored)
     }
 
-    pub(super) fn created(&self, form: Form) -> Accepted {
-        Accepted::Created { jobs: self.new.jobs.len(), held: form.held, flagged: form.flagged }
+    pub(super) fn created(&self, form: Form, twins: &Twins) -> Accepted {
+        let jobs = twins.count(self.new.jobs.len());
+        Accepted::Created { jobs, held: form.held, flagged: form.flagged }
     }
 }

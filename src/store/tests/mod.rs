@@ -103,15 +103,25 @@ pub(super) fn delivery(
     event_type: &str,
     body: String,
 ) -> Verified {
-    let scheme = Scheme::embedded(provider).unwrap();
-    let key = verify::key(&scheme, "test", secret).unwrap();
+    delivery_of(&Scheme::embedded(provider).unwrap(), secret, id, event_type, body)
+}
+
+/// The same of a source with this scheme.
+pub(super) fn delivery_of(
+    scheme: &Scheme,
+    secret: &str,
+    id: &str,
+    event_type: &str,
+    body: String,
+) -> Verified {
+    let key = verify::key(scheme, "test", secret).unwrap();
     let body = Bytes::from(body);
     let mut headers = Headers::new();
     headers.push("Content-Type", "application/json");
     let draft = Draft { method: "POST", id, event_type, headers, body: body.clone(), url: None };
-    let headers = verify::sign(&scheme, Some(&key), &draft, START).unwrap();
+    let headers = verify::sign(scheme, Some(&key), &draft, START).unwrap();
     let request = verify::Request { method: "POST", url: None, headers: &headers, body };
-    verify::verify(&scheme, &[key], request, START).unwrap()
+    verify::verify(scheme, &[key], request, START).unwrap()
 }
 
 pub(super) fn name(text: &str) -> Name {

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::crash;
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{
-    DeadReason, Digest, EventType, HeldReason, Name, ReplayGuard, State, Timestamp,
+    DeadReason, Digest, EventType, HeldReason, Name, Repeats, ReplayGuard, State, Timestamp,
 };
-use crate::store::border::{Accept, Accepted, Refused};
+use crate::store::border::{Accept, Accepted, NewJob, Refused};
 use crate::store::decide::delivery::{
-    Arrival, KnownEvent, SameBody, arrival, concern, guarded, is_before_restore, replays_dead,
+    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, is_before_restore,
+    replays_dead,
 };
 use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::tables::codec::change_one;
@@ -143,17 +144,17 @@ impl Prepared {
         self.note_secret(tx)?;
         // Most ids are new: they are not looked for.
         if let Some(event) = self.insert_event(tx, 0)? {
-            return self.new_event(tx, event, false, stored);
+            return self.new_event(tx, event, false, &Twins::default(), stored);
         }
-        let known = self.known(tx)?;
-        let arrival = arrival(&self.new, &known);
+        let (known, twins) = (self.known(tx)?, self.twins(tx)?);
+        let arrival = arrival(&self.new, &known, &twins);
         match arrival {
             Arrival::Event(variant) | Arrival::IdReused(variant) => {
                 // The variants were read in this transaction, so the number is free.
                 let event = self.insert_event(tx, variant)?;
                 let event = event.ok_or(rusqlite::Error::StatementChangedRows(0))?;
                 let id_reused = matches!(arrival, Arrival::IdReused(_));
-                self.new_event(tx, event, id_reused, stored)
+                self.new_event(tx, event, id_reused, &twins, stored)
             }
             Arrival::Duplicate(of) => self.duplicate(tx, of, false),
             Arrival::Conflict(of) => {
@@ -168,6 +169,7 @@ impl Prepared {
         tx: &Connection,
         event: i64,
         id_reused: bool,
+        twins: &Twins,
         stored: &StoredPayload,
     ) -> rusqlite::Result<Accepted> {
         let body = self.same_body(tx, event, id_reused)?;
@@ -180,15 +182,17 @@ impl Prepared {
             // The row is this transaction's own.
             change_one(tx, "UPDATE event SET flagged = 1 WHERE row = ?1", [event])?;
         }
-        self.insert_payload_and_jobs(tx, event, stored, held)?;
+        insert_payload(tx, event, stored)?;
+        self.insert_jobs(tx, event, held, twins)?;
         crash::point("accept.commit.before");
-        Ok(Accepted::Created { jobs: self.new.jobs.len(), held, flagged })
+        let jobs = twins.count(self.new.jobs.len());
+        Ok(Accepted::Created { jobs, held, flagged })
     }
 
     /// The duplicate that it is, where its very body came before.
     fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
-        let known = self.known(tx)?;
-        let Arrival::Duplicate(of) = arrival(&self.new, &known) else { return Ok(None) };
+        let (known, twins) = (self.known(tx)?, self.twins(tx)?);
+        let Arrival::Duplicate(of) = arrival(&self.new, &known, &twins) else { return Ok(None) };
         self.note_secret(tx)?;
         self.duplicate(tx, of, false).map(Some)
     }
@@ -215,15 +219,14 @@ impl Prepared {
         insert_event(tx, (source, *received_at), delivery, variant, self.guarded())
     }
 
-    fn insert_payload_and_jobs(
+    fn insert_jobs(
         &self,
         tx: &Connection,
         event: i64,
-        stored: &StoredPayload,
         held: Option<HeldReason>,
+        twins: &Twins,
     ) -> rusqlite::Result<()> {
-        insert_payload(tx, event, stored)?;
-        for job in &self.new.jobs {
+        for (_, job) in self.new.jobs.iter().enumerate().filter(|(nth, _)| twins.makes(*nth)) {
             insert_job(tx, event, job, held, self.now)?;
             if held.is_some() || job.undecided.is_some() {
                 self.notices.job(tx, tx.last_insert_rowid(), self.now)?;
@@ -251,15 +254,20 @@ impl Prepared {
         Ok(if is_other { SameBody::OtherType } else { SameBody::SameType })
     }
 
-    /// All variants of this id, the first one first.
+    /// The variants of this id, the first one first: all, or the last alone where no other matters. A cron service makes
+    /// one each minute.
     fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<KnownEvent>> {
+        let most = match self.new.delivery.repeats() {
+            Repeats::Window(_) | Repeats::Trigger => 1,
+            Repeats::Duplicate | Repeats::LookAgain => -1,
+        };
         // By the unique index; most ids have one row.
-        tx.prepare_cached(
+        let mut known = tx.prepare_cached(
             "SELECT row, variant, type, raw_type, digest, received_at,
                  CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END
-             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant",
+             FROM event WHERE source = ?1 AND event_id = ?2 ORDER BY variant DESC LIMIT ?3",
         )?
-        .query_map(params![self.new.source.as_str(), codec::stored_id(self.new.delivery.event_id())], |row| {
+        .query_map(params![self.new.source.as_str(), codec::stored_id(self.new.delivery.event_id()), most], |row| {
             let raw: Option<String> = row.get(3)?;
             Ok(KnownEvent {
                 row: row.get(0)?,
@@ -270,7 +278,27 @@ impl Prepared {
                 removed: codec::maybe_text(row, 6)?,
             })
         })?
-        .collect()
+        .collect::<rusqlite::Result<Vec<_>>>()?;
+        known.reverse();
+        Ok(known)
+    }
+
+    fn twins(&self, tx: &Connection) -> rusqlite::Result<Twins> {
+        let Accept { source, delivery, jobs, .. } = &self.new;
+        if delivery.repeats() != Repeats::Trigger {
+            return Ok(Twins::default());
+        }
+        // By the unique (source, id, variant) from its end, and by the unique (event, handler). CROSS keeps this order.
+        let mut newest = tx.prepare_cached(
+            "SELECT state FROM event CROSS JOIN job ON job.event = event.row AND handler = ?3
+             WHERE source = ?1 AND event_id = ?2 ORDER BY variant DESC LIMIT 1",
+        )?;
+        let id = codec::stored_id(delivery.event_id());
+        let mut state_of = |job: &NewJob| {
+            let key = params![source.as_str(), id, job.handler.as_str()];
+            newest.query_row(key, |row| codec::text(row, 0)).optional()
+        };
+        jobs.iter().map(&mut state_of).collect::<rusqlite::Result<_>>().map(Twins)
     }
 
     fn duplicate(

@@ -17,6 +17,7 @@ mod replays;
 mod retain;
 mod select;
 mod standing;
+mod triggers;
 mod verbs;
 
 async fn bench() -> Bench {

@@ -1,0 +1,53 @@
+//! What a request means that is equal to an earlier one, where nothing in it names its event.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The shortest window.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+
+/// What an equal request is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Repeats {
+    /// `duplicate`: the sender has repeated the event; for as long as ids are kept.
+    #[default]
+    Duplicate,
+    /// A duration, such as `30s`: the same until so long after the event's first delivery; later it is another event.
+    Window(Duration),
+    /// `trigger`: it asks for a run that begins after it came. It is a duplicate while the earlier event's job has not
+    /// begun, and another event from then on; handler by handler.
+    Trigger,
+    /// `look-again`: something has changed again, and the handler looks what. Each request is an event.
+    LookAgain,
+}
+
+impl FromStr for Repeats {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "duplicate" => Ok(Repeats::Duplicate),
+            "trigger" => Ok(Repeats::Trigger),
+            "look-again" => Ok(Repeats::LookAgain),
+            _ => match humantime::parse_duration(text) {
+                Ok(window) if window < WINDOW_MIN => Err("must be 1 s or more".to_owned()),
+                Ok(window) => Ok(Repeats::Window(window)),
+                Err(_) => Err(format!(
+                    "must be duplicate, trigger, look-again or a duration such as 30s, not '{text}'"
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Repeats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Repeats::Duplicate => f.write_str("duplicate"),
+            Repeats::Window(window) => humantime::format_duration(*window).fmt(f),
+            Repeats::Trigger => f.write_str("trigger"),
+            Repeats::LookAgain => f.write_str("look-again"),
+        }
+    }
+}
