@@ -127,7 +127,7 @@ impl Sent<'_> {
     fn json(&self, verdict: &Verdict) -> Value {
         let Delivery { args, event, .. } = self.delivery;
         let answer = |answer: &Answer| {
-            let Answer { status, result, facts, body } = answer;
+            let Answer { status, result, facts, body, .. } = answer;
             json!({ "status": status, "result": result, "facts": facts, "body": body })
         };
         json!({
