@@ -70,6 +70,8 @@ need_packages() {
     need "man groff" "man-db groff-base"
     # The guide to stored answers is followed with curl.
     need "curl" "curl"
+    # Each provider delivers through both proxies; OpenSSL has the private keys that only providers have.
+    need "nginx caddy openssl" "nginx caddy openssl"
     # The providers' own libraries are npm packages.
     need "npm" "nodejs npm"
     # What `import` makes of its hooks is compared with the program itself.

@@ -184,6 +184,7 @@ impl Template {
                     Ordering::Equal => return Ok(bytes),
                     // Who fills it in ensures that the body's first byte is its end.
                     _ if matches!(part, Part::Listed(_)) => return Ok(bytes),
+                    _ if matches!(part, Part::Timestamp) && is_utc(&bytes) => return Ok(bytes),
                     Ordering::Less => {
                         let fence = literal(Some(at + 1));
                         (fence, ends_at_first(&bytes, fence.as_bytes()))
@@ -313,6 +314,23 @@ fn begins_after_last(literal: &[u8], part: &[u8]) -> bool {
     literal.is_empty() || joined.windows(literal.len()).rposition(|w| w == literal) == Some(0)
 }
 
+/// Whether it is a date and time in UTC (RFC 3339). It then ends at its `Z`: none of its beginnings is a time, as it has
+/// no offset, and nor is anything longer, so the `.` or `:` in it moves no border.
+fn is_utc(bytes: &[u8]) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00";
+    let is_digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
+    let Some((time, rest)) = bytes.split_at_checked(FORM.len()) else { return false };
+    let has_form = time.iter().zip(FORM).all(|(byte, form)| match form {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == form,
+    });
+    let is_end = match rest {
+        [b'.', first, fraction @ .., b'Z'] => first.is_ascii_digit() && is_digits(fraction),
+        _ => rest == b"Z",
+    };
+    has_form && is_end
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -329,6 +347,26 @@ mod tests {
             Cow::Owned(text.to_owned().into_bytes())
         })?;
         Ok(String::from_utf8(pieces.concat()).unwrap())
+    }
+
+    #[test]
+    fn a_time_in_utc_may_contain_its_delimiter() {
+        for template in ["{id}.{timestamp}.{body}", "{id}:{timestamp}:{body}", "{body}.{timestamp}"]
+        {
+            for time in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456789Z"] {
+                assert!(fill(template, "a", time, "x.y").is_ok(), "{template} {time}");
+            }
+            for time in [
+                "2026-01-01T00:00:00.5+00:00",
+                "2026-01-01T00:00:00.5",
+                "2026-01-01T00:00:00.Z",
+                "2026-01-01T00:00:00Z.5Z:Z",
+                "2026-01-01T00:00:00.5Z.Z:Z",
+                "2026-01-01T00:00:00.5.5Z:Z",
+            ] {
+                assert!(fill(template, "a", time, "x.y").is_err(), "{template} {time}");
+            }
+        }
     }
 
     #[test]

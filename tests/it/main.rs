@@ -45,6 +45,7 @@ mod outputs;
 mod pages;
 mod promises;
 mod providers;
+mod proxied;
 mod public;
 mod quarantine;
 mod readme;

@@ -345,8 +345,8 @@ pub(crate) fn install(mut content: impl Read, to: &Path) {
     assert!(install.wait().unwrap().success());
 }
 
-pub(crate) fn hmac(secret: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
+pub(crate) fn hmac(secret: impl AsRef<[u8]>, bytes: &[u8]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_ref()).unwrap();
     mac.update(bytes);
     mac.finalize().into_bytes().to_vec()
 }
