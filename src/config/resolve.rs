@@ -274,7 +274,7 @@ impl<'a> Resolver<'a> {
             keys: secrets.into_iter().map(|secret| secret.key).collect(),
             verify_token: self.verify_token(source),
             methods: source.methods.clone(),
-            public_url: source.public_url.clone(),
+            public_url: source.signed_url.clone(),
             body_limit_bytes: source.body_limit_bytes,
             accept_wait: accept_wait(self.config.limits(), source.scheme.setup().delivery.deadline),
             refuse_proxied: source.takes_anybody(),
@@ -414,7 +414,8 @@ impl<'a> Resolver<'a> {
                 },
             };
             let url = source.public_url.as_deref().filter(|_| source.scheme.proof().covers_url());
-            let url = url.map(|url| http::public_url(url, &source.path, None));
+            let query = source.scheme.proof().first_query();
+            let url = url.map(|url| http::public_url(url, &source.path, query));
             let resigner = Signer::new(Arc::clone(&source.scheme), key, url);
             resigners.insert(source.name.clone(), resigner);
         }

@@ -18,7 +18,8 @@ use super::sources::Source;
 pub struct Endpoint<'a> {
     /// Its provider's scheme.
     pub scheme: &'a Arc<Scheme>,
-    pub path: &'a str,
+    /// The path of its deliveries, with the query that `public_url` has.
+    pub path: String,
     /// The URL that its provider signs, if it signs one.
     pub signed_url: Option<String>,
     /// Whether its requests get their handler's answer.
@@ -69,13 +70,13 @@ impl Config {
     pub fn endpoint(&self, name: &Name) -> Option<Endpoint<'_>> {
         let source = self.source(name)?;
         let covers_url = source.scheme.proof().covers_url();
-        let configured = source.public_url.as_deref().filter(|_| covers_url);
-        let path = source.path.value.as_str();
+        let configured = source.signed_url.as_deref().filter(|_| covers_url);
+        let (path, query) = (source.path.value.as_str(), source.scheme.proof().first_query());
         let replies = source.replies.as_ref();
         Some(Endpoint {
             scheme: &source.scheme,
-            path,
-            signed_url: configured.map(|url| http::public_url(url, path, None)),
+            path: query.map_or(path.to_owned(), |query| format!("{path}?{query}")),
+            signed_url: configured.map(|url| http::public_url(url, path, query)),
             replies: replies.is_some(),
             certified: replies.is_some_and(|replies| replies.certificate_header.is_some()),
             source,

@@ -34,6 +34,9 @@ pub(crate) struct Source {
     /// The methods of its deliveries.
     pub(crate) methods: Vec<&'static str>,
     pub(crate) public_url: Option<String>,
+    /// The same with the name and password that it may have, without a query.
+    #[serde(skip)]
+    pub(crate) signed_url: Option<String>,
     /// The senders, one of which a request must name where the provider signs for all its customers.
     #[serde(rename = "sender", skip_serializing_if = "Vec::is_empty")]
     pub(crate) senders: Vec<String>,
@@ -100,7 +103,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         section.parse("verify_token", |text: String| Reference::parse(&text, context.folder));
     let methods = read_methods(&section, scheme.as_ref());
     let allow_unsigned = section.get::<bool>("allow_unsigned");
-    let public_url = read_public_url(&section);
+    let public_url = read_public_url(&section, scheme.as_ref().map(|scheme| &*scheme.value));
     let senders = section.texts("sender");
     let tolerance = read_tolerance(&section, scheme.as_ref());
     let max_body = ranged(&section, "max_body", "body_default_bytes");
@@ -148,7 +151,11 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         .map(|read| read.value)
         .or(scheme.setup().delivery.body_limit_bytes)
         .unwrap_or(context.limits.body_default_bytes);
-    let scheme = Arc::new(Scheme::clone(&scheme).with_max_body(body_limit_bytes));
+    let mut own = Scheme::clone(&scheme).with_max_body(body_limit_bytes);
+    if let Some(url) = &public_url {
+        own = own.with_queries(&url.queries);
+    }
+    let scheme = Arc::new(own);
     Some(Source {
         name: name.clone(),
         at,
@@ -157,7 +164,8 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         secrets: secrets.unwrap_or_default(),
         verify_token,
         methods,
-        public_url: public_url.map(|read| read.value),
+        public_url: public_url.as_ref().map(|url| without_password(&url.base)),
+        signed_url: public_url.map(|url| url.base),
         senders,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
@@ -394,25 +402,60 @@ fn first_wrong<const N: usize>(checks: [(bool, &'static str); N]) -> Option<&'st
     checks.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, wrong)| wrong)
 }
 
-fn read_public_url(section: &Section<'_>) -> Option<Value<String>> {
-    section.parse("public_url", |url: String| match bad_url(&url) {
-        None => Ok(url),
-        Some(wrong) => Err(Fault::new(
-            format!("'{url}' {wrong}"),
-            "write the URL that the provider was given, such as \"https://hooks.example.org/square\"",
-        )),
-    })
+/// The URL that the provider was given.
+struct PublicUrl {
+    /// Without a query.
+    base: String,
+    /// Those that it was given with; empty where any will do.
+    queries: Vec<String>,
 }
 
-fn bad_url(url: &str) -> Option<&'static str> {
+/// The URL without the name and password that it may have.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let start = authority.rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[start..])
+}
+
+/// Reads one URL, or several that differ in their queries.
+fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<PublicUrl> {
+    let texts = section.texts("public_url")?;
+    let signs_url = scheme.is_some_and(|scheme| scheme.proof().signs_url());
+    let example =
+        "write the URL that the provider was given, such as \"https://hooks.example.org/square\"";
+    let mut read: Option<PublicUrl> = None;
+    for Value { value: url, at } in &texts {
+        let (base, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        if let Some(wrong) = bad_url(url, signs_url) {
+            section.reject(at, format!("'{}' {wrong}", without_password(url)), example);
+            return None;
+        }
+        let known =
+            read.get_or_insert_with(|| PublicUrl { base: base.to_owned(), queries: vec![] });
+        if known.base != base {
+            let message = "these are two URLs, and a source has one with several queries at most";
+            section.reject(at, message, "make a source for each");
+        }
+        known.queries.push(query.to_owned());
+    }
+    let mut url = read?;
+    if url.queries.iter().all(String::is_empty) {
+        url.queries.clear();
+    }
+    Some(url)
+}
+
+fn bad_url(url: &str, is_signed: bool) -> Option<&'static str> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let Some(rest) = rest else { return Some("does not start with https:// or http://") };
     let host = rest.split('/').next().unwrap_or_default();
     let is_text = rest.bytes().all(|b| b.is_ascii_graphic());
     first_wrong([
         (host.is_empty(), "has no host"),
-        (host.contains('@'), "has a user name, which no provider signs"),
-        (rest.contains(['?', '#']), "has a query or a fragment"),
+        (host.contains('@') && !is_signed, "has a user name, and the provider does not sign it"),
+        (rest.contains('?') && !is_signed, "has a query, and the provider does not sign it"),
+        (rest.contains('#'), "has a fragment"),
         (!is_text, "has a space or another character that a URL cannot have"),
     ])
 }

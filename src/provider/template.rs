@@ -128,6 +128,16 @@ impl Template {
         Ok(template)
     }
 
+    /// Whether the body begins where the URL ends, with nothing between them.
+    pub(crate) fn joins_url_and_body(&self) -> bool {
+        let joined = |two: &[Piece]| {
+            let [first, second] = two else { return false };
+            let is_url = matches!(first, Piece::Part(Part::Url | Part::OtherPort));
+            is_url && *second == Piece::Part(Part::Body)
+        };
+        self.0.windows(2).any(joined)
+    }
+
     /// Whether the signature covers this part.
     pub(crate) fn has(&self, part: &Part) -> bool {
         self.parts().any(|p| p == part)
@@ -204,7 +214,7 @@ impl Template {
         self.0.iter().enumerate().map(fill).collect()
     }
 
-    fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Part(part) => Some(part),
             Piece::Literal(_) => None,

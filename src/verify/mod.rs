@@ -41,7 +41,7 @@ use extract::{NoText, header};
 pub use handshake::{Answered, Challenge, challenge, may_be_challenge, no_challenge, verify_token};
 pub use hint::hint;
 pub use request::{Key, REASONS, Rejection, Request};
-pub use sample::{BodyFacts, read_body, sample};
+pub use sample::{BodyFacts, media_type, read_body, sample};
 pub use sender::sender;
 pub use sign::{Draft, SECRET_BYTES, Signer, can_resign, only_provider_signs, secret_text, sign};
 pub use signature::key;
@@ -287,7 +287,7 @@ pub fn judge(
         |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
             // Two attempts that differ in a volatile member are compressed to different bytes.
             let digest = match scheme.proof().signs_sorted_form() {
-                true => signature::digest_of_form(scheme.proof(), &request),
+                true => signature::digest_of_form(scheme, &request),
                 false if identity.volatile.is_empty() => Digest::of(&body),
                 false => extract::digest(plain, &identity.volatile),
             };

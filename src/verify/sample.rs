@@ -62,7 +62,25 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
             steps.fold(json!([one]), |inner, step| json!({ step.as_str(): inner }))
         }
     };
-    body.to_string().into_bytes()
+    match &identity.form_field {
+        Some(field) if scheme.proof().signs_sorted_form() => {
+            let mut form = form_urlencoded::Serializer::new(String::new());
+            form.append_pair(field, &body.to_string());
+            form.finish().into_bytes()
+        }
+        _ => body.to_string().into_bytes(),
+    }
+}
+
+/// The media type of a body that the scheme's provider sends.
+pub fn media_type(scheme: &Scheme, body: &[u8]) -> &'static str {
+    let mut places = scheme.identity().types.iter().chain(&scheme.identity().ids);
+    let sends_forms =
+        scheme.proof().signs_sorted_form() || places.any(|place| matches!(place, Place::Form(_)));
+    match body.first() {
+        Some(first) if sends_forms && !b"{[".contains(first) => "application/x-www-form-urlencoded",
+        _ => "application/json",
+    }
 }
 
 /// The provider's sample body with its placeholders. It merges the members for every type (`*`), then

@@ -389,6 +389,22 @@ pub(super) fn pieces<'a>(
     found: Option<&'a Facts<'_>>,
 ) -> Result<Vec<Cow<'a, [u8]>>, Rejection> {
     let proof = scheme.proof();
+    let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
+    let from_mark = request.url.and_then(|url| Some(&url[url.find('?')?..])).unwrap_or_default();
+    if proof.signs_url() && !proof.knows_query(from_mark) {
+        let detail = "the query is none of those of public_url";
+        return Err(Rejection::unproven("ambiguous_part", detail));
+    }
+    // A genuine body is JSON, which begins where the query has ended.
+    let begins = |first: &[u8]| request.body.first().is_none_or(|byte| first.contains(byte));
+    let is_clear = match request.url.is_some_and(|url| url.contains('?')) {
+        true => begins(b"{[") && !query.contains(['{', '[']),
+        false => !request.body.starts_with(b"?"),
+    };
+    if signed.joins_url_and_body() && !is_clear {
+        let detail = "the query could end elsewhere in the signed content";
+        return Err(Rejection::unproven("ambiguous_part", detail));
+    }
     let (stamp, listed) = (presented.stamp, presented.listed);
     let mut missing = None;
     let mut unclear = None;
@@ -416,7 +432,10 @@ pub(super) fn pieces<'a>(
                 id.filter(|id| !id.is_empty()).map(Cow::Borrowed)
             }
             Part::Header(name) => header(name).map(Cow::Borrowed),
-            Part::Form => form(proof, request).map(|form| form.into_bytes().into()),
+            Part::Form => form(scheme, request).map(|(text, is_clear)| {
+                unclear = unclear.take().or((!is_clear).then(|| part.clone()));
+                text.into_bytes().into()
+            }),
             Part::Json(pointer) | Part::Free(pointer) => {
                 found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
             }
@@ -475,27 +494,35 @@ pub(super) fn digest(
 /// The digest of what a signature over sorted fields covers of a request. Bytes can move between the URL and the fields
 /// under such a signature, and from one field to the next: all these requests have one digest, as have another spelling
 /// of the form and, of a URL with and without its port, both.
-pub(super) fn digest_of_form(proof: &Proof, request: &Request<'_>) -> Digest {
+pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
+    let proof = scheme.proof();
     let url = request.url.filter(|_| proof.covers_url()).unwrap_or_default();
     let text = match proof.signed_content().is_some_and(|signed| signed.has(&Part::UrlForm)) {
         true => url_form(url, &request.body).0,
-        false => url.to_owned() + &form(proof, request).unwrap_or_default(),
+        false => url.to_owned() + &form(scheme, request).unwrap_or_default().0,
     };
     Digest::of(text)
 }
 
-/// What `{form}` stands for; empty for a body whose digest is in the query, and `None` if it is not that body's.
-fn form(proof: &Proof, request: &Request<'_>) -> Option<String> {
+/// What `{form}` stands for, nothing where the URL has the body's digest; and whether it begins as every genuine form
+/// does, so that no bytes of it are of the query, or the other way round. `None` if the digest is another one.
+fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
+    let (proof, identity) = (scheme.proof(), scheme.identity());
     let parameter = proof.signature.as_ref().and_then(|own| own.body_digest.as_deref());
     let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let digest = parameter.and_then(|name| one(parameters(query.as_bytes(), name)).transpose());
-    match digest {
-        None => Some(extract::sorted_fields(&request.body, true)),
-        Some(digest) => {
-            let own = HEXLOWER.encode(&Sha256::digest(&request.body));
-            digest.is_ok_and(|digest| *digest == own).then(String::new)
-        }
+    if let Some(digest) = digest {
+        let own = HEXLOWER.encode(&Sha256::digest(&request.body));
+        return digest.is_ok_and(|digest| *digest == own).then(|| (String::new(), true));
     }
+    let fields = extract::sorted_fields(&request.body, true);
+    let is_of_query = query.is_empty() && fields.starts_with('?');
+    let begins = |field: &String| fields.is_empty() || fields.starts_with(field.as_str());
+    let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
+    let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
+    let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();
+    let is_clear = !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(begins);
+    Some((fields, is_clear))
 }
 
 /// What `{url+form}` stands for, and whether it can be read in one way only. A query has '=' for each pair, so without '.'
@@ -574,6 +601,9 @@ pub(super) fn encode(signature: &Signature, bytes: &[u8]) -> String {
     format!("{}{value}", signature.prefix)
 }
 
+#[cfg(test)]
+#[path = "borders_tests.rs"]
+mod borders;
 #[cfg(test)]
 #[path = "signature_tests.rs"]
 mod tests;

@@ -49,6 +49,58 @@ fn form() -> Scheme {
 }
 
 #[test]
+fn a_signed_url_has_one_of_the_sources_queries_where_it_has_some() {
+    let own = ["?team=a", ""].map(str::to_owned);
+    let scheme = form().with_queries(&own);
+    let digest = HEXLOWER.encode(&Sha256::digest(b"{}"));
+    let judged = |query: &str, signed: &str, body: &[u8]| {
+        let url = format!("{URL}{query}");
+        judge(&scheme, &hmac(&format!("{url}{signed}")), &url, body).map_err(|error| error.reason)
+    };
+    for query in ["", "?team=a"] {
+        assert!(judged(query, "kindx", b"kind=x").is_ok(), "{query}");
+    }
+    assert!(judged(&format!("?hash={digest}"), "", b"{}").is_ok());
+    assert!(judged(&format!("?team=a&hash={digest}"), "", b"{}").is_ok());
+    for query in ["?team=b", "?team=a&x=1", "?team=akind", "?team=a&", "?", "?hash=00"] {
+        assert_eq!(judged(query, "kindx", b"kind=x").unwrap_err(), "ambiguous_part", "{query}");
+    }
+    assert_eq!(judged("", "?team=akindx", b"%3Fteam=akindx").unwrap_err(), "ambiguous_part");
+}
+
+#[test]
+fn a_body_that_is_no_form_needs_its_digest_in_the_query() {
+    let scheme = form();
+    let judged = |kind: &str| {
+        let keys = vec![key(&scheme, "test", "secret").unwrap()];
+        let mut headers = Headers::new();
+        headers.push("X-Sig", hmac(&format!("{URL}kindx")));
+        headers.push("Content-Type", kind);
+        let body = Bytes::from_static(b"kind=x");
+        let request = Request { method: "POST", url: Some(URL), headers: &headers, body };
+        verify(&scheme, &keys, request, NOW).map_err(|error| error.reason)
+    };
+    assert!(judged("application/x-www-form-urlencoded; charset=UTF-8").is_ok());
+    assert_eq!(judged("application/json").unwrap_err(), "ambiguous_part");
+}
+
+#[test]
+fn a_form_whose_field_is_known_begins_with_it() {
+    let scheme = scheme(
+        "header = \"X-Sig\"\nsigned = \"{url}{form}\"",
+        "id = \"digest\"\nform_field = \"payload\"",
+    );
+    let judged = |url: &str, body: &[u8]| {
+        judge(&scheme, &hmac(&format!("{URL}?a=1payload{{}}z")), url, body)
+            .map_err(|error| error.reason)
+    };
+    let url = format!("{URL}?a=1");
+    assert!(judged(&url, b"payload=%7B%7Dz").is_ok());
+    assert_eq!(judged(&url, b"pay=load%7B%7Dz").err(), None, "a byte may move to the next field");
+    assert_eq!(judged(&format!("{URL}?a=1pay"), b"load=%7B%7Dz").unwrap_err(), "ambiguous_part");
+}
+
+#[test]
 fn every_spelling_of_a_form_has_one_signature_and_is_one_event() {
     let scheme = form();
     let signature = hmac(&format!("{URL}Aonea b+cetwokindx"));

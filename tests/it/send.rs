@@ -81,6 +81,23 @@ fn stored_body(site: &Site, source: &str, kind: &str) -> Value {
 }
 
 #[test]
+fn a_url_with_a_password_and_a_query_is_signed_as_it_was_given_and_shown_without_the_password() {
+    let base = "https://name:only-for-tests@hooks.example.org/calls";
+    let sources = format!(
+        "[sources.calls]\nprovider = \"twilio\"\nsecrets = \"file:secret\"\n\
+         public_url = [\"{base}?team=a\", \"{base}?team=b\"]\n"
+    );
+    let site = Site::with(&sources, "");
+    let _receiver = site.start();
+    let (code, report) = sent(&site, &["calls", "delivered", "--no-wait"]);
+    assert_eq!((code, statuses(&report)), (Some(0), vec![200]), "{report}");
+    assert!(report["url"].as_str().unwrap().ends_with("/hooks/calls?team=a"), "{report}");
+    let shown = text(&site.run(&["config", "show"]).stdout) + &report.to_string();
+    assert!(shown.contains("https://hooks.example.org/calls"), "{shown}");
+    assert!(!shown.contains("only-for-tests"), "{shown}");
+}
+
+#[test]
 fn samples_have_the_form_that_the_provider_documents() {
     let site = site();
     let _receiver = site.start();

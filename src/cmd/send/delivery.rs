@@ -51,7 +51,7 @@ impl<'a> Delivery<'a> {
     }
 
     pub(super) async fn target(&self) -> Result<Target, Failure> {
-        let path = self.endpoint.path;
+        let path = &self.endpoint.path;
         let target = match &self.args.url {
             Some(url) => Target::parse(url, path, true),
             None => Target::parse(&format!("http://{}", self.address().await?), path, false),
@@ -114,7 +114,7 @@ impl<'a> Delivery<'a> {
                 })?
             }
         };
-        headers.push("Content-Type", "application/json");
+        headers.push("Content-Type", verify::media_type(self.endpoint.scheme, &self.event.body));
         Ok((headers, by.unwrap_or_else(|| "nothing: the provider signs nothing".to_owned())))
     }
 

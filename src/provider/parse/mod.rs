@@ -95,6 +95,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
             timestamp,
             published_keys: published,
             senders: Vec::new(),
+            queries: Vec::new(),
             ids: event.ids.clone(),
         },
         identity: Identity { guard, flag_types, inflated_bytes, kept_headers, ..event },

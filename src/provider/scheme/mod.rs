@@ -108,6 +108,12 @@ impl Scheme {
         self.with(|family| family.proof.senders.push(sender.to_owned()))
     }
 
+    /// The scheme for a source whose `public_url` has these queries.
+    #[must_use]
+    pub fn with_queries(self, queries: &[String]) -> Scheme {
+        self.with(|family| family.proof.queries = queries.to_vec())
+    }
+
     /// The scheme for a source whose bodies have at most so many bytes.
     #[must_use]
     pub fn with_max_body(self, bytes: u64) -> Scheme {

@@ -21,6 +21,9 @@ pub struct Proof {
     pub published_keys: Option<PublishedKeys>,
     /// What the source has as `sender`.
     pub(crate) senders: Vec<String>,
+    /// The queries of the source's `public_url` with their `?`, one of which a signed URL must have; empty where any will
+    /// do.
+    pub(crate) queries: Vec<String>,
     /// The places of the event id, as in `Identity`: `{id}` in the signed content is the first.
     pub(crate) ids: Vec<Place>,
 }
@@ -236,10 +239,30 @@ impl Proof {
 
     /// Whether the signature covers the URL. The source must then have a `public_url`.
     pub fn covers_url(&self) -> bool {
-        self.jwt().is_some_and(|jwt| jwt.audience_is_url)
-            || self.signs(&Part::Url)
-            || self.signs(&Part::OtherPort)
-            || self.signs(&Part::UrlForm)
+        self.jwt().is_some_and(|jwt| jwt.audience_is_url) || self.signs_url()
+    }
+
+    /// Whether the signed content has the URL, so that the query's end must be known.
+    pub fn signs_url(&self) -> bool {
+        [Part::Url, Part::OtherPort, Part::UrlForm].iter().any(|part| self.signs(part))
+    }
+
+    /// The query with which a test delivery is signed.
+    pub fn first_query(&self) -> Option<&str> {
+        self.queries.first().and_then(|query| query.strip_prefix('?'))
+    }
+
+    /// Whether this query with its `?`, or nothing, is one of the source's. A digest of the body may come behind it.
+    pub(crate) fn knows_query(&self, query: &str) -> bool {
+        let digest = self.signature.as_ref().and_then(|own| own.body_digest.as_deref());
+        let before_digest = digest.and_then(|name| {
+            let (own, last) = query.rsplit_once(['?', '&'])?;
+            let value = last.strip_prefix(name)?.strip_prefix('=')?;
+            let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            (value.len() == 64 && value.bytes().all(is_hex)).then_some(own)
+        });
+        let is_own = |query: &str| self.queries.iter().any(|own| own == query);
+        self.queries.is_empty() || is_own(query) || before_digest.is_some_and(is_own)
     }
 
     /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a
