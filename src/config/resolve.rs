@@ -176,9 +176,10 @@ impl Config {
         let command = |(handler, command): (&Handler, &Command)| {
             digest(handler, command, &self.form_fields(handler), limits)
         };
-        // What `config show` leaves out: the texts of variables, and what provider files say.
+        // What `config show` leaves out: the texts of variables, passwords in URLs, and what provider files say.
         let commands: Vec<Digest> = self.commands().map(command).collect();
-        let schemes: Vec<_> = self.sources.iter().map(|source| &source.scheme).collect();
+        let sources = self.sources.iter();
+        let schemes: Vec<_> = sources.map(|own| (&own.scheme, &own.signed_url)).collect();
         // Texts and numbers.
         let shown = serde_json::to_string(self).unwrap_or_default();
         Digest::of(format!("{shown} {commands:?} {schemes:?}"))
@@ -365,6 +366,12 @@ impl<'a> Resolver<'a> {
             return None;
         }
         let read = secret.value.read(self.environment);
+        let is_spaced = read.as_ref().is_ok_and(|text| text.trim() != text.as_str());
+        if is_spaced && !scheme.proof().has_public_key() {
+            let message = format!("'{}': the secret begins or ends with white space", secret.value);
+            let help = "remove it, unless the provider shows it so: it is part of the secret";
+            self.warnings.reject(&secret.at, message, help);
+        }
         let Err(SecretError::Empty(fault)) = read else {
             return self.key(scheme, &secret.value, &secret.at);
         };

@@ -20,6 +20,7 @@ fn environment() -> Environment {
         .with("OTHER_SECRET", "whsec_only-for-tests-too")
         .with("SHARED", "whsec_b25seSBmb3IgdGVzdHM=")
         .with("EMPTY", "\n")
+        .with("SPACED", " whsec_only-for-tests\n\n")
         .with("LONG", "0123456789012345678901234567890123456789")
         .with("LONG_TOO", "0123456789012345678901234567890123456789")
 }
