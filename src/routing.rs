@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::condition::{Condition, Doubt, Key, TableResult, Values};
-use crate::model::{GroupKey, GroupRule, Name};
+use crate::model::{EventId, GroupKey, GroupRule, Name};
 use crate::pattern::Pattern;
 use crate::payload::{Event, Place};
 
@@ -23,6 +23,8 @@ pub struct Route {
     /// By what its jobs are ordered or coalesced.
     pub key: Option<Key>,
     pub delay: Option<Delay>,
+    /// Equal requests of its source are triggers: their jobs run one at a time, and the latest wins.
+    pub triggers: bool,
 }
 
 /// The routes of one source.
@@ -95,6 +97,15 @@ impl Decision {
 #[derive(Debug, Default)]
 pub struct Decisions(Vec<(Name, Decision)>);
 
+impl Group {
+    /// Of equal requests that name no event: those of one derived id and one type.
+    fn of_trigger(source: &Name, event: &Event<'_>) -> Option<Group> {
+        let is_derived = event.id.parse::<EventId>().is_ok_and(|id| id.is_derived());
+        let key = || GroupKey::of(source, &[Some(event.id), Some(event.event_type)]);
+        is_derived.then(|| Group { key: key(), rule: GroupRule::Latest })
+    }
+}
+
 impl NewJob {
     /// A job that may run at once, whatever other jobs do.
     pub fn of(handler: Name) -> Self {
@@ -105,7 +116,7 @@ impl NewJob {
 impl Route {
     /// Of every event of these types.
     pub fn new(handler: Name, patterns: Vec<Pattern>) -> Self {
-        Route { handler, patterns, when: None, key: None, delay: None }
+        Route { handler, patterns, when: None, key: None, delay: None, triggers: false }
     }
 
     /// Whether it depends on an event's values.
@@ -123,10 +134,15 @@ impl Route {
     }
 
     /// What an event with these values comes to, and the job that it makes unless that is false.
-    fn decide(&self, source: &Name, values: &Values<'_>) -> (Decision, NewJob) {
+    fn decide(
+        &self,
+        routes: &Routes,
+        event: &Event<'_>,
+        values: &Values<'_>,
+    ) -> (Decision, NewJob) {
         let holds = self.when.as_ref().map_or(Ok(true), |when| when.decide(values));
         let group = self.key.as_ref().map_or(Ok(None), |key| {
-            let key_of = key.of(source, values)?;
+            let key_of = key.of(&routes.source, values)?;
             Ok(key_of.map(|of_event| Group { key: of_event, rule: key.rule }))
         });
         let doubt: Option<&Doubt> = holds.as_ref().err().or(group.as_ref().err());
@@ -135,7 +151,10 @@ impl Route {
             None => (Decision::True, None),
             Some(doubt) => (Decision::Failed, Some(doubt.to_string())),
         };
-        let (handler, group) = (self.handler.clone(), group.unwrap_or_default());
+        let of_trigger =
+            || self.triggers.then(|| Group::of_trigger(&routes.source, event)).flatten();
+        let (handler, group) =
+            (self.handler.clone(), group.unwrap_or_default().or_else(of_trigger));
         (decision, NewJob { handler, undecided, group, delay: self.delay })
     }
 }
@@ -159,7 +178,7 @@ impl Routes {
 
     /// The job that the handler of `route` gets of a stored event; `None` where its condition does not hold.
     pub fn job(&self, route: &Route, event: &Event<'_>) -> Option<NewJob> {
-        let (decision, job) = route.decide(&self.source, &self.values(event, Some(route)));
+        let (decision, job) = route.decide(self, event, &self.values(event, Some(route)));
         (decision != Decision::False).then_some(job)
     }
 
@@ -171,7 +190,7 @@ impl Routes {
         event: &Event<'_>,
     ) -> (Decision, NewJob, Vec<TableResult>) {
         let values = self.values(event, Some(route));
-        let (decision, job) = route.decide(&self.source, &values);
+        let (decision, job) = route.decide(self, event, &values);
         (decision, job, route.when.as_ref().map_or(Vec::new(), |when| when.explain(&values)))
     }
 
@@ -181,7 +200,7 @@ impl Routes {
         let values = self.values(event, None);
         let (mut jobs, mut decisions) = (Vec::new(), Decisions::default());
         for route in self.wanting(event) {
-            let (decision, job) = route.decide(&self.source, &values);
+            let (decision, job) = route.decide(self, event, &values);
             if route.decides() {
                 decisions.0.push((route.handler.clone(), decision));
             }

@@ -42,6 +42,11 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         let message = format!("provider {} signs the URL: give --public-url", scheme.name());
         return Err(Exit::Usage.failure(message));
     }
+    if args.public_url.as_deref().is_some_and(|url| url.contains(['@', '?', '#'])) {
+        let message = "--public-url is the URL without a password and a query";
+        let help = format!("add them to public_url in conf.d/{source}.toml afterwards");
+        return Err(Exit::Usage.failure(message).help(help));
+    }
     let folder = main.parent().unwrap_or(Path::new("")).to_owned();
     let stanza = folder.join("conf.d").join(format!("{source}.toml"));
     // Published keys are public: they need no folder of their own rights, and no credential.

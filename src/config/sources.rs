@@ -93,9 +93,10 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         ));
     }
     let mut scheme = read_provider(&section, context);
-    let repeats = read_repeats(&section, scheme.as_ref());
-    if let (Some(scheme), Some(repeats)) = (&mut scheme, repeats) {
-        scheme.value = Arc::new(Scheme::clone(&scheme.value).with_repeats(repeats));
+    let (repeats, replays) = read_repeats(&section);
+    let file = scheme.as_ref().map(|scheme| Arc::clone(&scheme.value));
+    if let (Some(scheme), Some(repeats)) = (&mut scheme, &repeats) {
+        scheme.value = Arc::new(Scheme::clone(&scheme.value).with_repeats(repeats.value));
     }
     let path = read_path(&section, name);
     let secrets = read_secrets(&section, context);
@@ -105,7 +106,13 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section, scheme.as_ref().map(|scheme| &*scheme.value));
     let senders = section.texts("sender");
-    let tolerance = read_tolerance(&section, scheme.as_ref());
+    // Where a captured request may run again, no tolerance is too long for it.
+    let judged =
+        if replays.is_some() { file.as_ref() } else { scheme.as_ref().map(|one| &one.value) };
+    let tolerance = read_tolerance(&section, judged.map(|scheme| &**scheme));
+    if let Some(file) = &file {
+        check_repeats(&section, file, tolerance, repeats.as_ref(), replays.as_ref());
+    }
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
     let replies = replies::read(&section, scheme.as_ref(), context);
@@ -238,31 +245,47 @@ fn check_signing(
     }
 }
 
-/// What an equal request means at this source, if it says so itself.
-fn read_repeats(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Option<Repeats> {
+/// What an equal request means at this source, if it says so itself, and where it says that a captured one may run again.
+fn read_repeats(section: &Section<'_>) -> (Option<Value<Repeats>>, Option<At>) {
+    let repeats = section.parse("repeats", |text: String| text.parse::<Repeats>());
     let replays = section.parse("replays", |text: String| match text.as_str() {
         "run" => Ok(()),
         _ => Err(format!("must be 'run', not '{text}'")),
     });
-    let scheme = &scheme?.value;
-    let read = section.parse("repeats", |text: String| {
-        let repeats = text.parse::<Repeats>().map_err(Fault::from)?;
-        scheme.check_repeats(repeats, replays.is_some()).map(|()| repeats)
-    });
-    if let Some(Value { at, .. }) = &replays {
-        let needs = |repeats: &Value<Repeats>| scheme.check_repeats(repeats.value, false).is_err();
-        if !section.has("repeats") || read.as_ref().is_some_and(|read| !needs(read)) {
-            let message = "nothing lets a captured request run again here";
-            section.reject(at, message, "remove replays");
-        }
+    (repeats, replays.map(|read| read.at))
+}
+
+/// Checks them against the provider's `file`, with the source's tolerance if it has one.
+fn check_repeats(
+    section: &Section<'_>,
+    file: &Scheme,
+    tolerance: Option<Duration>,
+    repeats: Option<&Value<Repeats>>,
+    replays: Option<&At>,
+) {
+    let scheme = match tolerance {
+        Some(tolerance) => file.clone().with_tolerance(tolerance),
+        None => file.clone(),
+    };
+    if let Some(Value { value, at }) = repeats
+        && let Err(fault) = scheme.check_repeats(*value, replays.is_some())
+    {
+        section.report(at, fault);
     }
-    read.map(|read| read.value)
+    let needs_replays = |one: &Value<Repeats>| scheme.check_repeats(one.value, false).is_err();
+    if let Some(at) = replays
+        && !repeats.is_some_and(needs_replays)
+        && (repeats.is_some() || !section.has("repeats"))
+    {
+        let message = "nothing lets a captured request run again here";
+        section.reject(at, message, "remove replays");
+    }
 }
 
 /// How old a signed time may be at this source. It may not be shorter than in the provider's file where that is over what
 /// clocks need: then the provider sends a request again with the time of the first attempt.
-fn read_tolerance(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Option<Duration> {
-    let scheme = &scheme?.value;
+fn read_tolerance(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Duration> {
+    let scheme = scheme?;
     let provider = scheme.name();
     let Some(own) = scheme.proof().tolerance() else {
         let message = format!("provider '{provider}' signs no time");
@@ -418,7 +441,7 @@ fn without_password(url: &str) -> String {
     format!("{scheme}://{}", &rest[start..])
 }
 
-/// Reads one URL, or several that differ in their queries.
+/// Reads one URL, or several that differ in their queries. An error quotes none: they may have passwords.
 fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<PublicUrl> {
     let texts = section.texts("public_url")?;
     let signs_url = scheme.is_some_and(|scheme| scheme.proof().signs_url());
@@ -426,11 +449,11 @@ fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Pub
         "write the URL that the provider was given, such as \"https://hooks.example.org/square\"";
     let mut read: Option<PublicUrl> = None;
     for Value { value: url, at } in &texts {
-        let (base, query) = url.split_at(url.find('?').unwrap_or(url.len()));
         if let Some(wrong) = bad_url(url, signs_url) {
-            section.reject(at, format!("'{}' {wrong}", without_password(url)), example);
+            section.reject(at, format!("the URL {wrong}"), example);
             return None;
         }
+        let (base, query) = url.split_at(url.find('?').unwrap_or(url.len()));
         let known =
             read.get_or_insert_with(|| PublicUrl { base: base.to_owned(), queries: vec![] });
         if known.base != base {
@@ -438,6 +461,9 @@ fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Pub
             section.reject(at, message, "make a source for each");
         }
         known.queries.push(query.to_owned());
+    }
+    if read.is_none() {
+        section.refuse("public_url", "the list is empty", example);
     }
     let mut url = read?;
     if url.queries.iter().all(String::is_empty) {
@@ -449,13 +475,25 @@ fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Pub
 fn bad_url(url: &str, is_signed: bool) -> Option<&'static str> {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let Some(rest) = rest else { return Some("does not start with https:// or http://") };
-    let host = rest.split('/').next().unwrap_or_default();
-    let is_text = rest.bytes().all(|b| b.is_ascii_graphic());
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|_| !host.ends_with(']'));
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
     first_wrong([
         (host.is_empty(), "has no host"),
-        (host.contains('@') && !is_signed, "has a user name, and the provider does not sign it"),
-        (rest.contains('?') && !is_signed, "has a query, and the provider does not sign it"),
-        (rest.contains('#'), "has a fragment"),
-        (!is_text, "has a space or another character that a URL cannot have"),
+        (
+            authority.contains('@') && !is_signed,
+            "has a user name, and the provider does not sign it",
+        ),
+        (behind.contains('?') && !is_signed, "has a query, and the provider does not sign it"),
+        (behind.contains('#'), "has a fragment"),
+        (
+            port.is_some_and(|port| !is_port(port)),
+            "has a port that is not a number; in a password write '/' as %2F, '?' as %3F, '#' as %23",
+        ),
+        (
+            !rest.bytes().all(|byte| byte.is_ascii_graphic()),
+            "has a space or another character that a URL cannot have",
+        ),
     ])
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::condition::Key;
 use crate::document::Value;
-use crate::model::{GroupRule, INTERNAL_SOURCE, Name, Repeats, config_option};
+use crate::model::{INTERNAL_SOURCE, Name, Repeats, config_option};
 use crate::pattern::Pattern;
 use crate::payload::Place;
 use crate::provider::Scheme;
@@ -76,16 +75,14 @@ impl Config {
     /// Which handlers want which events of a source.
     pub(crate) fn routes(&self, source: &Source) -> Routes {
         let two_levels = source.scheme.identity().two_levels();
-        // The run that a trigger asks for begins when the run before it has ended.
-        let is_trigger = source.scheme.identity().repeats == Repeats::Trigger;
-        let one_at_a_time =
-            is_trigger.then(|| Key { places: vec![Place::Id], rule: GroupRule::Latest });
+        let triggers = source.scheme.identity().repeats == Repeats::Trigger;
         let route = |handler: &Handler| Route {
             handler: handler.name.clone(),
             patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),
             when: handler.condition().cloned(),
-            key: handler.key().or_else(|| one_at_a_time.clone()),
+            key: handler.key(),
             delay: handler.pace.delay,
+            triggers,
         };
         Routes {
             source: source.name.clone(),

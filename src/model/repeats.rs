@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The shortest window.
+/// The shortest window, and the longest: ten years, the most of `storage.keep_ids`.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
+const WINDOW_MAX: Duration = Duration::from_secs(3650 * 86_400);
 
 /// What an equal request is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,7 +32,9 @@ impl FromStr for Repeats {
             "trigger" => Ok(Repeats::Trigger),
             "look-again" => Ok(Repeats::LookAgain),
             _ => match humantime::parse_duration(text) {
-                Ok(window) if window < WINDOW_MIN => Err("must be 1 s or more".to_owned()),
+                Ok(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
+                    Err("must be 1s to 3650d".to_owned())
+                }
                 Ok(window) => Ok(Repeats::Window(window)),
                 Err(_) => Err(format!(
                     "must be duplicate, trigger, look-again or a duration such as 30s, not '{text}'"

@@ -205,7 +205,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("json:/id\"", "json:/id\"\nrepeats = \"1h\"", "names its event for good"),
         ("json:/id\"", "json:/id\"\nrepeats = \"trigger\"", "names its event for good"),
         ("json:/id\"", "digest\"\nrepeats = \"trigger\"", "lets a captured request run again"),
-        ("json:/id\"", "digest\"\nrepeats = \"0s\"", "must be 1 s or more"),
+        ("json:/id\"", "digest\"\nrepeats = \"0s\"", "must be 1s to 3650d"),
         ("json:/id\"", "digest\"\nrepeats = \"always\"", "must be duplicate, trigger, look-again"),
         ("json:/id\"", "digest\"\nrepeats = \"look-again\"", "goes with event.id = \"new\""),
         ("json:/id\"", "new\"\nrepeats = \"1h\"", "makes an event of each"),

@@ -401,7 +401,7 @@ pub(super) fn pieces<'a>(
         true => begins(b"{[") && !query.contains(['{', '[']),
         false => !request.body.starts_with(b"?"),
     };
-    if signed.joins_url_and_body() && !is_clear {
+    if signed.joins_url_and_body() && proof.queries.is_empty() && !is_clear {
         let detail = "the query could end elsewhere in the signed content";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
@@ -556,8 +556,8 @@ fn named_headers(names: &str, request: &Request<'_>) -> (Vec<u8>, bool) {
 fn other_port(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    // A colon within the brackets of an IPv6 address is not that of a port.
-    let ends = authority.rfind(']').unwrap_or(0);
+    // A colon in a password or within the brackets of an IPv6 address is not that of a port.
+    let ends = authority.rfind([']', '@']).unwrap_or(0);
     let port = match authority[ends..].rfind(':') {
         Some(at) => return format!("{scheme}://{}{path}", &authority[..ends + at]),
         None if scheme == "http" => 80,

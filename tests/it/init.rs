@@ -226,7 +226,15 @@ fn existing_files_are_not_changed_and_a_failure_leaves_no_file() {
         "/hooks/github",
     );
     refused(&["--source", "ci", "--provider", "github", "--path", "\"\n[x]"], 78, "does not start");
-    refused(&["--source", "ci", "--provider", "github", "--public-url", "ftp://x"], 78, "ftp://x");
+    refused(
+        &["--source", "ci", "--provider", "github", "--public-url", "ftp://x"],
+        78,
+        "does not start",
+    );
+    for url in ["https://name:only-for-tests@h.example", "https://h.example/x?a=1"] {
+        let args = ["--source", "ci", "--provider", "square", "--public-url", url];
+        refused(&args, 2, "the URL without a password and a query");
+    }
     fs::write(here.join("conf.d/broken.toml"), "= 1").unwrap();
     let broken = hooklatch(here, &["init", "--dir", ".", "--source", "stripe"]);
     assert_eq!(broken.status.code(), Some(78));

@@ -6,7 +6,7 @@
 
 use crate::config::{Config, Handler};
 use crate::model::{
-    HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, ReplayGuard, SENDER_ID, Timestamp,
+    HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, Repeats, ReplayGuard, SENDER_ID, Timestamp,
 };
 use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
 
@@ -125,6 +125,10 @@ impl Explainer<'_> {
                  request with it would be a new one"
             ),
             0 => format!("accepted {at}: {proof}, and its id was new to source {source}"),
+            variant if self.repeats_are_events(event) => format!(
+                "accepted {at} as an event of its own (variant {variant}): {proof}, and the equal requests \
+                 before it were other events, as repeats of source {source} says"
+            ),
             variant => format!(
                 "accepted {at} as an event of its own (variant {variant}): {proof}, its id had come \
                  before with another body or type, and the signature does not cover the id"
@@ -162,6 +166,13 @@ impl Explainer<'_> {
         ))
     }
 
+    /// Whether an equal request may be another event with this event's id.
+    fn repeats_are_events(&self, event: &EventRow) -> bool {
+        let scheme = self.config.scheme_of(&event.source);
+        event.event_id.is_derived()
+            && scheme.is_some_and(|scheme| scheme.identity().repeats != Repeats::Duplicate)
+    }
+
     fn guard(&self, detail: &EventDetail) -> String {
         let event = &detail.event;
         if event.source.as_str() == INTERNAL_SOURCE {
@@ -173,7 +184,7 @@ impl Explainer<'_> {
         if scheme.proof().covers_id() {
             return "not needed: the signature covers the event id".to_owned();
         }
-        if event.variant > 0 {
+        if event.variant > 0 && !self.repeats_are_events(event) {
             return "not asked: a reused id holds every job by itself".to_owned();
         }
         let earlier = detail.twins.iter().find(|twin| twin.received_at <= event.received_at);

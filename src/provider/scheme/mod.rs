@@ -185,7 +185,9 @@ impl Scheme {
             Repeats::Trigger => proof.signs_content(),
             Repeats::Window(_) | Repeats::LookAgain => proof.signs_content() && tolerance.is_none(),
         };
-        if runs_captured && !replays_run {
+        // The guard that knows a captured request by its body does not look where equal bodies are several events.
+        let drops_guard = repeats != Repeats::Duplicate && identity.guard != ReplayGuard::Off;
+        if (runs_captured || drops_guard) && !replays_run {
             return Err(Fault::new(
                 format!("repeats = \"{repeats}\" lets a captured request run again"),
                 "leave it out; or add replays = \"run\" to the source, which accepts that",

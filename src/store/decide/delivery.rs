@@ -41,17 +41,16 @@ pub(crate) enum Arrival<'a> {
     Conflict(&'a KnownEvent),
 }
 
-/// The states of the twins of a delivery's jobs, in their order: of each handler the newest job of an event with the
-/// delivery's id. Only [`Repeats::Trigger`] asks for them; else there are none.
+/// Whether each job of a delivery, in their order, has a twin that has not begun: the job of an equal event for the same
+/// handler, in the same group. Only [`Repeats::Trigger`] asks for twins; otherwise there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Twins(pub(crate) Vec<Option<State>>);
+pub(crate) struct Twins(pub(crate) Vec<bool>);
 
 impl Twins {
-    /// Whether the delivery makes its `nth` job. Not while the twin has not begun: its run will begin after the delivery
-    /// came, and is the one that it asks for.
+    /// Whether the delivery makes its `nth` job. Not where a twin has not begun: that run begins after the delivery
+    /// came, as the delivery asks.
     pub(crate) fn makes(&self, nth: usize) -> bool {
-        let twin = self.0.get(nth).copied().flatten();
-        !matches!(twin, Some(State::Ready | State::Waiting))
+        !self.0.get(nth).is_some_and(|has_twin| *has_twin)
     }
 
     /// How many of so many jobs the delivery makes.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::limits::EVIDENCE_COUNT;
 use crate::model::{EventType, HeldReason, Repeats, State, Timestamp};
-use crate::store::border::{Accept, Accepted, Error};
+use crate::store::border::{Accept, Accepted, Error, NewJob};
 use crate::store::columns::column;
 use crate::store::decide::delivery::{
     Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, replays_dead,
@@ -57,12 +57,18 @@ const RESTORED_AT: &str = "SELECT max(greatest(made_at, restored_at)) FROM resto
 /// Whether one of these jobs is there. Each job id is made for one delivery at one node.
 const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE id = ANY ($1::uuid[]))";
 
-/// The state of the newest job of each handler ($3) of the events with one id. A claim that is not committed yet begins
-/// its run after this delivery came, so `ready` is true enough.
+/// Whether each of these groups ($5 handlers, $6 keys, which may be NULL) has a job that has not begun, of an event with
+/// this id and type. A claim that is not committed yet begins its run after this delivery came, so `ready` is true enough.
 const TWINS: &str = "
-    SELECT (SELECT state FROM event JOIN job ON job.event = event.row AND job.handler = asked.handler
-        WHERE source = $1 AND event_id = $2 ORDER BY variant DESC LIMIT 1) AS state
-    FROM unnest($3::text[]) WITH ORDINALITY AS asked (handler, nth) ORDER BY nth";
+    SELECT EXISTS (SELECT FROM (
+            SELECT event, state FROM job h WHERE h.handler = asked.handler AND h.group_key = asked.key AND h.holds
+                AND NOT h.behind
+            UNION ALL
+            SELECT event, state FROM job b WHERE b.handler = asked.handler AND b.group_key = asked.key AND b.behind
+        ) twin JOIN event ON event.row = twin.event
+        WHERE twin.state IN ('ready', 'waiting') AND source = $1 AND event_id = $2 AND type = $3
+            AND raw_type IS NOT DISTINCT FROM $4::bytea) AS has_twin
+    FROM unnest($5::text[], $6::text[]) WITH ORDINALITY AS asked (handler, key, nth) ORDER BY nth";
 
 /// Counts a delivery on the event that it repeats. Returns each job with its state: one row without a job if the
 /// event has none, no row if the event is gone.
@@ -172,10 +178,13 @@ async fn twins(flight: &mut Flight, event: &NewEvent) -> Result<Twins, Stop> {
     if delivery.repeats() != Repeats::Trigger {
         return Ok(Twins::default());
     }
-    let handlers: Vec<String> = jobs.iter().map(|job| job.handler.as_str().to_owned()).collect();
-    let rows = ask(flight, TWINS, params![source, delivery.event_id(), handlers]).await?;
-    let states = rows.iter().map(|row| column(row, "state"));
-    Ok(Twins(states.collect::<Result<_, Error>>()?))
+    let key = |job: &NewJob| job.group.as_ref().map(|group| group.key.as_str().to_owned());
+    let groups = jobs.iter().map(|job| (job.handler.as_str().to_owned(), key(job)));
+    let (handlers, keys): (Vec<String>, Vec<Option<String>>) = groups.unzip();
+    let (kind, raw) = (delivery.event_type().as_str(), event.raw_type());
+    let asked = params![source, delivery.event_id(), kind, raw, handlers, keys];
+    let has_twin = ask(flight, TWINS, asked).await?.iter().map(|row| column(row, "has_twin"));
+    Ok(Twins(has_twin.collect::<Result<_, Error>>()?))
 }
 
 /// Whether other events have the body of a new one.

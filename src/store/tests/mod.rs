@@ -114,14 +114,15 @@ pub(super) fn delivery_of(
     event_type: &str,
     body: String,
 ) -> Verified {
-    let key = verify::key(scheme, "test", secret).unwrap();
+    let has_key = !scheme.proof().is_absent();
+    let key = has_key.then(|| verify::key(scheme, "test", secret).unwrap());
     let body = Bytes::from(body);
     let mut headers = Headers::new();
     headers.push("Content-Type", "application/json");
     let draft = Draft { method: "POST", id, event_type, headers, body: body.clone(), url: None };
-    let headers = verify::sign(scheme, Some(&key), &draft, START).unwrap();
+    let headers = verify::sign(scheme, key.as_ref(), &draft, START).unwrap();
     let request = verify::Request { method: "POST", url: None, headers: &headers, body };
-    verify::verify(scheme, &[key], request, START).unwrap()
+    verify::verify(scheme, key.as_slice(), request, START).unwrap()
 }
 
 pub(super) fn name(text: &str) -> Name {

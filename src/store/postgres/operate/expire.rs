@@ -82,11 +82,14 @@ pub(super) const EVENTS: Walk = Walk {
     page: "SELECT row AS number, received_at < $2 AS is_old FROM event WHERE row > $1 ORDER BY row LIMIT $3",
     // An id is remembered while one of its bodies is too young, has its payload, or has a job that is not settled, or
     // dead and not old enough as such. A dead job that holds its group stays. Requests with the same key are separate
-    // events.
-    look: "SELECT e.row AS number FROM event e WHERE e.row = ANY ($1::bigint[]) AND e.received_at < $2
+    // events, and so are later events whose bodies equal the first one's.
+    look: "SELECT e.row AS number FROM event e CROSS JOIN LATERAL (SELECT e.has_key OR e.variant > 0 AND e.digest =
+                (SELECT digest FROM event f WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0)
+                IS TRUE AS alone) own
+        WHERE e.row = ANY ($1::bigint[]) AND e.received_at < $2
             AND NOT EXISTS (SELECT FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
-                    AND v.variant BETWEEN CASE WHEN e.has_key THEN e.variant ELSE 0 END
-                        AND CASE WHEN e.has_key THEN e.variant ELSE 9223372036854775807 END
+                    AND v.variant BETWEEN CASE WHEN own.alone THEN e.variant ELSE 0 END
+                        AND CASE WHEN own.alone THEN e.variant ELSE 9223372036854775807 END
                     AND (v.received_at >= $2 OR EXISTS (SELECT FROM payload p WHERE p.event = v.row)
                         OR EXISTS (SELECT FROM job j WHERE j.event = v.row AND j.state NOT IN ('succeeded', 'dropped')
                             AND NOT (j.state = 'dead' AND j.settled_at < $3 AND NOT j.holds))))",

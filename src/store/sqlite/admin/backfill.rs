@@ -108,7 +108,8 @@ fn next(
     // earlier one, and flagged it where its type may honestly repeat.
     let events = conn
         .prepare_cached(
-            "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0,
+            "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0 AND NOT (e.event_id LIKE 'sha256:%' AND EXISTS (SELECT 1 FROM event f
+                     WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest)),
                  e.repeated = 1, e.flagged = 1,
                  EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
                  e.removed_succeeded + e.removed_dropped > 0

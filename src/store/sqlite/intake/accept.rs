@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::limits::EVIDENCE_COUNT;
@@ -25,6 +25,18 @@ use crate::store::sqlite::tables::{codec, replay_index, restored};
 use crate::verify::Verified;
 
 use super::handle::Intake;
+
+/// A job that has not begun, of an equal event in this group: by the index of the job that holds the group, and by that of
+/// the jobs behind it.
+const TWIN: &str = "SELECT 1 FROM (
+         SELECT event, state FROM job INDEXED BY job_holder
+             WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0
+         UNION ALL
+         SELECT event, state FROM job INDEXED BY job_behind WHERE handler = ?1 AND group_key = ?2 AND behind = 1
+     ) j JOIN event e ON e.row = j.event
+     WHERE (j.state = 'ready' OR j.state = 'waiting')
+         AND e.source = ?3 AND e.event_id = ?4 AND e.type = ?5 AND e.raw_type IS ?6
+     LIMIT 1";
 
 /// What an item takes in memory beside its stored form, roughly.
 const ITEM_BYTES: usize = 1024;
@@ -288,17 +300,14 @@ impl Prepared {
         if delivery.repeats() != Repeats::Trigger {
             return Ok(Twins::default());
         }
-        // By the unique (source, id, variant) from its end, and by the unique (event, handler). CROSS keeps this order.
-        let mut newest = tx.prepare_cached(
-            "SELECT state FROM event CROSS JOIN job ON job.event = event.row AND handler = ?3
-             WHERE source = ?1 AND event_id = ?2 ORDER BY variant DESC LIMIT 1",
-        )?;
-        let id = codec::stored_id(delivery.event_id());
-        let mut state_of = |job: &NewJob| {
-            let key = params![source.as_str(), id, job.handler.as_str()];
-            newest.query_row(key, |row| codec::text(row, 0)).optional()
+        let mut twin = tx.prepare_cached(TWIN)?;
+        let (id, kind) = (codec::stored_id(delivery.event_id()), delivery.event_type());
+        let mut has_twin = |job: &NewJob| {
+            let Some(group) = &job.group else { return Ok(false) };
+            let (handler, key) = (job.handler.as_str(), group.key.as_str());
+            twin.exists(params![handler, key, source.as_str(), id, kind.as_str(), kind.raw()])
         };
-        jobs.iter().map(&mut state_of).collect::<rusqlite::Result<_>>().map(Twins)
+        jobs.iter().map(&mut has_twin).collect::<rusqlite::Result<_>>().map(Twins)
     }
 
     fn duplicate(

@@ -209,19 +209,22 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
     // old enough as such. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another one's redelivery would be a new event. Requests with
-    // the same key are separate events.
+    // the same key are separate events, and so are later events whose bodies equal the first one's, of which a trigger may
+    // have a million.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2,
              EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
-                 AND v.variant BETWEEN iif(e.has_key, e.variant, 0)
-                     AND iif(e.has_key, e.variant, 9223372036854775807)
+                 AND v.variant BETWEEN iif(e.alone, e.variant, 0)
+                     AND iif(e.alone, e.variant, 9223372036854775807)
                  AND (v.received_at >= ?2
                      OR EXISTS (SELECT 1 FROM payload p WHERE p.event = v.row)
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
                          AND j.state NOT IN ('succeeded', 'dropped')
                          AND NOT (j.state = 'dead' AND j.settled_at < ?4 AND j.holds = 0))))
-         FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3",
+         FROM (SELECT e.*, e.has_key OR e.variant > 0 AND e.digest IS (SELECT digest FROM event f
+                 WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0) AS alone
+             FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3) e",
         before.ids,
         before.dead,
         after,

@@ -9,6 +9,20 @@ fn request() -> Verified {
     delivery_of(&scheme, "t", "", "", "deploy".to_owned())
 }
 
+/// A job of each handler in the group of equal requests, as the routes make it.
+async fn ask_handlers(bench: &Bench, handlers: &[&str]) -> Accepted {
+    let group = grouped("k", GroupRule::Latest).group;
+    let job = |handler: &&str| NewJob { group: group.clone(), ..NewJob::of(name(handler)) };
+    let new = Accept {
+        source: name("s"),
+        received_at: bench.clock.now(),
+        delivery: request(),
+        jobs: handlers.iter().map(job).collect(),
+        on_redelivery: OnRedelivery::Ignore,
+    };
+    bench.store.intake.accept(new).await.unwrap()
+}
+
 fn state_of(accepted: &Accepted) -> Option<State> {
     let Accepted::Duplicate { state, .. } = accepted else { panic!("{accepted:?}") };
     *state
@@ -69,20 +83,20 @@ async fn fifty_repeats_at_once_during_a_run_make_one_run_more() {
 async fn each_handler_is_decided_by_its_own_twin() {
     let bench = bench().await;
     let made = |jobs| Accepted::Created { jobs, held: None, flagged: false };
-    assert_eq!(bench.accept("s", request(), &["h", "slow"]).await, made(2));
+    assert_eq!(ask_handlers(&bench, &["h", "slow"]).await, made(2));
     let run = bench.claim_one().await;
-    assert_eq!(bench.accept("s", request(), &["h", "slow"]).await, made(1));
-    let again = bench.accept("s", request(), &["h", "slow"]).await;
+    assert_eq!(ask_handlers(&bench, &["h", "slow"]).await, made(1));
+    let again = ask_handlers(&bench, &["h", "slow"]).await;
     assert_eq!(state_of(&again), Some(State::Ready));
-    assert_eq!(bench.accept("s", request(), &["h", "slow", "new"]).await, made(1));
+    assert_eq!(ask_handlers(&bench, &["h", "slow", "new"]).await, made(1));
     assert!(bench.complete(&run, Outcome::Succeeded, Next::Succeeded).await);
     let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
     let mut handlers: Vec<&str> = jobs.iter().map(|job| job.handler.as_str()).collect();
     handlers.sort_unstable();
     assert_eq!(handlers, ["h", "h", "new", "slow"]);
     // Without a handler there is nothing that a run could stand for.
-    assert_eq!(bench.accept("s", request(), &[]).await, made(0));
-    assert_eq!(bench.accept("s", request(), &[]).await, made(0));
+    assert_eq!(ask_handlers(&bench, &[]).await, made(0));
+    assert_eq!(ask_handlers(&bench, &[]).await, made(0));
 }
 
 #[tokio::test]
@@ -97,10 +111,10 @@ async fn a_twin_that_waits_stands_for_its_repeat_and_one_that_has_ended_does_not
         (Outcome::Failed, dead, None),
     ] {
         let bench = bench().await;
-        bench.accept("s", request(), &["h"]).await;
+        ask_handlers(&bench, &["h"]).await;
         let run = bench.claim_one().await;
         bench.complete(&run, outcome, next).await;
-        let again = bench.accept("s", request(), &["h"]).await;
+        let again = ask_handlers(&bench, &["h"]).await;
         match stands {
             Some(_) => assert_eq!(state_of(&again), stands, "{outcome} {next:?}"),
             None => assert_eq!(again, MADE, "{outcome} {next:?}"),
@@ -134,4 +148,38 @@ async fn a_twin_that_an_operator_dropped_does_not_stand_for_its_repeat() {
     assert!(bench.complete(&run, Outcome::Succeeded, Next::Succeeded).await);
     bench.whole().await;
     assert_eq!(bench.starts().await.len(), 1);
+}
+
+/// The type may be in a header, which the id leaves out.
+#[tokio::test]
+async fn a_request_of_another_type_or_group_is_no_repeat() {
+    let bench = bench().await;
+    let scheme = Scheme::embedded("none").unwrap();
+    let typed = |kind: &str| delivery_of(&scheme, "", "", kind, "{}".to_owned());
+    let of_group = |key| grouped(key, GroupRule::Latest);
+    assert_eq!(bench.take(typed("backup"), of_group("backup")).await, MADE);
+    assert_eq!(bench.take(typed("cleanup"), of_group("cleanup")).await, MADE);
+    assert_eq!(bench.take(typed("cleanup"), of_group("other")).await, MADE);
+    let again = bench.take(typed("backup"), of_group("backup")).await;
+    assert_eq!(state_of(&again), Some(State::Ready));
+    assert_eq!(bench.starts().await.len(), 3);
+}
+
+/// A cron service makes one each minute: none of them waits for the last one's age.
+#[tokio::test]
+async fn an_old_repeat_goes_while_the_first_and_the_last_stay() {
+    let bench = bench().await;
+    for _ in 0..4 {
+        assert_eq!(ask_for_run(&bench).await, MADE);
+        assert_eq!(bench.starts().await.len(), 1);
+        bench.succeed().await;
+        bench.advance(DAY).await;
+    }
+    let now = bench.clock.now();
+    let before = Cutoffs { payloads: now, ids: now.before(DAY + HOUR), dead: now };
+    bench.store.jobs.expire(before).await.unwrap();
+    bench.store.jobs.expire(before).await.unwrap();
+    assert_eq!(events(&bench).await, 2);
+    assert_eq!(ask_for_run(&bench).await, MADE);
+    assert_eq!(state_of(&ask_for_run(&bench).await), Some(State::Ready));
 }
