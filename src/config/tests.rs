@@ -196,6 +196,18 @@ grace = "2s"
 }
 
 #[test]
+fn a_window_of_repeats_is_measured_by_the_sources_own_tolerance() {
+    let source = |more: &str| {
+        format!("[sources.alerts]\nprovider = \"grafana\"\nsecrets = \"env:SECRET\"\n{more}")
+    };
+    let (_folder, path) = written(&source("tolerance = \"1min\"\nrepeats = \"6min\"\n"));
+    assert!(load(&path).is_ok());
+    let (_folder, path) = written(&source("repeats = \"6min\"\n"));
+    let wrong = load(&path).err().unwrap();
+    assert!(wrong[0].message.contains("over the window of repeats"), "{wrong:?}");
+}
+
+#[test]
 fn the_times_of_a_source_that_answers_fit_its_provider() {
     let source = |provider: &str, more: &str| {
         format!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::document::Value;
-use crate::model::{INTERNAL_SOURCE, Name, Repeats, config_option};
+use crate::model::{INTERNAL_SOURCE, Name, config_option};
 use crate::pattern::Pattern;
 use crate::payload::Place;
 use crate::provider::Scheme;
@@ -75,7 +75,7 @@ impl Config {
     /// Which handlers want which events of a source.
     pub(crate) fn routes(&self, source: &Source) -> Routes {
         let two_levels = source.scheme.identity().two_levels();
-        let triggers = source.scheme.identity().repeats == Repeats::Trigger;
+        let triggers = source.scheme.identity().has_triggers();
         let route = |handler: &Handler| Route {
             handler: handler.name.clone(),
             patterns: handler.patterns().map(|text| Pattern::new(text, two_levels)).collect(),

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::place::Place;
 use super::template::Template;
 use super::*;
+use crate::model::Repeats;
 
 fn problems(text: &str) -> Vec<String> {
     let problems = Problems::new();
@@ -190,6 +191,19 @@ fn changed(from: &str, to: &str) -> String {
     let text = "name = \"x\"\n[signature]\nalgorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{timestamp}.{body}\"\n[timestamp]\nfrom = \"header:X-At\"\nunit = \"s\"\ntolerance = \"5min\"\n[event]\nid = \"json:/id\"\n";
     assert_eq!(problems(text), Vec::<String>::new());
     if from.is_empty() { format!("{text}{to}\n") } else { text.replace(from, to) }
+}
+
+#[test]
+fn no_source_turns_off_the_guard_that_knows_a_captured_request() {
+    let text = changed(
+        "id = \"json:/id\"",
+        "id = [\"header:X-Id\", \"digest\"]\n[replay]\nguard = \"hold\"",
+    );
+    let scheme = Scheme::parse("p.toml", &text, &Problems::new()).unwrap();
+    let window = Repeats::Window(Duration::from_secs(86_400));
+    assert!(scheme.check_repeats(window, false).is_err());
+    assert!(scheme.check_repeats(window, true).is_ok());
+    assert!(scheme.check_repeats(Repeats::Duplicate, false).is_ok());
 }
 
 #[test]

@@ -151,6 +151,9 @@ impl Front {
 fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits) -> Source {
     let scheme = Scheme::embedded(provider).unwrap().with_max_body(body_limit_bytes);
     let unsigned = scheme.proof().is_absent();
+    let patterns = vec![Pattern::new("*", false)];
+    let triggers = scheme.identity().has_triggers();
+    let route = Route { triggers, ..Route::new(handler.parse().unwrap(), patterns) };
     let keys = match unsigned {
         true => Vec::new(),
         false => vec![verify::key(&scheme, "literal:test", SECRET).unwrap()],
@@ -173,7 +176,7 @@ fn source(provider: &str, handler: &str, body_limit_bytes: u64, limits: &Limits)
             form_field: None,
             inflated_bytes: body_limit_bytes,
             kept_bytes: limits.condition_kept_bytes as usize,
-            routes: vec![Route::new(handler.parse().unwrap(), vec![Pattern::new("*", false)])],
+            routes: vec![route],
         }),
     }
 }

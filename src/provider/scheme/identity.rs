@@ -73,6 +73,11 @@ impl Identity {
         self.id_is_generated() && self.repeats != Repeats::LookAgain
     }
 
+    /// Whether an equal request asks for another run.
+    pub fn has_triggers(&self) -> bool {
+        self.repeats == Repeats::Trigger
+    }
+
     /// Whether two events with equal bodies may be taken for one for longer than [`SWALLOW_MAX`].
     pub(crate) fn swallows_equal_bodies(&self) -> bool {
         let is_long = match self.repeats {
