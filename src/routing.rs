@@ -98,7 +98,7 @@ impl Decision {
 pub struct Decisions(Vec<(Name, Decision)>);
 
 impl Group {
-    /// Of equal requests that name no event: those of one derived id and one type.
+    /// The group of equal requests: same derived id and type; `None` if the sender gave an id.
     fn of_trigger(source: &Name, event: &Event<'_>) -> Option<Group> {
         let is_derived = event.id.parse::<EventId>().is_ok_and(|id| id.is_derived());
         let key = || GroupKey::of(source, &[Some(event.id), Some(event.event_type)]);

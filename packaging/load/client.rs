@@ -50,7 +50,7 @@ impl Client {
             self.kept = Some(connection);
         }
         match answer.status {
-            200..=299 if !answer.is_whole => Err("a cut answer".to_owned()),
+            200..=299 if !answer.is_complete => Err("the answer was cut off".to_owned()),
             status => Ok(status),
         }
     }

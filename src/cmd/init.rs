@@ -42,9 +42,15 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         let message = format!("provider {} signs the URL: give --public-url", scheme.name());
         return Err(Exit::Usage.failure(message));
     }
-    if args.public_url.as_deref().is_some_and(|url| url.contains(['@', '?', '#'])) {
-        let message = "--public-url is the URL without a password and a query";
-        let help = format!("add them to public_url in conf.d/{source}.toml afterwards");
+    let authority =
+        |url: &str| Some(url.split_once("://")?.1.split(['/', '?', '#']).next()?.to_owned());
+    let has_user = |url: &str| authority(url).is_some_and(|authority| authority.contains('@'));
+    if args.public_url.as_deref().is_some_and(|url| has_user(url) || url.contains(['?', '#'])) {
+        let message =
+            "--public-url must not contain a user name, a password, a query or a fragment";
+        let help = format!(
+            "if the provider signs them, add all but the fragment to public_url in conf.d/{source}.toml later"
+        );
         return Err(Exit::Usage.failure(message).help(help));
     }
     let folder = main.parent().unwrap_or(Path::new("")).to_owned();

@@ -59,7 +59,7 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
                 "keep_ids ({kept}) is shorter than the window of repeats at source '{}' ({window})",
                 source.name
             );
-            problems.reject(at, message, "raise storage.keep_ids");
+            problems.reject(at, message, "raise storage.keep_ids, or shorten repeats");
         }
         let proof = source.scheme.proof();
         let both = proof.tolerance().zip(proof.tolerance_ahead()).map(|(past, ahead)| past + ahead);

@@ -368,8 +368,11 @@ impl<'a> Resolver<'a> {
         let read = secret.value.read(self.environment);
         let is_spaced = read.as_ref().is_ok_and(|text| text.trim() != text.as_str());
         if is_spaced && !scheme.proof().has_public_key() {
-            let message = format!("'{}': the secret begins or ends with white space", secret.value);
-            let help = "remove it, unless the provider shows it so: it is part of the secret";
+            let message = format!(
+                "'{}': the secret begins or ends with white space, which counts as part of it",
+                secret.value
+            );
+            let help = "remove the white space, unless the provider shows it";
             self.warnings.reject(&secret.at, message, help);
         }
         let Err(SecretError::Empty(fault)) = read else {

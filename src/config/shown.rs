@@ -79,8 +79,7 @@ pub(super) fn give_up<S: Serializer>(give_up: &GiveUp, serializer: S) -> Result<
     }
 }
 
-/// What a source has from its provider.
-/// What an equal request means, where nothing in it may name its event.
+/// What an equal request means; `None` if the sender's id always names the event.
 fn repeats(scheme: &Scheme) -> Option<String> {
     let identity = scheme.identity();
     match identity.repeats {
@@ -90,6 +89,7 @@ fn repeats(scheme: &Scheme) -> Option<String> {
     }
 }
 
+/// What a source has from its provider.
 pub(super) fn scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
     let facts = [
         ("provider", Some(scheme.name().to_owned())),

@@ -44,9 +44,9 @@ pub(crate) struct Source {
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
     pub(crate) on_redelivery: OnRedelivery,
-    /// It says itself what an equal request means.
+    /// Whether the source sets `repeats`.
     #[serde(skip)]
-    pub(super) says_repeats: bool,
+    pub(super) sets_repeats: bool,
     /// How its requests get their handler's answer; `None` if a delivery is answered once it is stored.
     #[serde(rename = "reply")]
     pub(crate) replies: Option<Replies>,
@@ -106,16 +106,16 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let allow_unsigned = section.get::<bool>("allow_unsigned");
     let public_url = read_public_url(&section, scheme.as_ref().map(|scheme| &*scheme.value));
     let senders = section.texts("sender");
-    // Where a captured request may run again, no tolerance is too long for it.
+    let replies = replies::read(&section, scheme.as_ref(), context);
+    // With `replays` the window does not limit the tolerance.
     let judged =
         if replays.is_some() { file.as_ref() } else { scheme.as_ref().map(|one| &one.value) };
     let tolerance = read_tolerance(&section, judged.map(|scheme| &**scheme));
-    if let Some(file) = &file {
+    if let Some(file) = file.as_ref().filter(|_| replies.is_none()) {
         check_repeats(&section, file, tolerance, repeats.as_ref(), replays.as_ref());
     }
     let max_body = ranged(&section, "max_body", "body_default_bytes");
     let on_redelivery = parsed::<OnRedelivery>(&section, "on_redelivery");
-    let replies = replies::read(&section, scheme.as_ref(), context);
     if let Some(scheme) = &scheme {
         check_signing(&section, scheme, allow_unsigned, secrets.is_some(), replies.as_ref());
         check_verify_token(&section, &scheme.value);
@@ -132,7 +132,8 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
             replies.as_ref(),
         );
         if replies.is_some() {
-            let message = "the callers of a source that answers choose the keys of their requests";
+            let message =
+                "repeats has no effect with reply = \"handler\": the id of a request is its key";
             section.refuse("repeats", message, "remove repeats");
         }
         let tolerance = tolerance.or(scheme.value.proof().tolerance());
@@ -176,7 +177,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
         senders,
         body_limit_bytes,
         on_redelivery: on_redelivery.map_or(OnRedelivery::Ignore, |read| read.value),
-        says_repeats: repeats.is_some(),
+        sets_repeats: repeats.is_some(),
         replies,
     })
 }
@@ -245,7 +246,7 @@ fn check_signing(
     }
 }
 
-/// What an equal request means at this source, if it says so itself, and where it says that a captured one may run again.
+/// Reads `repeats`, and the position of `replays`.
 fn read_repeats(section: &Section<'_>) -> (Option<Value<Repeats>>, Option<At>) {
     let repeats = section.parse("repeats", |text: String| text.parse::<Repeats>());
     let replays = section.parse("replays", |text: String| match text.as_str() {
@@ -255,7 +256,7 @@ fn read_repeats(section: &Section<'_>) -> (Option<Value<Repeats>>, Option<At>) {
     (repeats, replays.map(|read| read.at))
 }
 
-/// Checks them against the provider's `file`, with the source's tolerance if it has one.
+/// Checks `repeats` and `replays` against the provider's `file`, with the source's tolerance if it has one.
 fn check_repeats(
     section: &Section<'_>,
     file: &Scheme,
@@ -277,7 +278,8 @@ fn check_repeats(
         && !repeats.is_some_and(needs_replays)
         && (repeats.is_some() || !section.has("repeats"))
     {
-        let message = "nothing lets a captured request run again here";
+        let message =
+            "replays has no effect: repeats needs no permission for captured requests here";
         section.reject(at, message, "remove replays");
     }
 }
@@ -429,7 +431,7 @@ fn first_wrong<const N: usize>(checks: [(bool, &'static str); N]) -> Option<&'st
 struct PublicUrl {
     /// Without a query.
     base: String,
-    /// Those that it was given with; empty where any will do.
+    /// Each with its `?`; empty where any query is accepted.
     queries: Vec<String>,
 }
 
@@ -457,8 +459,8 @@ fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Pub
         let known =
             read.get_or_insert_with(|| PublicUrl { base: base.to_owned(), queries: vec![] });
         if known.base != base {
-            let message = "these are two URLs, and a source has one with several queries at most";
-            section.reject(at, message, "make a source for each");
+            let message = "the URLs of a source may differ only in their query";
+            section.reject(at, message, "make one source for each URL");
         }
         known.queries.push(query.to_owned());
     }

@@ -38,7 +38,7 @@ impl Config {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
             }
-            if !source.says_repeats
+            if !source.sets_repeats
                 && source.replies.is_none()
                 && source.scheme.identity().swallows_equal_bodies()
             {
@@ -192,14 +192,14 @@ fn swallows(source: &Source, keep_ids_millis: u64) -> Fault {
         _ => Unit::Millis.show(keep_ids_millis),
     };
     let message = format!(
-        "an event without an id whose body came before, within {window}, is taken for a repetition and runs nothing"
+        "an event without an id is treated as a duplicate, and runs nothing, if an equal body arrived within {window} before"
     );
     let help = match source.scheme.check_repeats(Repeats::Trigger, false) {
         Ok(()) => {
-            "repeats = \"trigger\" prefers a run too many, repeats = \"duplicate\" a run too few"
+            "add repeats = \"trigger\" to run it, or repeats = \"duplicate\" to keep this without the warning"
         }
         Err(_) => {
-            "repeats = \"duplicate\" accepts that; repeats = \"trigger\" with replays = \"run\" runs it, and a captured request too"
+            "add repeats = \"duplicate\" to keep this without the warning; or repeats = \"trigger\" and replays = \"run\" to run it, which also runs a captured request"
         }
     };
     Fault::new(message, help)

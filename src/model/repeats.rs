@@ -1,4 +1,4 @@
-//! What a request means that is equal to an earlier one, where nothing in it names its event.
+//! What a request without an event id means if it equals an earlier one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ pub enum Repeats {
     /// `duplicate`: the sender has repeated the event; for as long as ids are kept.
     #[default]
     Duplicate,
-    /// A duration, such as `30s`: the same until so long after the event's first delivery; later it is another event.
+    /// A duration, such as `30s`: a duplicate for this long after the first delivery, then another event.
     Window(Duration),
     /// `trigger`: it asks for a run that begins after it came. It is a duplicate while the earlier event's job has not
     /// begun, and another event from then on; handler by handler.
     Trigger,
-    /// `look-again`: something has changed again, and the handler looks what. Each request is an event.
+    /// `look-again`: each request is an event; the handler fetches what has changed.
     LookAgain,
 }
 
@@ -33,11 +33,11 @@ impl FromStr for Repeats {
             "look-again" => Ok(Repeats::LookAgain),
             _ => match humantime::parse_duration(text) {
                 Ok(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
-                    Err("must be 1s to 3650d".to_owned())
+                    Err(format!("must be 1s to 3650d, not '{text}'"))
                 }
                 Ok(window) => Ok(Repeats::Window(window)),
                 Err(_) => Err(format!(
-                    "must be duplicate, trigger, look-again or a duration such as 30s, not '{text}'"
+                    "must be 'duplicate', 'trigger', 'look-again' or a duration such as '30s', not '{text}'"
                 )),
             },
         }

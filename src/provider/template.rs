@@ -324,8 +324,8 @@ fn begins_after_last(literal: &[u8], part: &[u8]) -> bool {
     literal.is_empty() || joined.windows(literal.len()).rposition(|w| w == literal) == Some(0)
 }
 
-/// Whether it is a date and time in UTC (RFC 3339). It then ends at its `Z`: none of its beginnings is a time, as it has
-/// no offset, and nor is anything longer, so the `.` or `:` in it moves no border.
+/// Whether `bytes` has the form of an RFC 3339 time in UTC. Its `Z` ends it: a part of it has no offset and is not a time,
+/// and neither is a longer text, so a `.` or `:` inside moves no border.
 fn is_utc(bytes: &[u8]) -> bool {
     const FORM: &[u8] = b"0000-00-00T00:00:00";
     let is_digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);

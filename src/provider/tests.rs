@@ -194,7 +194,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn no_source_turns_off_the_guard_that_knows_a_captured_request() {
+fn turning_off_the_replay_guard_needs_replays_run() {
     let text = changed(
         "id = \"json:/id\"",
         "id = [\"header:X-Id\", \"digest\"]\n[replay]\nguard = \"hold\"",
@@ -220,7 +220,11 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("json:/id\"", "json:/id\"\nrepeats = \"trigger\"", "names its event for good"),
         ("json:/id\"", "digest\"\nrepeats = \"trigger\"", "lets a captured request run again"),
         ("json:/id\"", "digest\"\nrepeats = \"0s\"", "must be 1s to 3650d"),
-        ("json:/id\"", "digest\"\nrepeats = \"always\"", "must be duplicate, trigger, look-again"),
+        (
+            "json:/id\"",
+            "digest\"\nrepeats = \"always\"",
+            "must be 'duplicate', 'trigger', 'look-again'",
+        ),
         ("json:/id\"", "digest\"\nrepeats = \"look-again\"", "goes with event.id = \"new\""),
         ("json:/id\"", "new\"\nrepeats = \"1h\"", "makes an event of each"),
         ("json:/id\"", "digest\"\nrepeats = \"9min\"", "together are over the window of repeats"),

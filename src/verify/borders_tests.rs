@@ -61,7 +61,7 @@ fn literals(template: &str) -> Vec<String> {
     between.filter(|literal| !literal.is_empty()).map(str::to_owned).collect()
 }
 
-/// What is signed of good times. Within a tolerance all numbers have as many digits.
+/// The signed spellings of times within the tolerance, all of one length as numbers.
 fn times(scheme: &Scheme) -> Vec<String> {
     let unit = scheme.proof().timestamp.as_ref().unwrap().unit;
     let now = Timestamp(1_767_225_600_000);
@@ -217,13 +217,14 @@ fn no_two_requests_of_a_provider_have_one_signed_content() {
             if whole.proof().sender_word().is_some() { whole.with_sender("s") } else { whole };
         for scheme in whole.families() {
             let Some(template) = scheme.proof().signed_content() else { continue };
-            // Of a sorted form the replay guard remembers the signed content itself, so a second cut is no other event.
+            // Under a sorted form the replay guard remembers the signed content itself: a second cut is not another event.
             if scheme.proof().signs_sorted_form() {
                 continue;
             }
             let parts: Vec<&Part> = template.parts().collect();
             let mut atoms = literals(&template.to_string());
             atoms.extend(["a", "{", "1"].map(str::to_owned));
+            atoms.sort();
             atoms.dedup();
             if parts.iter().any(|part| matches!(part, Part::Lines(_))) {
                 atoms = ["a", "\n"].map(str::to_owned).to_vec();
@@ -238,7 +239,7 @@ fn no_two_requests_of_a_provider_have_one_signed_content() {
             for draft in &drafts {
                 let Some(content) = signed(scheme, draft) else { continue };
                 tried += 1;
-                // An equal body is the same event where its digest is the id, whatever its headers are.
+                // If the body's digest is the id, an equal body is the same event, whatever its headers are.
                 let is_same_event = |other: &Draft| {
                     let id_is_digest = scheme.identity().id_is_digest();
                     id_is_digest && (&other.body, &other.members) == (&draft.body, &draft.members)

@@ -392,10 +392,10 @@ pub(super) fn pieces<'a>(
     let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
     let from_mark = request.url.and_then(|url| Some(&url[url.find('?')?..])).unwrap_or_default();
     if proof.signs_url() && !proof.knows_query(from_mark) {
-        let detail = "the query is none of those of public_url";
+        let detail = "the query is not in the source's public_url";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
-    // A genuine body is JSON, which begins where the query has ended.
+    // Without configured queries the border is clear only if there is no query, or the body is JSON.
     let begins = |first: &[u8]| request.body.first().is_none_or(|byte| first.contains(byte));
     let is_clear = match request.url.is_some_and(|url| url.contains('?')) {
         true => begins(b"{[") && !query.contains(['{', '[']),
@@ -504,8 +504,8 @@ pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
     Digest::of(text)
 }
 
-/// What `{form}` stands for, nothing where the URL has the body's digest; and whether it begins as every genuine form
-/// does, so that no bytes of it are of the query, or the other way round. `None` if the digest is another one.
+/// The text of `{form}`, which is empty if the URL has the body's digest, and whether it is clear where it begins. `None` if
+/// that digest is not the body's.
 fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     let (proof, identity) = (scheme.proof(), scheme.identity());
     let parameter = proof.signature.as_ref().and_then(|own| own.body_digest.as_deref());

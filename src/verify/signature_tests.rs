@@ -49,7 +49,7 @@ fn form() -> Scheme {
 }
 
 #[test]
-fn a_signed_url_has_one_of_the_sources_queries_where_it_has_some() {
+fn a_signed_query_must_be_one_of_public_url() {
     let own = ["?team=a", ""].map(str::to_owned);
     let scheme = form().with_queries(&own);
     let digest = HEXLOWER.encode(&Sha256::digest(b"{}"));
@@ -69,7 +69,7 @@ fn a_signed_url_has_one_of_the_sources_queries_where_it_has_some() {
 }
 
 #[test]
-fn a_body_that_is_no_form_needs_its_digest_in_the_query() {
+fn a_non_form_body_needs_its_digest_in_the_query() {
     let scheme = form();
     let judged = |kind: &str| {
         let keys = vec![key(&scheme, "test", "secret").unwrap()];
@@ -82,6 +82,17 @@ fn a_body_that_is_no_form_needs_its_digest_in_the_query() {
     };
     assert!(judged("application/x-www-form-urlencoded; charset=UTF-8").is_ok());
     assert_eq!(judged("application/json").unwrap_err(), "ambiguous_part");
+}
+
+#[test]
+fn the_other_port_of_a_url_is_not_in_its_password() {
+    for (url, other) in [
+        ("https://n:p@h.example/x", "https://n:p@h.example:443/x"),
+        ("https://n:p@h.example:443/x", "https://n:p@h.example/x"),
+        ("http://[::1]/x", "http://[::1]:80/x"),
+    ] {
+        assert_eq!(super::other_port(url), other);
+    }
 }
 
 #[test]

@@ -229,11 +229,11 @@ fn existing_files_are_not_changed_and_a_failure_leaves_no_file() {
     refused(
         &["--source", "ci", "--provider", "github", "--public-url", "ftp://x"],
         78,
-        "does not start",
+        "does not start with https://",
     );
     for url in ["https://name:only-for-tests@h.example", "https://h.example/x?a=1"] {
         let args = ["--source", "ci", "--provider", "square", "--public-url", url];
-        refused(&args, 2, "the URL without a password and a query");
+        refused(&args, 2, "must not contain a user name");
     }
     fs::write(here.join("conf.d/broken.toml"), "= 1").unwrap();
     let broken = hooklatch(here, &["init", "--dir", ".", "--source", "stripe"]);

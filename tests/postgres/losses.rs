@@ -79,10 +79,10 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
     }
 }
 
-/// The same of a trigger that comes again while its first run goes on: it makes one run more and says so. The second
+/// The same of a trigger that comes again while its first run goes on: it makes one more run and says so. The second
 /// try finds the job of the first one running, too.
 #[tokio::test]
-async fn a_trigger_cut_at_any_message_makes_one_run_more() {
+async fn a_trigger_cut_at_any_message_makes_one_more_run() {
     let cluster = Cluster::new(&[]).await;
     let other = cluster.node("other").await;
     let proxy = Proxy::start(&cluster.server).await;

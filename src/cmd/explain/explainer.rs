@@ -126,8 +126,8 @@ impl Explainer<'_> {
             ),
             0 => format!("accepted {at}: {proof}, and its id was new to source {source}"),
             variant if self.repeats_are_events(event) => format!(
-                "accepted {at} as an event of its own (variant {variant}): {proof}, and the equal requests \
-                 before it were other events, as repeats of source {source} says"
+                "accepted {at} as a separate event (variant {variant}): {proof}; it equals an earlier \
+                 request, and `repeats` of source {source} allows that"
             ),
             variant => format!(
                 "accepted {at} as an event of its own (variant {variant}): {proof}, its id had come \

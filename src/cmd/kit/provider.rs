@@ -66,8 +66,8 @@ pub struct Answer {
     pub(crate) result: Option<String>,
     /// What the headers `Hooklatch-NAME` say happened, by name in lower case.
     pub(crate) facts: BTreeMap<String, String>,
-    /// Whether the body came to its end.
-    pub is_whole: bool,
+    /// Whether the whole body was received.
+    pub is_complete: bool,
     /// Null if the body was cut off, is empty or is not JSON.
     pub body: serde_json::Value,
 }
@@ -143,7 +143,7 @@ pub async fn send(
     };
     let facts = response.headers().iter().filter_map(fact).collect();
     let bytes = response.into_body().collect().await.map(|body| body.to_bytes());
-    let is_whole = bytes.is_ok();
+    let is_complete = bytes.is_ok();
     let body = serde_json::from_slice(&bytes.unwrap_or_default()).unwrap_or_default();
-    Ok(Answer { status, result, facts, is_whole, body })
+    Ok(Answer { status, result, facts, is_complete, body })
 }

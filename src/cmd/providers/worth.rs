@@ -96,7 +96,12 @@ fn id(scheme: &Scheme) -> String {
         _ => "two requests with equal bodies are one event".to_owned(),
     };
     let equal = match &identity.distinct {
-        Some(reason) => format!("{equal}; genuine ones differ, because {reason}"),
+        Some(reason) if matches!(identity.repeats, Repeats::Window(_)) => {
+            format!("{equal}; {reason}")
+        }
+        Some(reason) => {
+            format!("{equal}; the sender's events have different bodies, because {reason}")
+        }
         None => equal,
     };
     match (identity.id_is_digest(), scheme.proof().covers_id()) {

@@ -11,7 +11,7 @@ use crate::pattern::Pattern;
 use crate::payload::Pointer;
 use crate::provider::place::Place;
 
-/// For so long an equal body is taken for a repetition without a word about it.
+/// The longest window without a warning of `config check`.
 const SWALLOW_MAX: Duration = Duration::from_secs(60);
 
 /// How one provider names and repeats its events.
@@ -29,7 +29,7 @@ pub struct Identity {
     pub form_field: Option<String>,
     /// What an equal request means, where the digest is the id or the receiver makes it.
     pub(crate) repeats: Repeats,
-    /// Why no two events have equal bodies, or none within the window of `repeats`.
+    /// Why no two events have equal bodies; with a window, why none have within it.
     pub(crate) distinct: Option<String>,
     /// The list in the body whose elements are the events; their ids and types are places of an element.
     pub(crate) each: Option<Pointer>,

@@ -151,7 +151,8 @@ impl Scheme {
         }
     }
 
-    /// A request may be signed a tolerance after it first came, and be taken for another one.
+    /// A captured request is accepted until the tolerances of past and future have passed: a shorter window would run it
+    /// again.
     fn check_window(&self, window: Duration, tolerance: Duration) -> Result<(), Fault> {
         match self.proof.signs_content() && tolerance + ahead(tolerance) > window {
             false => Ok(()),
@@ -162,7 +163,7 @@ impl Scheme {
         }
     }
 
-    /// Checks what an equal request may mean. A captured request must not run again, but for a source that says so
+    /// Checks what an equal request may mean. A captured request must not run again, unless the source accepts that
     /// (`replays_run`).
     ///
     /// # Errors
@@ -173,11 +174,14 @@ impl Scheme {
         if repeats != Repeats::Duplicate && !identity.id_may_be_digest() && !generates {
             return Err(Fault::new(
                 "repeats has no effect: an id of the sender names its event for good",
-                "remove it, or use event.id = \"digest\"",
+                "remove repeats",
             ));
         }
         if repeats == Repeats::LookAgain && identity.ids.len() > 1 {
-            return Err("look-again is for senders that never name an event".into());
+            return Err(Fault::new(
+                "repeats = \"look-again\" needs a provider whose requests never have an id",
+                "use \"trigger\"",
+            ));
         }
         let tolerance = proof.tolerance();
         let runs_captured = match repeats {
@@ -185,12 +189,12 @@ impl Scheme {
             Repeats::Trigger => proof.signs_content(),
             Repeats::Window(_) | Repeats::LookAgain => proof.signs_content() && tolerance.is_none(),
         };
-        // The guard that knows a captured request by its body does not look where equal bodies are several events.
+        // The guard by body is switched off where equal bodies are separate events.
         let drops_guard = repeats != Repeats::Duplicate && identity.guard != ReplayGuard::Off;
         if (runs_captured || drops_guard) && !replays_run {
             return Err(Fault::new(
                 format!("repeats = \"{repeats}\" lets a captured request run again"),
-                "leave it out; or add replays = \"run\" to the source, which accepts that",
+                "remove it; a source can have it with replays = \"run\", which accepts that",
             ));
         }
         match (repeats, tolerance) {
@@ -201,7 +205,7 @@ impl Scheme {
         }
     }
 
-    /// The scheme for a source to which an equal request means this, which was checked.
+    /// The scheme with the source's `repeats`, which were checked.
     #[must_use]
     pub fn with_repeats(self, repeats: Repeats) -> Scheme {
         self.with(|family| {

@@ -41,25 +41,25 @@ pub(crate) enum Arrival<'a> {
     Conflict(&'a KnownEvent),
 }
 
-/// Whether each job of a delivery, in their order, has a twin that has not begun: the job of an equal event for the same
-/// handler, in the same group. Only [`Repeats::Trigger`] asks for twins; otherwise there are none.
+/// For each job of a delivery, in order: whether an equal event has a job for the same handler, in the same group, that has
+/// not begun. Empty unless the source has [`Repeats::Trigger`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Twins(pub(crate) Vec<bool>);
 
 impl Twins {
-    /// Whether the delivery makes its `nth` job. Not where a twin has not begun: that run begins after the delivery
-    /// came, as the delivery asks.
+    /// Whether the delivery makes its `nth` job. It does not if a twin's run will begin anyway, after the delivery came.
     pub(crate) fn makes(&self, nth: usize) -> bool {
         !self.0.get(nth).is_some_and(|has_twin| *has_twin)
     }
 
-    /// How many of so many jobs the delivery makes.
+    /// How many of its `jobs` the delivery makes.
     pub(crate) fn count(&self, jobs: usize) -> usize {
         (0..jobs).filter(|nth| self.makes(*nth)).count()
     }
 }
 
-/// What a delivery is, where `known` are all events that have its id, by their variants.
+/// What a delivery is. `known` are the stored events with its id by variant; under [`Repeats::Window`] and
+/// [`Repeats::Trigger`] the last one is enough.
 pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent], twins: &Twins) -> Arrival<'a> {
     let delivery = &new.delivery;
     let last = known.last();
@@ -71,9 +71,11 @@ pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent], twins: &Twins) 
     match delivery.repeats() {
         // A clock that was set back makes the last one younger: the window grows, and nothing runs twice.
         Repeats::Window(window) => {
-            return again(
-                last.is_some_and(|last| new.received_at.since(last.received_at) < window),
-            );
+            let is_recent = |last: &KnownEvent| {
+                last.event_type == *delivery.event_type()
+                    && new.received_at.since(last.received_at) < window
+            };
+            return again(last.is_some_and(is_recent));
         }
         Repeats::Trigger => {
             let jobs = new.jobs.len();
@@ -155,7 +157,9 @@ mod tests {
 
     use super::Arrival::{Conflict, Duplicate, Event, IdReused};
     use super::*;
-    use crate::store::tests::{START, delivery, github, name, stripe};
+    use crate::provider::Scheme;
+    use crate::store::border::NewJob;
+    use crate::store::tests::{START, delivery, delivery_of, github, name, stripe};
 
     fn known(variant: i64, of: &Verified) -> KnownEvent {
         KnownEvent {
@@ -238,6 +242,34 @@ mod tests {
         check(short, &[&first, &old], Event(2));
         let ahead = KnownEvent { received_at: START.after(window), ..first.clone() };
         check(Duration::ZERO, &[&ahead], Duplicate(&ahead));
+    }
+
+    #[test]
+    fn a_trigger_is_a_duplicate_if_each_of_its_jobs_has_a_twin() {
+        let scheme = Scheme::embedded("alertmanager").unwrap().with_repeats(Repeats::Trigger);
+        let delivery = delivery_of(&scheme, "t", "", "", "deploy".to_owned());
+        let first = [known(0, &delivery)];
+        let jobs = ["a", "b"].map(|handler| NewJob::of(name(handler)));
+        let new = |jobs: &[NewJob]| Accept {
+            source: name("s"),
+            received_at: START,
+            delivery: delivery.clone(),
+            jobs: jobs.to_vec(),
+            on_redelivery: OnRedelivery::Ignore,
+        };
+        for (jobs, twins, makes) in [
+            (&jobs[..], vec![true, true], 0),
+            (&jobs, vec![false, true], 1),
+            (&jobs, vec![false, false], 2),
+            (&[], vec![], 0),
+        ] {
+            let twins = Twins(twins);
+            assert_eq!(twins.count(jobs.len()), makes);
+            let is_duplicate = makes == 0 && !jobs.is_empty();
+            let expected = if is_duplicate { Duplicate(&first[0]) } else { Event(1) };
+            assert_eq!(arrival(&new(jobs), &first, &twins), expected, "{twins:?}");
+            assert_eq!(arrival(&new(jobs), &[], &twins), Event(0));
+        }
     }
 
     #[test]

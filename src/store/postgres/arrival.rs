@@ -54,11 +54,11 @@ const SAME_BODY: &str = "
 /// When the database was last restored.
 const RESTORED_AT: &str = "SELECT max(greatest(made_at, restored_at)) FROM restored";
 
-/// Whether one of these jobs is there. Each job id is made for one delivery at one node.
+/// Whether one of these jobs is stored. Each job id is made for one delivery at one node.
 const HAS_JOB: &str = "SELECT EXISTS (SELECT FROM job WHERE id = ANY ($1::uuid[]))";
 
 /// Whether each of these groups ($5 handlers, $6 keys, which may be NULL) has a job that has not begun, of an event with
-/// this id and type. A claim that is not committed yet begins its run after this delivery came, so `ready` is true enough.
+/// this id and type. `ready` is safe to trust: an uncommitted claim starts its run after this delivery arrived.
 const TWINS: &str = "
     SELECT EXISTS (SELECT FROM (
             SELECT event, state FROM job h WHERE h.handler = asked.handler AND h.group_key = asked.key AND h.holds

@@ -1,4 +1,4 @@
-//! Deaths around the repeats of a trigger: those that come during a run make one run more, which begins when it has ended.
+//! Deaths around the repeats of a trigger: those that come during a run make one more run, which begins when it has ended.
 
 use std::fs;
 
@@ -57,7 +57,7 @@ fn asked(case: &Case, mut receiver: Receiver) -> Receiver {
 }
 
 #[test]
-fn fifty_repeats_during_a_run_make_one_run_more_whatever_dies() {
+fn fifty_repeats_during_a_run_make_one_more_run_across_crashes() {
     each(DEATHS, |(point, nth, _)| {
         let site = Site::new(HANDLER);
         site.script("deploy", SCRIPT);

@@ -34,11 +34,12 @@ const PAGE: &str = "
     SELECT min(row) AS oldest, min(row) FILTER (WHERE received_at >= $2) AS first
     FROM (SELECT row, received_at FROM event WHERE row < $1 ORDER BY row DESC LIMIT $3) page";
 
-/// The next events in the order of arrival.
+/// The next events in the order of arrival. A later event of an equal request has the id, body and type of the first, and
+/// was not held.
 const NEXT: &str = r#"
-    SELECT e.row, e.source, e.type, e.received_at >= $3 AS new_enough, 
+    SELECT e.row, e.source, e.type, e.received_at >= $3 AS new_enough,
         e.variant > 0 AND NOT (e.event_id LIKE 'sha256:%' AND EXISTS (SELECT FROM event f WHERE f.source = e.source
-            AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest)) AS is_variant, e.repeated, e.flagged,
+            AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest AND f.type = e.type)) AS is_variant, e.repeated, e.flagged,
         EXISTS (SELECT FROM payload p WHERE p.event = e.row) AS payload_kept,
         e.removed_succeeded + e.removed_dropped > 0 OR e.has_key
             OR EXISTS (SELECT FROM job j WHERE j.event = e.row AND j.handler = $4) AS present

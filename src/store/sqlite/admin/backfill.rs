@@ -104,12 +104,13 @@ fn next(
     place: BackfillCursor,
 ) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
     let (since, handler) = (ask.since.0, ask.handler.as_str());
-    // The next events in the order of arrival. The guard held an event that repeats the signed body of an
+    // The next events in the order of arrival. A later event of an equal request has the id, body and type of the first, and
+    // was not held. The guard held an event that repeats the signed body of an
     // earlier one, and flagged it where its type may honestly repeat.
     let events = conn
         .prepare_cached(
             "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0 AND NOT (e.event_id LIKE 'sha256:%' AND EXISTS (SELECT 1 FROM event f
-                     WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest)),
+                     WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest AND f.type = e.type)),
                  e.repeated = 1, e.flagged = 1,
                  EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
                  e.removed_succeeded + e.removed_dropped > 0

@@ -26,8 +26,7 @@ use crate::verify::Verified;
 
 use super::handle::Intake;
 
-/// A job that has not begun, of an equal event in this group: by the index of the job that holds the group, and by that of
-/// the jobs behind it.
+/// Finds a job that has not begun, of an equal event in this group: the group's holder, or one behind it.
 const TWIN: &str = "SELECT 1 FROM (
          SELECT event, state FROM job INDEXED BY job_holder
              WHERE handler = ?1 AND group_key = ?2 AND holds = 1 AND behind = 0
@@ -266,9 +265,10 @@ impl Prepared {
         Ok(if is_other { SameBody::OtherType } else { SameBody::SameType })
     }
 
-    /// The variants of this id, the first one first: all, or the last alone where no other matters. A cron service makes
-    /// one each minute.
+    /// The variants of this id in order. Under a window and for triggers only the last matters, and a cron service adds one
+    /// each minute.
     fn known(&self, tx: &Connection) -> rusqlite::Result<Vec<KnownEvent>> {
+        // -1 is no limit.
         let most = match self.new.delivery.repeats() {
             Repeats::Window(_) | Repeats::Trigger => 1,
             Repeats::Duplicate | Repeats::LookAgain => -1,

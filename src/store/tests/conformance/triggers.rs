@@ -1,5 +1,7 @@
 //! Equal requests of a sender that names nothing and asks for a run (`repeats = "trigger"`).
 use super::{tokio, *};
+use crate::pattern::Pattern;
+use crate::routing::{Route, Router, Routes};
 
 const MADE: Accepted = Accepted::Created { jobs: 1, held: None, flagged: false };
 
@@ -37,7 +39,7 @@ async fn events(bench: &Bench) -> usize {
 }
 
 #[tokio::test]
-async fn fifty_repeats_during_a_run_make_one_run_more() {
+async fn fifty_repeats_during_a_run_make_one_more_run() {
     let mut bench = bench().await;
     assert_eq!(ask_for_run(&bench).await, MADE);
     assert_eq!(state_of(&ask_for_run(&bench).await), Some(State::Ready), "its run comes later");
@@ -62,7 +64,7 @@ async fn fifty_repeats_during_a_run_make_one_run_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_repeats_at_once_during_a_run_make_one_run_more() {
+async fn fifty_repeats_at_once_during_a_run_make_one_more_run() {
     let bench = Arc::new(bench().await);
     ask_for_run(&bench).await;
     assert_eq!(bench.starts().await.len(), 1);
@@ -100,7 +102,7 @@ async fn each_handler_is_decided_by_its_own_twin() {
 }
 
 #[tokio::test]
-async fn a_twin_that_waits_stands_for_its_repeat_and_one_that_has_ended_does_not() {
+async fn only_a_pending_job_makes_a_repeat_a_duplicate() {
     let dead = Next::Dead(DeadReason::Exhausted);
     let held = Next::Held(HeldReason::UnknownOutcome);
     for (outcome, next, stands) in [
@@ -124,7 +126,7 @@ async fn a_twin_that_waits_stands_for_its_repeat_and_one_that_has_ended_does_not
 
 /// The run that comes next does what the failed one was to do.
 #[tokio::test]
-async fn a_failed_run_gives_way_to_the_one_that_was_asked_for_during_it() {
+async fn a_failed_run_is_superseded_by_one_requested_during_it() {
     let bench = bench().await;
     ask_for_run(&bench).await;
     let first = bench.claim_one().await;
@@ -152,7 +154,7 @@ async fn a_twin_that_an_operator_dropped_does_not_stand_for_its_repeat() {
 
 /// The type may be in a header, which the id leaves out.
 #[tokio::test]
-async fn a_request_of_another_type_or_group_is_no_repeat() {
+async fn a_request_of_another_type_or_group_is_not_a_repeat() {
     let bench = bench().await;
     let scheme = Scheme::embedded("none").unwrap();
     let typed = |kind: &str| delivery_of(&scheme, "", "", kind, "{}".to_owned());
@@ -165,9 +167,9 @@ async fn a_request_of_another_type_or_group_is_no_repeat() {
     assert_eq!(bench.starts().await.len(), 3);
 }
 
-/// A cron service makes one each minute: none of them waits for the last one's age.
+/// A cron service makes one event each minute; each expires by its own age.
 #[tokio::test]
-async fn an_old_repeat_goes_while_the_first_and_the_last_stay() {
+async fn old_repeats_expire_but_the_first_and_last_stay() {
     let bench = bench().await;
     for _ in 0..4 {
         assert_eq!(ask_for_run(&bench).await, MADE);
@@ -182,4 +184,29 @@ async fn an_old_repeat_goes_while_the_first_and_the_last_stay() {
     assert_eq!(events(&bench).await, 2);
     assert_eq!(ask_for_run(&bench).await, MADE);
     assert_eq!(state_of(&ask_for_run(&bench).await), Some(State::Ready));
+}
+
+#[tokio::test]
+async fn a_job_made_later_of_a_repeat_is_not_held_as_a_reused_id() {
+    let bench = bench().await;
+    for _ in 0..2 {
+        assert_eq!(ask_handlers(&bench, &["h"]).await, MADE);
+        let run = bench.claim_one().await;
+        assert!(bench.complete(&run, Outcome::Succeeded, Next::Succeeded).await);
+    }
+    let routes = Routes {
+        source: name("s"),
+        form_field: None,
+        inflated_bytes: 1000,
+        kept_bytes: 1000,
+        routes: vec![Route::new(name("late"), vec![Pattern::new("*", true)])],
+    };
+    bench.store.admin.set_router(Router::new([Arc::new(routes)]));
+    let types = vec![Pattern::new("*", true)];
+    let wanted = vec![EventMatcher { sources: vec![name("s")], types, only: None }];
+    let ask = Backfill { handler: name("late"), since: START, wanted, dry_run: false, from: None };
+    assert_eq!(bench.store.admin.make_missing(ask).await.unwrap().made, 2);
+    let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
+    let late = jobs.iter().filter(|job| job.handler.as_str() == "late");
+    assert!(late.map(|job| job.state).eq([State::Ready; 2]));
 }
