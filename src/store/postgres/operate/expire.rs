@@ -82,10 +82,10 @@ pub(super) const EVENTS: Walk = Walk {
     page: "SELECT row AS number, received_at < $2 AS is_old FROM event WHERE row > $1 ORDER BY row LIMIT $3",
     // An id is remembered while one of its bodies is too young, has its payload, or has a job that is not settled, or
     // dead and not old enough as such. A dead job that holds its group stays. Requests with the same key are separate
-    // events, and so are later events whose bodies equal the first one's.
-    look: "SELECT e.row AS number FROM event e CROSS JOIN LATERAL (SELECT e.has_key OR e.variant > 0 AND e.digest =
-                (SELECT digest FROM event f WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0)
-                IS TRUE AS alone) own
+    // events, and so are later events of requests equal to the first one's.
+    look: "SELECT e.row AS number FROM event e CROSS JOIN LATERAL (SELECT e.has_key OR e.variant > 0 AND e.event_id LIKE 'sha256:%'
+                AND EXISTS (SELECT FROM event f WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0
+                    AND f.digest = e.digest AND f.type = e.type) AS alone) own
         WHERE e.row = ANY ($1::bigint[]) AND e.received_at < $2
             AND NOT EXISTS (SELECT FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
                     AND v.variant BETWEEN CASE WHEN own.alone THEN e.variant ELSE 0 END

@@ -209,7 +209,7 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
     // old enough as such. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another one's redelivery would be a new event. Requests with
-    // the same key are separate events, and so are later events whose bodies equal the first one's, of which a trigger may
+    // the same key are separate events, and so are later events of requests equal to the first one's, of which a trigger may
     // have a million.
     let rows = look(
         tx,
@@ -222,8 +222,9 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
                          AND j.state NOT IN ('succeeded', 'dropped')
                          AND NOT (j.state = 'dead' AND j.settled_at < ?4 AND j.holds = 0))))
-         FROM (SELECT e.*, e.has_key OR e.variant > 0 AND e.digest IS (SELECT digest FROM event f
-                 WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0) AS alone
+         FROM (SELECT e.*, e.has_key OR e.variant > 0 AND e.event_id LIKE 'sha256:%' AND EXISTS (SELECT 1 FROM event f
+                 WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest
+                     AND f.type = e.type) AS alone
              FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3) e",
         before.ids,
         before.dead,
