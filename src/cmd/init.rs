@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::cli;
-use crate::config::{self, Config};
+use crate::config::{self, Config, without_password};
 use crate::exit::{Exit, Failure};
 use crate::http;
 use crate::model::{DEFAULT_CONFIG, Name, config_option};
@@ -42,10 +42,8 @@ pub(super) fn run(args: &cli::Init) -> Result<Exit, Failure> {
         let message = format!("provider {} signs the URL: give --public-url", scheme.name());
         return Err(Exit::Usage.failure(message));
     }
-    let authority =
-        |url: &str| Some(url.split_once("://")?.1.split(['/', '?', '#']).next()?.to_owned());
-    let has_user = |url: &str| authority(url).is_some_and(|authority| authority.contains('@'));
-    if args.public_url.as_deref().is_some_and(|url| has_user(url) || url.contains(['?', '#'])) {
+    let is_more = |url: &String| without_password(url) != *url || url.contains(['?', '#']);
+    if args.public_url.as_ref().is_some_and(is_more) {
         let message =
             "--public-url must not contain a user name, a password, a query or a fragment";
         let help = format!(

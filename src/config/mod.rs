@@ -42,6 +42,7 @@ pub(crate) use handlers::{Action, Handler};
 pub(crate) use plan::{Plan, Start};
 pub(crate) use settings::limit_rows;
 pub(crate) use shown::duration_text;
+pub(crate) use sources::without_password;
 #[cfg(debug_assertions)]
 pub(crate) use {condition::read_when, values::read as read_values};
 

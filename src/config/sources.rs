@@ -107,10 +107,7 @@ pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> 
     let public_url = read_public_url(&section, scheme.as_ref().map(|scheme| &*scheme.value));
     let senders = section.texts("sender");
     let replies = replies::read(&section, scheme.as_ref(), context);
-    // With `replays` the window does not limit the tolerance.
-    let judged =
-        if replays.is_some() { file.as_ref() } else { scheme.as_ref().map(|one| &one.value) };
-    let tolerance = read_tolerance(&section, judged.map(|scheme| &**scheme));
+    let tolerance = read_tolerance(&section, file.as_deref());
     if let Some(file) = file.as_ref().filter(|_| replies.is_none()) {
         check_repeats(&section, file, tolerance, repeats.as_ref(), replays.as_ref());
     }
@@ -268,10 +265,11 @@ fn check_repeats(
         Some(tolerance) => file.clone().with_tolerance(tolerance),
         None => file.clone(),
     };
-    if let Some(Value { value, at }) = repeats
-        && let Err(fault) = scheme.check_repeats(*value, replays.is_some())
-    {
-        section.report(at, fault);
+    let own = repeats.map_or(file.identity().repeats, |read| read.value);
+    // Without either key the file itself was checked.
+    let at = repeats.map(|read| read.at.clone()).or_else(|| section.place_of("tolerance"));
+    if let (Some(at), Err(fault)) = (at, scheme.check_repeats(own, replays.is_some())) {
+        section.report(&at, fault);
     }
     let needs_replays = |one: &Value<Repeats>| scheme.check_repeats(one.value, false).is_err();
     if let Some(at) = replays
@@ -431,12 +429,12 @@ fn first_wrong<const N: usize>(checks: [(bool, &'static str); N]) -> Option<&'st
 struct PublicUrl {
     /// Without a query.
     base: String,
-    /// Each with its `?`; empty where any query is accepted.
-    queries: Vec<String>,
+    /// `None` is none; empty if any query is accepted.
+    queries: Vec<Option<String>>,
 }
 
 /// The URL without the name and password that it may have.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let start = authority.rfind('@').map_or(0, |at| at + 1);
@@ -455,20 +453,23 @@ fn read_public_url(section: &Section<'_>, scheme: Option<&Scheme>) -> Option<Pub
             section.reject(at, format!("the URL {wrong}"), example);
             return None;
         }
-        let (base, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let (base, query) = match url.split_once('?') {
+            Some((base, query)) => (base, Some(query.to_owned())),
+            None => (url.as_str(), None),
+        };
         let known =
             read.get_or_insert_with(|| PublicUrl { base: base.to_owned(), queries: vec![] });
         if known.base != base {
             let message = "the URLs of a source may differ only in their query";
             section.reject(at, message, "make one source for each URL");
         }
-        known.queries.push(query.to_owned());
+        known.queries.push(query);
     }
     if read.is_none() {
         section.refuse("public_url", "the list is empty", example);
     }
     let mut url = read?;
-    if url.queries.iter().all(String::is_empty) {
+    if url.queries.iter().all(Option::is_none) {
         url.queries.clear();
     }
     Some(url)

@@ -66,6 +66,13 @@ pub struct Request<'a> {
     pub body: Bytes,
 }
 
+impl Request<'_> {
+    /// The query of its URL; `None` if there is no `?`.
+    pub(super) fn query(&self) -> Option<&str> {
+        self.url?.split_once('?').map(|(_, query)| query)
+    }
+}
+
 /// The fixed words of every [`Rejection`]; `docs/providers.md` says what each means.
 pub const REASONS: &[&str] = &[
     "missing_signature",

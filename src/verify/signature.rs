@@ -389,19 +389,11 @@ pub(super) fn pieces<'a>(
     found: Option<&'a Facts<'_>>,
 ) -> Result<Vec<Cow<'a, [u8]>>, Rejection> {
     let proof = scheme.proof();
-    let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
-    let from_mark = request.url.and_then(|url| Some(&url[url.find('?')?..])).unwrap_or_default();
-    if proof.signs_url() && !proof.knows_query(from_mark) {
+    if proof.signs_url() && !proof.knows_query(request.query()) {
         let detail = "the query is not in the source's public_url";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
-    // Without configured queries the border is clear only if there is no query, or the body is JSON.
-    let begins = |first: &[u8]| request.body.first().is_none_or(|byte| first.contains(byte));
-    let is_clear = match request.url.is_some_and(|url| url.contains('?')) {
-        true => begins(b"{[") && !query.contains(['{', '[']),
-        false => !request.body.starts_with(b"?"),
-    };
-    if signed.joins_url_and_body() && proof.queries.is_empty() && !is_clear {
+    if signed.joins_url_and_body() && proof.queries.is_empty() && !ends_before_body(request) {
         let detail = "the query could end elsewhere in the signed content";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
@@ -504,12 +496,19 @@ pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
     Digest::of(text)
 }
 
+/// Whether a URL that the body follows at once ends where it seems to: it has no query, or the body is JSON.
+fn ends_before_body(request: &Request<'_>) -> bool {
+    let Some(query) = request.query() else { return !request.body.starts_with(b"?") };
+    let is_json = request.body.first().is_none_or(|first| b"{[".contains(first));
+    is_json && !query.contains(['{', '['])
+}
+
 /// The text of `{form}`, which is empty if the URL has the body's digest, and whether it is clear where it begins. `None` if
 /// that digest is not the body's.
 fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     let (proof, identity) = (scheme.proof(), scheme.identity());
     let parameter = proof.signature.as_ref().and_then(|own| own.body_digest.as_deref());
-    let query = request.url.and_then(|url| url.split_once('?')).map_or("", |(_, query)| query);
+    let query = request.query().unwrap_or_default();
     let digest = parameter.and_then(|name| one(parameters(query.as_bytes(), name)).transpose());
     if let Some(digest) = digest {
         let own = HEXLOWER.encode(&Sha256::digest(&request.body));

@@ -199,7 +199,7 @@ impl Proxied {
         proxy
     }
 
-    /// The status of the answer, 0 where there is none, and its head and body.
+    /// The status of the answer, or 0 without one, and its head and body.
     fn ask(&self, path: &str, request: &Request, proxy: &Proxy) -> (u16, String) {
         let mut command = Command::new("curl");
         command.args(["--silent", "--include", "--http1.1", "--cacert"]).arg(&proxy.roots);

@@ -13,6 +13,14 @@ use super::cluster::{CREATED, Cluster, accept, begin, duplicate, new, ready, str
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
 
+/// A server with one node, and a proxy that can cut the connection of another.
+async fn behind_proxy() -> (Cluster, Writer, Proxy) {
+    let cluster = Cluster::new(&[]).await;
+    let other = cluster.node("other").await;
+    let proxy = Proxy::start(&cluster.server).await;
+    (cluster, other, proxy)
+}
+
 /// The same once more where a cut came before it was queued.
 async fn queued(node: &Writer, delivery: Verified) -> Result<Accepted, Refused> {
     loop {
@@ -27,9 +35,7 @@ async fn queued(node: &Writer, delivery: Verified) -> Result<Accepted, Refused> 
 /// is sent again within its caller's deadline, finds what the first try stored, and says that it stored it.
 #[tokio::test]
 async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
-    let cluster = Cluster::new(&[]).await;
-    let other = cluster.node("other").await;
-    let proxy = Proxy::start(&cluster.server).await;
+    let (cluster, other, proxy) = behind_proxy().await;
     let mut node = cluster.node_with("cut", proxy.port, false, &Limits::default()).await;
     let mut event = 0;
     let mut next = || {
@@ -83,9 +89,7 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
 /// try finds the job of the first one running, too.
 #[tokio::test]
 async fn a_trigger_cut_at_any_message_makes_one_more_run() {
-    let cluster = Cluster::new(&[]).await;
-    let other = cluster.node("other").await;
-    let proxy = Proxy::start(&cluster.server).await;
+    let (cluster, other, proxy) = behind_proxy().await;
     let node = cluster.node_with("cut", proxy.port, false, &Limits::default()).await;
     cluster
         .run(
@@ -127,9 +131,7 @@ async fn a_trigger_cut_at_any_message_makes_one_more_run() {
 /// The same of a redelivery that puts a dead job back: it does so once, whatever becomes of the job meanwhile.
 #[tokio::test]
 async fn a_redelivery_cut_at_any_message_puts_a_dead_job_back_once() {
-    let cluster = Cluster::new(&[]).await;
-    let other = cluster.node("other").await;
-    let proxy = Proxy::start(&cluster.server).await;
+    let (cluster, other, proxy) = behind_proxy().await;
     let node = cluster.node_with("cut", proxy.port, false, &Limits::default()).await;
     // Before the node sends anything again, it registers: by then the job has run and is dead again.
     cluster

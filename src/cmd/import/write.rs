@@ -258,7 +258,7 @@ fn kept(carried: &Carried, command: &Command) -> BTreeSet<String> {
 }
 
 /// webhook runs every request. An equal one that comes before the first has begun would run right after it, for nothing.
-const TRIGGER: &str = "\"digest\"\nrepeats = \"trigger\"";
+const TRIGGER: &str = "repeats = \"trigger\"\n";
 
 /// A provider file that reads what the rule names.
 fn provider_file(
@@ -270,7 +270,7 @@ fn provider_file(
 ) -> String {
     let title = quoted(&format!("the callers of {id}"));
     let mut text = format!("name = {}\ntitle = {title}\n\n[signature]\n", quoted(name));
-    let (id, replay) = match proof {
+    let (repeats, replay) = match proof {
         Proof::Signature { algorithm, header } => {
             text.push_str(&format!(
                 "algorithm = {}\nheader = {}\n",
@@ -286,7 +286,7 @@ fn provider_file(
                 false => text.push_str("format = \"commas\"\n"),
             }
             text.push_str("encoding = \"hex\"\nsigned = \"{body}\"\n");
-            ("\"digest\"", "")
+            ("", "")
         }
         Proof::Header(header) => {
             text.push_str(&format!("algorithm = \"token\"\nheader = {}\n", quoted(header)));
@@ -297,7 +297,7 @@ fn provider_file(
             (TRIGGER, "\n[replay]\nguard = \"off\"\n")
         }
     };
-    text.push_str(&format!("\n[event]\nid = {id}\n"));
+    text.push_str(&format!("\n[event]\nid = \"digest\"\n{repeats}"));
     if payload == Payload::FormField {
         text.push_str("form_field = \"payload\"\n");
     }

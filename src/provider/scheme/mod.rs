@@ -110,7 +110,7 @@ impl Scheme {
 
     /// The scheme for a source whose `public_url` has these queries.
     #[must_use]
-    pub fn with_queries(self, queries: &[String]) -> Scheme {
+    pub fn with_queries(self, queries: &[Option<String>]) -> Scheme {
         self.with(|family| family.proof.queries = queries.to_vec())
     }
 
@@ -145,22 +145,7 @@ impl Scheme {
                 "lower it, sign the id, or use guard = \"hold\" without flag_types",
             ));
         }
-        match identity.repeats {
-            Repeats::Window(window) => self.check_window(window, tolerance),
-            _ => Ok(()),
-        }
-    }
-
-    /// A captured request is accepted until the tolerances of past and future have passed: a shorter window would run it
-    /// again.
-    fn check_window(&self, window: Duration, tolerance: Duration) -> Result<(), Fault> {
-        match self.proof.signs_content() && tolerance + ahead(tolerance) > window {
-            false => Ok(()),
-            true => Err(Fault::new(
-                "the tolerances of past and future together are over the window of repeats, which lets a captured request run again after it",
-                "lower the tolerance, or make the window longer",
-            )),
-        }
+        Ok(())
     }
 
     /// Checks what an equal request may mean. A captured request must not run again, unless the source accepts that
@@ -197,9 +182,17 @@ impl Scheme {
                 "remove it; a source can have it with replays = \"run\", which accepts that",
             ));
         }
-        match (repeats, tolerance) {
-            (Repeats::Window(window), Some(tolerance)) if !replays_run => {
-                self.check_window(window, tolerance)
+        // It is accepted until the tolerances of past and future have passed: a shorter window would run it again.
+        let accepted_for = tolerance.map(|tolerance| tolerance + ahead(tolerance));
+        let is_short = |window| accepted_for.is_some_and(|time| time > window);
+        match repeats {
+            Repeats::Window(window)
+                if proof.signs_content() && is_short(window) && !replays_run =>
+            {
+                Err(Fault::new(
+                    "the tolerances of past and future together are over the window of repeats, which lets a captured request run again after it",
+                    "lower the tolerance, or make the window longer",
+                ))
             }
             _ => Ok(()),
         }

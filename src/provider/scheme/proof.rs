@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
+
 use crate::limits::TOLERANCE_AHEAD;
 use crate::payload::Pointer;
 use crate::provider::place::Place;
@@ -21,9 +23,8 @@ pub struct Proof {
     pub published_keys: Option<PublishedKeys>,
     /// What the source has as `sender`.
     pub(crate) senders: Vec<String>,
-    /// The queries of the source's `public_url` with their `?`, one of which a signed URL must have; empty where any will
-    /// do.
-    pub(crate) queries: Vec<String>,
+    /// The queries of the source's `public_url`, one of which a signed URL must have: `None` is none. Empty if any will do.
+    pub(crate) queries: Vec<Option<String>>,
     /// The places of the event id, as in `Identity`: `{id}` in the signed content is the first.
     pub(crate) ids: Vec<Place>,
 }
@@ -249,20 +250,23 @@ impl Proof {
 
     /// The query with which a test delivery is signed.
     pub fn first_query(&self) -> Option<&str> {
-        self.queries.first().and_then(|query| query.strip_prefix('?'))
+        self.queries.first()?.as_deref()
     }
 
-    /// Whether this query with its `?`, or nothing, is one of the source's. A digest of the body may come behind it.
-    pub(crate) fn knows_query(&self, query: &str) -> bool {
-        let digest = self.signature.as_ref().and_then(|own| own.body_digest.as_deref());
-        let before_digest = digest.and_then(|name| {
-            let (own, last) = query.rsplit_once(['?', '&'])?;
+    /// Whether this query, or none, is one of the source's. A digest of the body may come behind it.
+    pub(crate) fn knows_query(&self, query: Option<&str>) -> bool {
+        let is_own = |query: Option<&str>| self.queries.iter().any(|own| own.as_deref() == query);
+        let before_digest = || {
+            let name = self.signature.as_ref()?.body_digest.as_deref()?;
+            let (own, last) = match query?.rsplit_once('&') {
+                Some((own, last)) => (Some(own), last),
+                None => (None, query?),
+            };
             let value = last.strip_prefix(name)?.strip_prefix('=')?;
-            let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-            (value.len() == 64 && value.bytes().all(is_hex)).then_some(own)
-        });
-        let is_own = |query: &str| self.queries.iter().any(|own| own == query);
-        self.queries.is_empty() || is_own(query) || before_digest.is_some_and(is_own)
+            let digest = HEXLOWER.decode(value.as_bytes()).ok()?;
+            (digest.len() == 32).then_some(own)
+        };
+        self.queries.is_empty() || is_own(query) || before_digest().is_some_and(is_own)
     }
 
     /// Whether the signature covers this place. If it covers the id, an attacker without the secret cannot give a

@@ -47,14 +47,10 @@ pub(crate) enum Arrival<'a> {
 pub(crate) struct Twins(pub(crate) Vec<bool>);
 
 impl Twins {
-    /// Whether the delivery makes its `nth` job. It does not if a twin's run will begin anyway, after the delivery came.
-    pub(crate) fn makes(&self, nth: usize) -> bool {
-        !self.0.get(nth).is_some_and(|has_twin| *has_twin)
-    }
-
-    /// How many of its `jobs` the delivery makes.
-    pub(crate) fn count(&self, jobs: usize) -> usize {
-        (0..jobs).filter(|nth| self.makes(*nth)).count()
+    /// Those of its jobs that the delivery makes: not one whose twin's run will begin anyway, after the delivery came.
+    pub(crate) fn made<T>(&self, jobs: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        let has_twin = self.0.iter().copied().chain(std::iter::repeat(false));
+        jobs.into_iter().zip(has_twin).filter(|(_, has_twin)| !has_twin).map(|(job, _)| job)
     }
 }
 
@@ -78,8 +74,7 @@ pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent], twins: &Twins) 
             return again(last.is_some_and(is_recent));
         }
         Repeats::Trigger => {
-            let jobs = new.jobs.len();
-            return again(jobs > 0 && twins.count(jobs) == 0);
+            return again(!new.jobs.is_empty() && twins.made(&new.jobs).next().is_none());
         }
         Repeats::Duplicate | Repeats::LookAgain => {}
     }
@@ -264,7 +259,7 @@ mod tests {
             (&[], vec![], 0),
         ] {
             let twins = Twins(twins);
-            assert_eq!(twins.count(jobs.len()), makes);
+            assert_eq!(twins.made(jobs).count(), makes);
             let is_duplicate = makes == 0 && !jobs.is_empty();
             let expected = if is_duplicate { Duplicate(&first[0]) } else { Event(1) };
             assert_eq!(arrival(&new(jobs), &first, &twins), expected, "{twins:?}");

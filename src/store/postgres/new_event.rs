@@ -265,8 +265,7 @@ impl Rows {
         self.bodies.push(event.body.clone());
         self.numbers.push(form.number);
         self.places.push(codec::size(form.place));
-        let all = jobs.iter().zip(&event.job_ids).enumerate();
-        for (_, (job, id)) in all.filter(|(nth, _)| twins.makes(*nth)) {
+        for (job, id) in twins.made(jobs.iter().zip(&event.job_ids)) {
             let held = new_job::held(job, form.held);
             grouped.add(job, *id, held);
             // As offsets: the statement adds the database's time.

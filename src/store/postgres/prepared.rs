@@ -76,7 +76,7 @@ impl NewEvent {
     }
 
     pub(super) fn created(&self, form: Form, twins: &Twins) -> Accepted {
-        let jobs = twins.count(self.new.jobs.len());
+        let jobs = twins.made(&self.new.jobs).count();
         Accepted::Created { jobs, held: form.held, flagged: form.flagged }
     }
 }

@@ -21,6 +21,7 @@ use super::change::Change;
 use super::conditions::{decide, groups};
 use super::found::{facts, lock_rows};
 use super::new_job::{insert_jobs, latest};
+use super::repeat::is_repeat;
 use super::roll_call;
 
 /// Waits for the transaction of each node that is under way: an event in it has its number already, and cannot be seen.
@@ -34,16 +35,16 @@ const PAGE: &str = "
     SELECT min(row) AS oldest, min(row) FILTER (WHERE received_at >= $2) AS first
     FROM (SELECT row, received_at FROM event WHERE row < $1 ORDER BY row DESC LIMIT $3) page";
 
-/// The next events in the order of arrival. A later event of an equal request has the id, body and type of the first, and
-/// was not held.
-const NEXT: &str = r#"
-    SELECT e.row, e.source, e.type, e.received_at >= $3 AS new_enough,
-        e.variant > 0 AND NOT (e.event_id LIKE 'sha256:%' AND EXISTS (SELECT FROM event f WHERE f.source = e.source
-            AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest AND f.type = e.type)) AS is_variant, e.repeated, e.flagged,
+/// The next events in the order of arrival. An event of an equal request was not held.
+const NEXT: &str = concat!(
+    "SELECT e.row, e.source, e.type, e.received_at >= $3 AS new_enough, e.variant > 0 AND NOT ",
+    is_repeat!(),
+    " AS is_variant, e.repeated, e.flagged,
         EXISTS (SELECT FROM payload p WHERE p.event = e.row) AS payload_kept,
         e.removed_succeeded + e.removed_dropped > 0 OR e.has_key
             OR EXISTS (SELECT FROM job j WHERE j.event = e.row AND j.handler = $4) AS present
-    FROM event e WHERE e.row > $1 AND e.row <= $2 ORDER BY e.row LIMIT $5"#;
+    FROM event e WHERE e.row > $1 AND e.row <= $2 ORDER BY e.row LIMIT $5"
+);
 
 impl Admin {
     /// REPLAY --handler: makes the jobs that are missing among the next events, or only counts them. Call again with the

@@ -16,6 +16,7 @@ use super::super::flight::{Flight, Param};
 use super::super::params::params;
 use super::super::stop::{Stop, ask};
 use super::change::{Change, Changer};
+use super::repeat::is_repeat;
 
 /// Which of the cutoffs counts.
 type Cutoff = fn(&Cutoffs) -> Timestamp;
@@ -83,16 +84,18 @@ pub(super) const EVENTS: Walk = Walk {
     // An id is remembered while one of its bodies is too young, has its payload, or has a job that is not settled, or
     // dead and not old enough as such. A dead job that holds its group stays. Requests with the same key are separate
     // events, and so are later events of requests equal to the first one's.
-    look: "SELECT e.row AS number FROM event e CROSS JOIN LATERAL (SELECT e.has_key OR e.variant > 0 AND e.event_id LIKE 'sha256:%'
-                AND EXISTS (SELECT FROM event f WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0
-                    AND f.digest = e.digest AND f.type = e.type) AS alone) own
+    look: concat!(
+        "SELECT e.row AS number FROM event e CROSS JOIN LATERAL (SELECT e.has_key OR ",
+        is_repeat!(),
+        " AS alone) own
         WHERE e.row = ANY ($1::bigint[]) AND e.received_at < $2
             AND NOT EXISTS (SELECT FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
                     AND v.variant BETWEEN CASE WHEN own.alone THEN e.variant ELSE 0 END
                         AND CASE WHEN own.alone THEN e.variant ELSE 9223372036854775807 END
                     AND (v.received_at >= $2 OR EXISTS (SELECT FROM payload p WHERE p.event = v.row)
                         OR EXISTS (SELECT FROM job j WHERE j.event = v.row AND j.state NOT IN ('succeeded', 'dropped')
-                            AND NOT (j.state = 'dead' AND j.settled_at < $3 AND NOT j.holds))))",
+                            AND NOT (j.state = 'dead' AND j.settled_at < $3 AND NOT j.holds))))"
+    ),
     lock: LOCK_EVENTS,
     delete: &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ANY ($1::bigint[])"],
     cutoff: |before| before.ids,

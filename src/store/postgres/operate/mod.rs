@@ -17,5 +17,6 @@ mod new_job;
 pub(super) mod notice;
 mod orphans;
 mod pause;
+mod repeat;
 mod resolve;
 mod roll_call;

@@ -14,6 +14,7 @@ use crate::store::decide::delivery::held_at_arrival;
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::group::newer_than;
 use crate::store::sqlite::tables::job::insert_job;
+use crate::store::sqlite::tables::repeat::IS_REPEAT;
 
 use super::handle::Admin;
 
@@ -104,20 +105,18 @@ fn next(
     place: BackfillCursor,
 ) -> rusqlite::Result<(Vec<EventCandidate>, Option<BackfillCursor>)> {
     let (since, handler) = (ask.since.0, ask.handler.as_str());
-    // The next events in the order of arrival. A later event of an equal request has the id, body and type of the first, and
-    // was not held. The guard held an event that repeats the signed body of an
-    // earlier one, and flagged it where its type may honestly repeat.
+    // The next events in the order of arrival. An event of an equal request was not held. The guard held an event that
+    // repeats the signed body of an earlier one, and flagged it where its type may honestly repeat.
     let events = conn
-        .prepare_cached(
-            "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0 AND NOT (e.event_id LIKE 'sha256:%' AND EXISTS (SELECT 1 FROM event f
-                     WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest AND f.type = e.type)),
+        .prepare_cached(&format!(
+            "SELECT e.row, e.source, e.type, e.received_at >= ?3, e.variant > 0 AND NOT {IS_REPEAT},
                  e.repeated = 1, e.flagged = 1,
                  EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row),
                  e.removed_succeeded + e.removed_dropped > 0
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = e.row AND j.handler = ?4)
                      OR e.has_key = 1
              FROM event e WHERE e.row > ?1 AND e.row <= ?2 ORDER BY e.row LIMIT ?5",
-        )?
+        ))?
         .query_map(
             params![place.after, place.last, since, handler, codec::size(BATCH_JOBS)],
             |row| {

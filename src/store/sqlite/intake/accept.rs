@@ -196,7 +196,7 @@ impl Prepared {
         insert_payload(tx, event, stored)?;
         self.insert_jobs(tx, event, held, twins)?;
         crash::point("accept.commit.before");
-        let jobs = twins.count(self.new.jobs.len());
+        let jobs = twins.made(&self.new.jobs).count();
         Ok(Accepted::Created { jobs, held, flagged })
     }
 
@@ -237,7 +237,7 @@ impl Prepared {
         held: Option<HeldReason>,
         twins: &Twins,
     ) -> rusqlite::Result<()> {
-        for (_, job) in self.new.jobs.iter().enumerate().filter(|(nth, _)| twins.makes(*nth)) {
+        for job in twins.made(&self.new.jobs) {
             insert_job(tx, event, job, held, self.now)?;
             if held.is_some() || job.undecided.is_some() {
                 self.notices.job(tx, tx.last_insert_rowid(), self.now)?;

@@ -13,6 +13,7 @@ use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
 use crate::store::border::{ClockWatch, Cutoffs, Error, RetentionResult};
 use crate::store::sqlite::engine::queue::Priority;
+use crate::store::sqlite::tables::repeat::IS_REPEAT;
 use crate::store::sqlite::tables::{answer, audit, codec};
 
 use super::handle::Jobs;
@@ -213,7 +214,8 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     // have a million.
     let rows = look(
         tx,
-        "SELECT e.row, e.received_at < ?2,
+        &format!(
+            "SELECT e.row, e.received_at < ?2,
              EXISTS (SELECT 1 FROM event v WHERE v.source = e.source AND v.event_id = e.event_id
                  AND v.variant BETWEEN iif(e.alone, e.variant, 0)
                      AND iif(e.alone, e.variant, 9223372036854775807)
@@ -222,10 +224,9 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
                      OR EXISTS (SELECT 1 FROM job j WHERE j.event = v.row
                          AND j.state NOT IN ('succeeded', 'dropped')
                          AND NOT (j.state = 'dead' AND j.settled_at < ?4 AND j.holds = 0))))
-         FROM (SELECT e.*, e.has_key OR e.variant > 0 AND e.event_id LIKE 'sha256:%' AND EXISTS (SELECT 1 FROM event f
-                 WHERE f.source = e.source AND f.event_id = e.event_id AND f.variant = 0 AND f.digest = e.digest
-                     AND f.type = e.type) AS alone
-             FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3) e",
+         FROM (SELECT e.*, e.has_key OR {IS_REPEAT} AS alone
+             FROM event e WHERE e.row > ?1 ORDER BY e.row LIMIT ?3) e"
+        ),
         before.ids,
         before.dead,
         after,
