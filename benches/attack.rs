@@ -5,7 +5,8 @@
 //! real program on loopback. The attacker and the sink share one core, so that they cost both runs the same;
 //! the runs alternate, so that other load of the machine affects both. `HOOKLATCH_ATTACK_SECONDS` sets the
 //! length of a run: below [`WHOLE`] seconds there are too few deliveries for a p99, and a run fails only far
-//! beyond its bound. It exits non-zero if a genuine delivery failed or a median ratio is over its bound.
+//! beyond its bound. It exits non-zero if a genuine delivery failed, or if the p99 of all rounds together is over
+//! its bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -40,6 +41,10 @@ const WHOLE: u64 = 3;
 /// short for a p99.
 const MOST_RATIO: f64 = 2.0;
 const FAR_OFF: f64 = 20.0;
+
+/// What may always be added to the control's p99: no provider notices it, and the p99 of one control run and the
+/// next differ by as much where other programs use the machine (1.0 to 8.1 ms on two virtual cores).
+const NOISE_MS: f64 = 10.0;
 
 /// The limit for a flood of connections, each of which costs an eviction.
 const MOST_FLOOD_RATIO: f64 = 4.0;
@@ -81,10 +86,10 @@ fn main() -> ExitCode {
         let runs: Vec<(Run, Run)> = (0..rounds)
             .map(|_| (Run::new(&attack, Some(&sink), length), Run::new(&attack, None, length)))
             .collect();
-        let (row, ratio, failed) = row(&attack, &runs);
-        println!("{row}");
         let most = if attack.is_flood() { most.max(MOST_FLOOD_RATIO) } else { most };
-        well &= failed == 0 && ratio <= most;
+        let (row, is_well) = row(&attack, &runs, most);
+        println!("{row}");
+        well &= is_well;
         for (control, run) in &runs {
             let (Some(control), Some(after)) = (control.rest_kib, run.rest_kib) else { continue };
             let (peak, control, after) = (mib(run.cost.peak_kib), mib(control), mib(after));
@@ -96,7 +101,7 @@ fn main() -> ExitCode {
     }
     if !well {
         println!(
-            "\nover a bound: a failed delivery, a p99 over {most} times the control's, or memory"
+            "\nover a bound: a failed delivery, a p99 over {most} times the control's and {NOISE_MS} ms more, or memory"
         );
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -131,24 +136,27 @@ impl Run {
     }
 }
 
-/// A row of the table, the median ratio, and the number of failed genuine deliveries.
-fn row(attack: &Attack, rounds: &[(Run, Run)]) -> (String, f64, usize) {
+/// A row of the table, and whether all deliveries of the attack's rounds succeeded, at most `most` times as slow as
+/// those of the control's.
+fn row(attack: &Attack, rounds: &[(Run, Run)], most: f64) -> (String, bool) {
     let of = |value: &dyn Fn(&(Run, Run)) -> f64| median(rounds.iter().map(value).collect());
-    let ratio = of(&|(control, attacked)| attacked.latencies.p99() / control.latencies.p99());
-    let failed = rounds.iter().map(|(c, a)| c.latencies.failed + a.latencies.failed).sum();
+    let control = Latencies::of_all(rounds.iter().map(|(control, _)| &control.latencies));
+    let attacked = Latencies::of_all(rounds.iter().map(|(_, attacked)| &attacked.latencies));
+    let (ratio, failed) = (attacked.p99() / control.p99(), control.failed + attacked.failed);
     let row = format!(
         "| {} | {:.0}/s | {:.2} | {:.2} | {:.2} | {:.2} | {ratio:.2} | {failed} | {:.0} MiB | {:.0} | {:.0} % |",
         attack.name,
         of(&|(_, attacked)| attacked.attacked),
-        of(&|(control, _)| control.latencies.p50()),
-        of(&|(control, _)| control.latencies.p99()),
-        of(&|(_, attacked)| attacked.latencies.p50()),
-        of(&|(_, attacked)| attacked.latencies.p99()),
+        control.p50(),
+        control.p99(),
+        attacked.p50(),
+        attacked.p99(),
         of(&|(_, attacked)| attacked.cost.peak_kib as f64 / 1024.0),
         of(&|(_, attacked)| attacked.cost.files as f64),
         of(&|(_, attacked)| attacked.cost.cpu_percent),
     );
-    (row, ratio, failed)
+    let is_slow = ratio > most && attacked.p99() > control.p99() + NOISE_MS;
+    (row, failed == 0 && !is_slow)
 }
 
 fn mib(kib: u64) -> f64 {

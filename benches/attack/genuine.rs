@@ -37,6 +37,14 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
+    /// Those of several rounds together.
+    pub(crate) fn of_all<'a>(rounds: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let mut sorted: Vec<Duration> =
+            rounds.clone().flat_map(|round| round.sorted.clone()).collect();
+        sorted.sort();
+        Self { sorted, failed: rounds.map(|round| round.failed).sum() }
+    }
+
     pub(crate) fn p50(&self) -> f64 {
         self.share(0.5)
     }
