@@ -38,7 +38,7 @@ pub(super) fn settings(settings: &Settings, sources: &[Source], problems: &Probl
     }
     for source in sources {
         let provider = source.scheme.name();
-        if let Some(resends) = source.scheme.setup().delivery.resends_for
+        if let Some(resends) = source.scheme.setup().delivery.resends_for()
             && millis(resends) > limits.keep_ids_millis
         {
             let at = settings.places.get(KEEP_IDS).unwrap_or(&source.at);

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::document::Value;
 use crate::limits::Unit;
 use crate::model::Repeats;
-use crate::provider::Scheme;
+use crate::provider::{Resends, Scheme};
 use crate::retry::GiveUp;
 
 use super::read::millis;
@@ -91,10 +91,14 @@ fn repeats(scheme: &Scheme) -> Option<String> {
 
 /// What a source has from its provider.
 pub(super) fn scheme<S: Serializer>(scheme: &Scheme, serializer: S) -> Result<S::Ok, S::Error> {
+    let resends = scheme.setup().delivery.resends.map(|resends| match resends {
+        Resends::Never => "never".to_owned(),
+        Resends::For(time) => duration_text(time),
+    });
     let facts = [
         ("provider", Some(scheme.name().to_owned())),
         ("tolerance", scheme.proof().tolerance().map(duration_text)),
-        ("resends_for", scheme.setup().delivery.resends_for.map(duration_text)),
+        ("resends_for", resends),
         ("repeats", repeats(scheme)),
     ];
     BTreeMap::from(facts).serialize(serializer)

@@ -34,7 +34,7 @@ impl Config {
                     "no handler reads this source: its events are stored, and nothing runs";
                 found.report(&source.at, message);
             }
-            if source.scheme.identity().runs_repeats() {
+            if source.scheme.runs_repeats() {
                 let message = "each request is another event: one that its sender repeats, as after a 503, runs twice";
                 found.report(&source.at, message);
             }

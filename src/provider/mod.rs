@@ -19,9 +19,11 @@ pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub(crate) use scheme::{
     Algorithm, AnswerText, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED,
-    Mechanism, Signature, Stamp, StampPlace, StampUnit, ahead,
+    Mechanism, PARTS, Signature, Stamp, StampPlace, StampUnit, ahead,
 };
-pub use scheme::{Answers, Delivery, Handshakes, Identity, Proof, Scheme, Setup};
+pub use scheme::{
+    Answers, Delivery, Fact, Facts, Handshakes, How, Identity, Proof, Resends, Scheme, Setup,
+};
 
 /// Finds each provider's file by its name.
 macro_rules! built_in {
@@ -32,22 +34,25 @@ macro_rules! built_in {
 
 /// The built-in providers: name and the text of `providers/NAME.toml`.
 const EMBEDDED: &[(&str, &str)] = built_in! {
-    "adyen" "adyen-platform" "airtable" "alertmanager" "anthropic" "asana" "aws-sns"
-    "azure-event-grid" "bearer" "bitbucket" "box" "brevo" "brevo-batched" "brex" "buildkite" "cal-com" "calendly"
-    "certificate" "chargebee" "checkout-com" "circleci" "clerk" "clickup" "cloudflare-notifications"
-    "cloudflare-stream" "coinbase-cdp" "coinbase-commerce" "customer-io" "discord" "docusign"
-    "dodo-payments" "doppler" "dropbox" "easypost" "elevenlabs" "fastly-logging" "flutterwave"
-    "flutterwave-v4" "forgejo" "fusionauth" "gitea" "github" "gitlab" "gitlab-token" "gocardless" "gogs"
-    "google-pubsub" "grafana" "grafana-no-timestamp" "greenhouse" "heroku" "hubspot" "incident-io"
-    "intercom" "jira" "kick" "kontent-ai" "launchdarkly" "lemonsqueezy" "line" "linear" "lithic"
-    "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mandrill" "meta" "microsoft-graph"
-    "modern-treasury" "mollie" "monday" "mux" "netlify" "none" "notion" "okta" "openai" "paddle"
-    "pagerduty" "paypal" "paystack" "plivo" "polar" "postmark" "razorpay" "render" "replicate"
-    "resend" "revenuecat" "rootly" "sanity" "sendgrid" "sentry" "shopify" "slack" "square"
-    "standard-webhooks" "standard-webhooks-v1a" "strava" "stripe" "supabase-auth" "svix"
+    "adyen" "adyen-platform" "airtable" "alertmanager" "alertmanager-basic" "anthropic" "argilla"
+    "asana" "aws-sns" "azure-event-grid" "basic" "bearer" "bitbucket" "bitbucket-data-center" "box"
+    "brevo" "brevo-batched" "brex" "buildkite" "cal-com" "calendly" "certificate" "chargebee"
+    "checkout-com" "circleci" "clerk" "clickup" "cloudflare-notifications" "cloudflare-stream"
+    "coinbase-cdp" "coinbase-commerce" "customer-io" "directus" "discord" "docker-registry"
+    "docusign" "dodo-payments" "doppler" "dropbox" "easypost" "elevenlabs" "fastly-logging"
+    "flutterwave" "flutterwave-v4" "forgejo" "fusionauth" "ghost" "gitea" "github" "gitlab"
+    "gitlab-token" "gocardless" "gogs" "google-pubsub" "grafana" "grafana-no-timestamp" "greenhouse"
+    "header-token" "heroku" "hocuspocus" "hubspot" "incident-io" "intercom" "jira"
+    "jira-data-center" "kick" "ko-fi" "kontent-ai" "label-studio" "launchdarkly" "lemonsqueezy"
+    "line" "linear" "lithic" "liveblocks" "livekit" "loops" "mailersend" "mailgun" "mandrill"
+    "mcp-events" "meta" "microsoft-graph" "mlflow" "modern-treasury" "mollie" "mollie-classic"
+    "monday" "mux" "netbox" "netlify" "none" "notion" "okta" "openai" "paddle" "pagerduty" "paypal"
+    "paystack" "plex" "plivo" "polar" "postmark" "pretix" "razorpay" "render" "replicate" "resend"
+    "revenuecat" "rootly" "sanity" "sendgrid" "sendgrid-inbound" "sentry" "shopify" "slack" "square"
+    "standard-webhooks" "standard-webhooks-v1a" "strapi" "strava" "stripe" "supabase-auth" "svix"
     "teams-outgoing" "telegram" "telnyx" "terraform-cloud" "tiktok" "trello" "twilio" "twitch"
-    "typeform" "url-token" "vercel" "weblate" "webflow" "woocommerce" "workos" "x-twitter" "xero" "zendesk"
-    "zoom"
+    "typeform" "unleash" "uptime-kuma" "url-token" "vercel" "webflow" "weblate" "woocommerce"
+    "workos" "x-twitter" "xero" "zendesk" "zoom"
 };
 
 /// The sample bodies of a built-in provider, see `verify::sample`.

@@ -270,9 +270,9 @@ fn twilio_signs_the_url_with_or_without_its_port() {
         }
     }
     assert_eq!(at("https://[2001:db8::1]/x?a=1", of_plain), Err("bad_signature"));
-    // HMAC-SHA256, which the library takes only where X-Twilio-Webhooks-Signature-Settings says so.
+    // HMAC-SHA256, which twilio 6.3.1 (npm) takes for a shared key of Twilio's Webhooks configuration.
     let longer = "PfLzGRSvJe44U6b+OUDEtBXiAe7gsc0YdOaeAauFfDY=";
-    assert_eq!(at(plain, longer), Err("unreadable_signature"));
+    assert_eq!(at(plain, longer), event("t1", "completed"));
 }
 
 #[test]

@@ -598,7 +598,9 @@ fn event_id(
                 NoText::Other(text) => Named::of_text(text, fault),
             }
         }),
-        Place::Digest | Place::New | Place::Signed | Place::Join(_) => Ok(None),
+        // Where it stands alone it is no text.
+        Place::Digest => Ok(Some(digest.to_string())),
+        Place::New | Place::Signed | Place::Join(_) => Ok(None),
     };
     let named_at = |place: &Place| match place {
         Place::Digest => Some(Named::of_body(digest, None)),
@@ -678,5 +680,7 @@ fn event_type(scheme: &Scheme, headers: &Headers, found: &extract::Facts<'_>) ->
 
 #[cfg(test)]
 mod alternatives_tests;
+#[cfg(test)]
+mod possible_tests;
 #[cfg(test)]
 mod tests;

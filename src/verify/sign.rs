@@ -57,7 +57,8 @@ pub fn sign(
     let (proof, identity) = (scheme.proof(), scheme.identity());
     let mut headers = draft.headers.clone();
     for (places, value) in [(&identity.ids, draft.id), (&identity.types, draft.event_type)] {
-        if let (Some(name), false) = (places.first().and_then(Place::header), value.is_empty()) {
+        let mut parts = places.first().into_iter().flat_map(Place::parts);
+        if let (Some(name), false) = (parts.find_map(Place::header), value.is_empty()) {
             headers.push(name, value);
         }
     }

@@ -226,7 +226,9 @@ pub(super) fn split<'h>(
         Format::Plain => return (vec![line], Vec::new()),
         Format::Commas => return (line.split(',').collect(), Vec::new()),
         Format::List { label } => {
-            (line.split(' ').filter_map(|item| item.split_once(',')).collect(), label)
+            // Supabase writes ", " between them, so the next comma is no part of a signature.
+            let items = line.split(' ').filter_map(|item| item.split_once(','));
+            (items.map(|(name, value)| (name, value.trim_end_matches(','))).collect(), label)
         }
         Format::Pairs { separator, label, unless } => {
             let items = line.split(separator.as_str()).filter_map(|item| item.split_once('='));
@@ -341,7 +343,7 @@ pub(super) fn matching<'k>(
         }),
         Mechanism::Jwt(own) => {
             let judged = |token| jwt::matching(own, scheme.proof(), keys, token, request, now);
-            let one = one(presented.signatures.iter());
+            let one = one(presented.signatures.iter().chain(&in_body));
             let token = one.ok().flatten().ok_or_else(|| {
                 Rejection::unproven("repeated_header", "there is more than one token")
             })?;

@@ -152,7 +152,10 @@ fn a_resigned_event_verifies_an_hour_later_and_keeps_its_other_headers() {
         let verified = verified.unwrap_or_else(|error| panic!("{}: {error:?}", scheme.name()));
         let facts =
             |verified: &Verified| (verified.event_id().clone(), verified.event_type().clone());
-        assert_eq!(facts(&verified), facts(&accepted));
+        // Another time makes another event where the receiver makes the id.
+        if !scheme.identity().id_is_generated() {
+            assert_eq!(facts(&verified), facts(&accepted), "{}", scheme.name());
+        }
         let rest = |headers: &Headers| {
             let signature = &scheme.proof().signature.as_ref().unwrap().headers;
             let stays = |name: &str| !listed(signature, name) && !name.eq_ignore_ascii_case("x-at");
@@ -770,7 +773,7 @@ proptest! {
             verify(&scheme, &keys, request(&draft, &headers), NOW)
         };
         let verified = judge(Signer::new(scheme.clone(), real(), None), NOW).unwrap();
-        if !matches!(scheme.identity().ids[0], Place::Digest | Place::New) {
+        if !matches!(scheme.identity().ids[0], Place::Digest | Place::New | Place::Join(_)) {
             prop_assert_eq!(verified.event_id().to_string(), id.clone(), "{}", name);
         }
         let typed = if scheme.identity().types.is_empty() { "?" } else { event_type.as_str() };

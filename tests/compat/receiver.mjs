@@ -29,11 +29,12 @@ cwd = "."
 concurrency = 64
 `;
 
-const source = ([name, { provider }]) => `
+const source = ([name, { provider, settings = "" }]) => `
 [sources.${name}]
 provider = "${provider}"
 path = "/${name}"
 secrets = ["file:${name}.secret"]
+${settings}
 `;
 
 /**
@@ -145,9 +146,9 @@ export class Receiver {
     return ["--config", join(this.#folder, "hooklatch.toml")];
   }
 
-  /** Sends one request to a source. The status, and what the headers `Hooklatch-NAME` and the body say. */
-  async post(source, { headers, body }) {
-    const response = await fetch(`http://${this.#address}/${source}`, { method: "POST", headers, body });
+  /** Sends one request to a source, or to `path`. The status, and what the headers `Hooklatch-NAME` and the body say. */
+  async post(source, { headers, body, path = `/${source}` }) {
+    const response = await fetch(`http://${this.#address}${path}`, { method: "POST", headers, body });
     const named = [...response.headers].filter(([name]) => name.startsWith("hooklatch-"));
     const facts = named.map(([name, value]) => [name.slice("hooklatch-".length), value]);
     const said = await response.text();
@@ -159,6 +160,12 @@ export class Receiver {
     const args = [...command, "--json", "--limit", String(LIST_COUNT), ...this.#config];
     const { stdout } = await promisify(execFile)(this.#binary, args, { maxBuffer: 1 << 28 });
     return JSON.parse(stdout);
+  }
+
+  /** Has `hooklatch send` deliver to another address. What it says of the answer does not matter. */
+  async sendTo(address, ...args) {
+    const command = ["send", ...args, "--no-wait", "--to", address, ...this.#config];
+    await promisify(execFile)(this.#binary, command).catch(() => undefined);
   }
 
   /** Runs a command of the operator's that must succeed. */

@@ -1,6 +1,6 @@
 // The providers' own libraries against a running receiver: what they sign is accepted once, typed as
 // their users know it, and run once; what they did not sign is refused; and they take what a forward signs anew.
-// `node run.mjs [BINARY]`;
+// `node run.mjs [--all] [BINARY]`; without --all, only the libraries of the commonest providers;
 // exits with 1, and says what was wrong, where it was not so.
 
 import { randomBytes } from "node:crypto";
@@ -13,12 +13,13 @@ import * as github from "./github.mjs";
 import * as standard from "./standard.mjs";
 import * as stripe from "./stripe.mjs";
 import { Receiver } from "./receiver.mjs";
-import { checkVerifiers } from "./verified.mjs";
+import { checkLibraries } from "./libraries.mjs";
 import { checkAnswers, checkForgeries, checkGuard, checkMarks, checkRuns } from "./checks.mjs";
 import { printLedger } from "./ledger.mjs";
 
+const WHOLE = process.argv.includes("--all");
 const BINARY =
-  process.argv[2] ??
+  process.argv.slice(2).find((argument) => argument !== "--all") ??
   process.env.HOOKLATCH_BINARY ??
   fileURLToPath(new URL("../../target/debug/hooklatch", import.meta.url));
 
@@ -125,7 +126,7 @@ async function main() {
     faults.unless(how === 0, `${name} ended with ${how} when stopped`);
 
   await checkForwards(faults, BINARY, settled);
-  await checkVerifiers(faults, BINARY);
+  await checkLibraries(faults, BINARY, WHOLE);
 
   faults.print();
   const seconds = ((Date.now() - began) / 1000).toFixed(1);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::Providers;
 use crate::config;
 use crate::exit::{Exit, Failure};
-use crate::provider::Scheme;
+use crate::provider::{Resends, Scheme};
 
 use super::super::output::{self, Cell, below, painted, short_span, whole, words_of};
 
@@ -33,9 +33,12 @@ pub(super) fn run(args: &Providers) -> Result<Exit, Failure> {
 }
 
 fn row(scheme: &Scheme, own: bool) -> Vec<Cell> {
+    let setup = scheme.setup();
+    let unverified = setup.facts.unverified().join(", ");
     let title = match own {
-        true => painted(format_args!("{} (own file)", scheme.setup().title), AnsiColor::Cyan),
-        false => scheme.setup().title.as_str().into(),
+        true => painted(format_args!("{} (own file)", setup.title), AnsiColor::Cyan),
+        false if unverified.is_empty() => setup.title.as_str().into(),
+        false => format!("{} (unverified: {unverified})", setup.title).into(),
     };
     let id = match (scheme.identity().id_is_digest(), scheme.proof().covers_id()) {
         (true, true) => "digest".into(),
@@ -43,11 +46,16 @@ fn row(scheme: &Scheme, own: bool) -> Vec<Cell> {
         (true, false) => painted("digest, not signed", AnsiColor::Yellow),
         (false, false) => painted("not signed", AnsiColor::Yellow),
     };
+    let resends = match setup.delivery.resends {
+        Some(Resends::For(time)) => short_span(time),
+        Some(Resends::Never) => "never".to_owned(),
+        None => "-".to_owned(),
+    };
     vec![
         whole("NAME", scheme.name()),
         words_of("PROOF", scheme.proof().summary()),
         words_of("ID", id),
-        whole("RE-SENDS", scheme.setup().delivery.resends_for.map_or("-".to_owned(), short_span)),
+        whole("RE-SENDS", resends),
         words_of("HANDSHAKE", scheme.challenge().summary()),
         below("TITLE", title),
     ]
@@ -67,7 +75,7 @@ pub(super) fn facts(scheme: &Scheme, own: bool) -> Value {
         "id_is_digest": identity.id_is_digest(),
         "guard": identity.guard.as_str(),
         "tolerance_s": proof.tolerance().map(|time| time.as_secs()),
-        "resends_for_s": setup.delivery.resends_for.map(|time| time.as_secs()),
+        "resends_for_s": setup.delivery.resends_for().map(|time| time.as_secs()),
         "deadline_s": setup.delivery.deadline.map(|time| time.as_secs_f64()),
         "handshake": Some(scheme.challenge().summary()).filter(|text| *text != "-"),
         "facts": setup.facts,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::duration_text;
 use crate::model::{Repeats, ReplayGuard};
-use crate::provider::{Proof, Scheme};
+use crate::provider::{Fact, Proof, Resends, Scheme};
 
 /// Each with a label. `keep_ids` is how long the store remembers an id.
 pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static str, String)> {
@@ -12,13 +12,16 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
     let kept = duration_text(keep_ids);
     let forgotten = format!("after {kept} its id is forgotten, and it would run again");
     let kept = format!("ids are remembered for {kept} (storage.keep_ids)");
-    let resends = match setup.delivery.resends_for {
+    let resends = match setup.delivery.resends {
+        Some(Resends::Never) => "never: what is not accepted at once is lost".to_owned(),
         None => format!("how long is not known; {kept}"),
-        Some(time) if time > keep_ids => format!(
+        Some(Resends::For(time)) if time > keep_ids => format!(
             "for {}, but {kept}: a later re-send would run twice, so raise it",
             duration_text(time)
         ),
-        Some(time) => format!("for {}; {kept}: a re-send is a duplicate", duration_text(time)),
+        Some(Resends::For(time)) => {
+            format!("for {}; {kept}: a re-send is a duplicate", duration_text(time))
+        }
     };
     let proof = scheme.proof();
     let age = match proof.tolerance() {
@@ -51,7 +54,10 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
     all.extend(proof.sender_word().map(|word| {
         ("sender", format!("it signs for all its customers: `sender` must name {word}"))
     }));
-    all.extend(setup.facts.as_ref().map(|facts| ("facts", format!("from {facts}"))));
+    all.extend(setup.facts.parts().map(|(part, facts)| {
+        let facts: Vec<String> = facts.iter().map(Fact::to_string).collect();
+        ("facts", format!("{part}: {}", facts.join("; ")))
+    }));
     all.extend(setup.docs.clone().map(|docs| ("docs", docs)));
     all
 }

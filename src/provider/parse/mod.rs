@@ -7,14 +7,15 @@
 mod alternative;
 mod answer;
 mod handshake;
+mod possible;
 mod proof;
 mod values;
 
 use super::place::Place;
 use super::template::Part;
 use super::{
-    Confirmation, Delivery, Handshakes, Identity, KeyUrl, Mechanism, Proof, PublishedKeys, Scheme,
-    Setup, Signature, StampPlace,
+    Confirmation, Delivery, Fact, Facts, Handshakes, Identity, KeyUrl, Mechanism, PARTS, Proof,
+    PublishedKeys, Resends, Scheme, Setup, Signature, StampPlace,
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits::{self, Limits};
@@ -50,7 +51,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     });
     let title = root.value::<String>("title");
     let docs = root.value::<String>("docs");
-    let facts = root.value::<String>("facts");
+    let facts = root.section("facts").map(facts).unwrap_or_default();
     let vectors = root.value::<String>("vectors");
     let like = parsed(root, root.get::<String>("like"), |name| {
         let unknown = || {
@@ -115,6 +116,7 @@ fn read(root: &Section<'_>) -> Option<Scheme> {
     });
     let scheme = Scheme { alternatives: alternatives.collect(), ..scheme };
     check_consistency(root, &scheme);
+    possible::check(root, &scheme);
     answer::check_scheme(root, &scheme);
     handshake::check_scheme(root, &scheme);
     Some(scheme)
@@ -167,6 +169,12 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     if let Some(Err(fault)) = proof.tolerance().map(|time| scheme.check_tolerance(time)) {
         root.problem(fault);
     }
+    if setup.delivery.never_resends() && !proof.signs_content() {
+        let by_body = identity.repeats == Repeats::Duplicate && identity.distinct.is_none();
+        if matches!(identity.repeats, Repeats::Window(_)) || by_body && identity.id_may_be_digest() {
+            root.problem(Fault::new("delivery.resends_for says that the sender never repeats an event, and event.id takes an equal body for a repetition", "use id = \"new\", or say with event.distinct why no two bodies are equal"));
+        }
+    }
     let looks_again = identity.repeats == Repeats::LookAgain;
     // A file that says look-again has a reason for it.
     if let Err(fault) = scheme.check_repeats(identity.repeats, looks_again) {
@@ -186,7 +194,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if proof.signs_content() && proof.tolerance().is_none() && !looks_again {
             root.problem(Fault::new("event.id = \"new\" lets a captured request run again at any time: no time is signed", "use digest; or repeats = \"look-again\" where an event only says that something has changed"));
         }
-        if setup.delivery.resends_for.is_some() && !looks_again {
+        if setup.delivery.resends_for().is_some_and(|time| !time.is_zero()) && !looks_again {
             root.problem(Fault::new("delivery.resends_for says that the provider sends an event again, and event.id = \"new\" makes another event of it", "name what the repetitions have in common, or use digest; or repeats = \"look-again\" where an event only says that something has changed"));
         }
         if identity.guard != ReplayGuard::Off {
@@ -305,8 +313,8 @@ fn event(root: &Section<'_>) -> Option<Identity> {
 /// Reads `id = { join = […] }`.
 fn join(section: Section<'_>) -> Option<Vec<Place>> {
     let joined = places(&section, section.required::<OneOrMany>("join"), true);
-    let single = |place: &Place| matches!(place, Place::Digest | Place::New);
-    if joined.as_ref().is_some_and(|places| places.len() < 2 || places.iter().any(single)) {
+    let is_new = |place: &Place| *place == Place::New;
+    if joined.as_ref().is_some_and(|places| places.len() < 2 || places.iter().any(is_new)) {
         section.problem("event.id.join needs two places or more, each of the request");
     }
     section.finish();
@@ -347,7 +355,14 @@ fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
     let Some(section) = root.section("delivery") else {
         return (Delivery::default(), kept_headers);
     };
-    let (resends_for, deadline) = (section.value("resends_for"), section.value("deadline"));
+    let resends = section.parse("resends_for", |text: String| match text.as_str() {
+        "never" => Ok(Resends::Never),
+        _ => humantime::parse_duration(&text)
+            .map(Resends::For)
+            .map_err(|error| format!("must be 'never' or a duration such as '3d', not '{text}': {error}")),
+    });
+    let resends = resends.map(|read| read.value);
+    let deadline = section.value("deadline");
     let body_limit = section.parse("body_limit", |Size(bytes)| {
         let least = limits::limit("body_default_bytes").map_or(0, |limit| *limit.range.start());
         // One source must not take the room of all others; an operator may give it more.
@@ -371,7 +386,18 @@ fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
     });
     kept_headers.extend(kept.into_iter().flat_map(|kept| kept.value));
     section.finish();
-    (Delivery { resends_for, deadline, body_limit_bytes }, kept_headers)
+    (Delivery { resends, deadline, body_limit_bytes }, kept_headers)
+}
+
+/// Reads `[facts]`.
+fn facts(section: Section<'_>) -> Facts {
+    let of = |part| {
+        let facts = section.list(part, |text: String| text.parse::<Fact>());
+        (part, facts.into_iter().map(|fact| fact.value).collect::<Vec<_>>())
+    };
+    let parts = PARTS.map(of);
+    section.finish();
+    Facts(parts.into_iter().filter(|(_, facts)| !facts.is_empty()).collect())
 }
 
 /// Reads `[setup]`. The other fields stand elsewhere.

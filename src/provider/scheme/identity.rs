@@ -68,11 +68,6 @@ impl Identity {
         self.ids.contains(&Place::New)
     }
 
-    /// Whether a repeat of a request runs its handler again, and may do harm.
-    pub(crate) fn runs_repeats(&self) -> bool {
-        self.id_is_generated() && self.repeats != Repeats::LookAgain
-    }
-
     /// Whether an equal request asks for another run.
     pub fn has_triggers(&self) -> bool {
         self.repeats == Repeats::Trigger
@@ -142,7 +137,8 @@ impl Identity {
         } else if self.two_levels() {
             known.extend(families);
         }
-        // No listed type has a capital letter.
-        nearest(&text.to_lowercase(), known.iter().map(String::as_str)).map(str::to_owned)
+        let lower: Vec<String> = known.iter().map(|known| known.to_lowercase()).collect();
+        let near = nearest(&text.to_lowercase(), lower.iter().map(String::as_str))?.to_owned();
+        known.into_iter().zip(lower).find(|(_, lower)| *lower == near).map(|(known, _)| known)
     }
 }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod challenge;
+mod facts;
 mod identity;
 mod proof;
 mod setup;
@@ -21,13 +22,15 @@ use crate::payload::in_query;
 pub(crate) use answer::AnswerText;
 pub use answer::Answers;
 pub use challenge::Handshakes;
+pub(crate) use facts::PARTS;
+pub use facts::{Fact, Facts, How};
 pub use identity::Identity;
 pub use proof::Proof;
 pub(crate) use proof::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
     Signature, Stamp, StampPlace, StampUnit, ahead,
 };
-pub use setup::{Delivery, Setup};
+pub use setup::{Delivery, Resends, Setup};
 
 /// How one provider signs, names and re-sends its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +149,13 @@ impl Scheme {
             ));
         }
         Ok(())
+    }
+
+    /// Whether a repeat of a request runs its handler again, and may do harm.
+    pub(crate) fn runs_repeats(&self) -> bool {
+        let Scheme { identity, setup, .. } = self;
+        let repeats = identity.repeats != Repeats::LookAgain && !setup.delivery.never_resends();
+        identity.id_is_generated() && repeats
     }
 
     /// Checks what an equal request may mean. A captured request must not run again, unless the source accepts that

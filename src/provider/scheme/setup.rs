@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::facts::Facts;
+
 /// How a provider is set up, in the words of its pages, and how it sends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
@@ -13,7 +15,7 @@ pub struct Setup {
     /// The URL of the provider's documentation.
     pub docs: Option<String>,
     /// Where the facts of the file are from.
-    pub facts: Option<String>,
+    pub facts: Facts,
     /// The file of the provider's vectors, relative to the provider file.
     pub vectors: Option<String>,
     pub delivery: Delivery,
@@ -35,13 +37,40 @@ pub struct Setup {
     pub redeliver: Option<String>,
 }
 
+/// How long the provider sends an event again that was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resends {
+    Never,
+    For(Duration),
+}
+
 /// How the provider sends its events; `None` for what is not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delivery {
-    /// How long it re-sends an event.
-    pub resends_for: Option<Duration>,
+    pub resends: Option<Resends>,
     /// How long it waits for an answer.
     pub deadline: Option<Duration>,
     /// The largest body that it sends.
     pub body_limit_bytes: Option<u64>,
+}
+
+impl Resends {
+    /// No time if it never does.
+    pub fn time(self) -> Duration {
+        match self {
+            Resends::Never => Duration::ZERO,
+            Resends::For(time) => time,
+        }
+    }
+}
+
+impl Delivery {
+    /// How long an event that was not accepted comes again, if that is known; no time if it never does.
+    pub fn resends_for(&self) -> Option<Duration> {
+        self.resends.map(Resends::time)
+    }
+
+    pub fn never_resends(&self) -> bool {
+        self.resends == Some(Resends::Never)
+    }
 }

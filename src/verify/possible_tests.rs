@@ -1,0 +1,216 @@
+//! Every provider file that is accepted has a genuine request that is accepted: tried with all combinations of the keys
+//! that say where a proof is and what it covers.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::document::Problems;
+use crate::model::{Headers, Timestamp};
+use crate::provider::Scheme;
+use crate::verify::{self, Draft, Request};
+
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+const SECRET: &str = "c2VjcmV0LW9mLXRlc3Rz";
+const URL: &str = "https://h.example/t";
+
+/// A file in parts.
+#[derive(Clone, Copy)]
+struct Keys {
+    algorithm: &'static str,
+    carrier: &'static str,
+    format: &'static str,
+    prefix: &'static str,
+    encoding: &'static str,
+    signed: &'static str,
+    stamp: &'static str,
+    event: &'static str,
+}
+
+const PLAIN: Keys = Keys {
+    algorithm: "hmac-sha256",
+    carrier: "header = \"X-Signature\"",
+    format: "",
+    prefix: "",
+    encoding: "hex",
+    signed: "{body}",
+    stamp: "",
+    event: "",
+};
+
+const CARRIERS: [&str; 6] = [
+    "header = \"X-Signature\"",
+    "header = \"X-Time\"",
+    "header = \"X-Id\"",
+    "field = \"json:/sig\"",
+    "query = \"token\"",
+    "query = \"token\"\nfield = \"json:/sig\"",
+];
+
+impl Keys {
+    /// The file, with another carrier if one is given.
+    fn file(&self, carrier: Option<&str>) -> String {
+        let Keys { algorithm, format, prefix, encoding, signed, stamp, event, .. } = self;
+        let carrier = carrier.unwrap_or(self.carrier);
+        let kind = match *algorithm {
+            "token" => String::new(),
+            "jwt" => "jwt = [\"HS256\"]\n".to_owned(),
+            "jwt-body" => "jwt = [\"HS256\"]\nbody_claim = \"sha256\"\nbody_encoding = \"hex\"\n".to_owned(),
+            _ => format!("encoding = \"{encoding}\"\nsigned = \"{signed}\"\n"),
+        };
+        let algorithm = algorithm.trim_end_matches("-body");
+        let replay = "[replay]\nguard = \"off\"\n";
+        let file = |replay: &str| {
+            format!(
+                "name = \"own\"\n[signature]\nalgorithm = \"{algorithm}\"\n{carrier}\nprefix = \"{prefix}\"\n{format}\n{kind}{stamp}\n[event]\nid = [\"header:X-Id\", \"digest\"]\n{event}\n{replay}"
+            )
+        };
+        let signed_id = file("").replace("[\"header:X-Id\", \"digest\"]", "\"header:X-Id\"");
+        match (signed.contains("{id}"), *algorithm == *"hmac-sha256") {
+            (true, true) => signed_id,
+            _ => file(replay),
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<Scheme> {
+    Scheme::parse("own.toml", text, &Problems::new())
+}
+
+/// Whether some request that its sender would make is accepted.
+fn has_a_request(keys: &Keys, scheme: &Scheme) -> Result<(), String> {
+    let key = verify::key(scheme, "test", SECRET)?;
+    let elements = keys.event.contains("each");
+    let mut body = json!({ "a": "one", "time": NOW.seconds(), "sig": "" });
+    let in_body = keys.carrier.contains("field");
+    let signed = match in_body {
+        true => {
+            let elsewhere = Keys { prefix: "", ..*keys }.file(Some("header = \"X-Elsewhere\""));
+            parse(&elsewhere).ok_or("no such file")?
+        }
+        false => scheme.clone(),
+    };
+    let signs_form = keys.algorithm == PLAIN.algorithm && keys.signed.contains("form}");
+    let is_form = signs_form || keys.event.contains("form_field");
+    let text = |body: &Value| match () {
+        () if is_form => {
+            let mut form = form_urlencoded::Serializer::new(String::new());
+            form.append_pair("payload", &body.to_string());
+            form.finish()
+        }
+        () if elements => json!({ "events": [body] }).to_string(),
+        () => body.to_string(),
+    };
+    let draft = |body: &Value| Draft {
+        method: "POST",
+        url: Some(URL),
+        id: "evt-1",
+        body: Bytes::from(text(body)),
+        ..Draft::default()
+    };
+    let mut headers = verify::sign(&signed, Some(&key), &draft(&body), NOW)?;
+    if in_body {
+        let value = headers.all("X-Elsewhere").next().unwrap_or_default();
+        let prefix = keys.prefix.replace("\\u00e9", "\u{e9}");
+        body["sig"] = format!("{prefix}{}", String::from_utf8_lossy(value)).into();
+    }
+    let json_or_form = if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
+    headers.push("Content-Type", json_or_form);
+    // As a server hands them on.
+    let trimmed: Vec<(String, Vec<u8>)> =
+        headers.iter().map(|(name, value)| (name.to_owned(), value.trim_ascii().to_vec())).collect();
+    let mut sent = Headers::default();
+    for (name, value) in trimmed {
+        sent.push(name, value);
+    }
+    let body = draft(&body).body;
+    let request = Request { method: "POST", url: Some(URL), headers: &sent, body };
+    verify::verify(scheme, std::slice::from_ref(&key), request, NOW).map(drop).map_err(|why| format!("{why:?}"))
+}
+
+/// Whether the signature's header is also that of the id, which the test's signer would write twice.
+fn is_in_id(keys: &Keys) -> bool {
+    let signs_id = keys.algorithm == PLAIN.algorithm && keys.signed.contains("{id}");
+    keys.carrier.contains("X-Id") && !signs_id
+}
+
+/// Tries all of them. Gives how many files were accepted and refused.
+fn try_all(files: impl Iterator<Item = Keys>) -> (usize, usize) {
+    let (mut accepted, mut refused) = (0, 0);
+    for keys in files.filter(|keys| !is_in_id(keys)) {
+        let text = keys.file(None);
+        let Some(scheme) = parse(&text) else {
+            refused += 1;
+            continue;
+        };
+        accepted += 1;
+        if let Err(why) = has_a_request(&keys, &scheme) {
+            panic!("this file can never accept a request ({why}):\n{text}");
+        }
+    }
+    (accepted, refused)
+}
+
+#[test]
+fn every_form_of_a_signature_can_be_read() {
+    let formats = ["", "format = \"plain\"", "format = \"commas\""].map(str::to_owned).into_iter();
+    let lists = ["v1", "v,1", "v 1"].map(|label| format!("format = \"list\"\nlabel = \"{label}\""));
+    let pairs = [",", ", ", ";", "=", "a", ".", " = "].into_iter().flat_map(|separator| {
+        ["v1", "t", "v=1", "v,1", "v;1"].into_iter().flat_map(move |label| {
+            ["", "\nunless = \"v1\"", "\nunless = \"v2\""].map(|unless| {
+                format!("format = \"pairs\"\nseparator = \"{separator}\"\nlabel = \"{label}\"{unless}")
+            })
+        })
+    });
+    let formats: Vec<&'static str> =
+        formats.chain(lists).chain(pairs).map(|format| &*format.leak()).collect();
+    let stamps = ["", "[timestamp]\nfrom = \"item:t\"\nunit = \"s\"\ntolerance = \"5min\""];
+    let files = ["hmac-sha256", "token", "jwt"].into_iter().flat_map(|algorithm| {
+        let formats = formats.clone();
+        CARRIERS.into_iter().flat_map(move |carrier| {
+            formats.clone().into_iter().flat_map(move |format| {
+                ["", "p=", "p,", " p", "p ", "p\\u00e9"].into_iter().flat_map(move |prefix| {
+                    stamps.into_iter().flat_map(move |stamp| {
+                        ["hex", "base64"].map(move |encoding| {
+                            let signed = if stamp.is_empty() { "{body}" } else { "{timestamp}.{body}" };
+                            Keys { algorithm, carrier, format, prefix, encoding, signed, stamp, ..PLAIN }
+                        })
+                    })
+                })
+            })
+        })
+    });
+    let (accepted, refused) = try_all(files);
+    assert!(accepted > 200 && refused > 200, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn everything_that_is_signed_can_be_signed() {
+    let stamps = [
+        "",
+        "[timestamp]\nfrom = \"item:t\"\nunit = \"s\"\ntolerance = \"5min\"",
+        "[timestamp]\nfrom = \"header:X-Time\"\nunit = \"s\"\ntolerance = \"5min\"",
+        "[timestamp]\nfrom = \"json:/time\"\nunit = \"s\"\ntolerance = \"5min\"",
+    ];
+    let signed = [
+        "{body}", "{timestamp}.{body}", "{id}.{body}", "{json:/a}", "{json:/sig}", "{header:X-Signature}.{body}",
+        "{form}", "{url}{form}", "{url+form}", "{lines:a}", "{lines:a,sig}", "{timestamp}.{json:/a}", "{url}{body}",
+        "{crc32:body}", "{method}.{body}",
+    ];
+    let events = ["", "form_field = \"payload\"", "each = \"json:/events\""];
+    let formats = ["", "format = \"pairs\"\nseparator = \",\"\nlabel = \"v1\"", "repeatable = true"];
+    let algorithms = ["hmac-sha256", "token", "jwt", "jwt-body"];
+    let files = algorithms.into_iter().flat_map(|algorithm| {
+        CARRIERS.into_iter().flat_map(move |carrier| {
+            stamps.into_iter().flat_map(move |stamp| {
+                signed.into_iter().flat_map(move |signed| {
+                    events.into_iter().flat_map(move |event| {
+                        formats.map(move |format| Keys { algorithm, carrier, stamp, signed, event, format, ..PLAIN })
+                    })
+                })
+            })
+        })
+    });
+    let (accepted, refused) = try_all(files);
+    assert!(accepted > 200 && refused > 200, "{accepted} accepted, {refused} refused");
+}
