@@ -63,6 +63,7 @@ fn samples(name: &str) -> &'static str {
         };
     }
     match name {
+        "airtable" => of!("airtable"),
         "github" => of!("github"),
         "gitlab" | "gitlab-token" => of!("gitlab"),
         "linear" => of!("linear"),

@@ -55,7 +55,9 @@ impl Keys {
         let kind = match *algorithm {
             "token" => String::new(),
             "jwt" => "jwt = [\"HS256\"]\n".to_owned(),
-            "jwt-body" => "jwt = [\"HS256\"]\nbody_claim = \"sha256\"\nbody_encoding = \"hex\"\n".to_owned(),
+            "jwt-body" => {
+                "jwt = [\"HS256\"]\nbody_claim = \"sha256\"\nbody_encoding = \"hex\"\n".to_owned()
+            }
             _ => format!("encoding = \"{encoding}\"\nsigned = \"{signed}\"\n"),
         };
         let algorithm = algorithm.trim_end_matches("-body");
@@ -114,18 +116,23 @@ fn has_a_request(keys: &Keys, scheme: &Scheme) -> Result<(), String> {
         let prefix = keys.prefix.replace("\\u00e9", "\u{e9}");
         body["sig"] = format!("{prefix}{}", String::from_utf8_lossy(value)).into();
     }
-    let json_or_form = if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
+    let json_or_form =
+        if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
     headers.push("Content-Type", json_or_form);
     // As a server hands them on.
-    let trimmed: Vec<(String, Vec<u8>)> =
-        headers.iter().map(|(name, value)| (name.to_owned(), value.trim_ascii().to_vec())).collect();
+    let trimmed: Vec<(String, Vec<u8>)> = headers
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.trim_ascii().to_vec()))
+        .collect();
     let mut sent = Headers::default();
     for (name, value) in trimmed {
         sent.push(name, value);
     }
     let body = draft(&body).body;
     let request = Request { method: "POST", url: Some(URL), headers: &sent, body };
-    verify::verify(scheme, std::slice::from_ref(&key), request, NOW).map(drop).map_err(|why| format!("{why:?}"))
+    verify::verify(scheme, std::slice::from_ref(&key), request, NOW)
+        .map(drop)
+        .map_err(|why| format!("{why:?}"))
 }
 
 /// Whether the signature's header is also that of the id, which the test's signer would write twice.
@@ -158,7 +165,9 @@ fn every_form_of_a_signature_can_be_read() {
     let pairs = [",", ", ", ";", "=", "a", ".", " = "].into_iter().flat_map(|separator| {
         ["v1", "t", "v=1", "v,1", "v;1"].into_iter().flat_map(move |label| {
             ["", "\nunless = \"v1\"", "\nunless = \"v2\""].map(|unless| {
-                format!("format = \"pairs\"\nseparator = \"{separator}\"\nlabel = \"{label}\"{unless}")
+                format!(
+                    "format = \"pairs\"\nseparator = \"{separator}\"\nlabel = \"{label}\"{unless}"
+                )
             })
         })
     });
@@ -172,8 +181,18 @@ fn every_form_of_a_signature_can_be_read() {
                 ["", "p=", "p,", " p", "p ", "p\\u00e9"].into_iter().flat_map(move |prefix| {
                     stamps.into_iter().flat_map(move |stamp| {
                         ["hex", "base64"].map(move |encoding| {
-                            let signed = if stamp.is_empty() { "{body}" } else { "{timestamp}.{body}" };
-                            Keys { algorithm, carrier, format, prefix, encoding, signed, stamp, ..PLAIN }
+                            let signed =
+                                if stamp.is_empty() { "{body}" } else { "{timestamp}.{body}" };
+                            Keys {
+                                algorithm,
+                                carrier,
+                                format,
+                                prefix,
+                                encoding,
+                                signed,
+                                stamp,
+                                ..PLAIN
+                            }
                         })
                     })
                 })
@@ -193,19 +212,40 @@ fn everything_that_is_signed_can_be_signed() {
         "[timestamp]\nfrom = \"json:/time\"\nunit = \"s\"\ntolerance = \"5min\"",
     ];
     let signed = [
-        "{body}", "{timestamp}.{body}", "{id}.{body}", "{json:/a}", "{json:/sig}", "{header:X-Signature}.{body}",
-        "{form}", "{url}{form}", "{url+form}", "{lines:a}", "{lines:a,sig}", "{timestamp}.{json:/a}", "{url}{body}",
-        "{crc32:body}", "{method}.{body}",
+        "{body}",
+        "{timestamp}.{body}",
+        "{id}.{body}",
+        "{json:/a}",
+        "{json:/sig}",
+        "{header:X-Signature}.{body}",
+        "{form}",
+        "{url}{form}",
+        "{url+form}",
+        "{lines:a}",
+        "{lines:a,sig}",
+        "{timestamp}.{json:/a}",
+        "{url}{body}",
+        "{crc32:body}",
+        "{method}.{body}",
     ];
     let events = ["", "form_field = \"payload\"", "each = \"json:/events\""];
-    let formats = ["", "format = \"pairs\"\nseparator = \",\"\nlabel = \"v1\"", "repeatable = true"];
+    let formats =
+        ["", "format = \"pairs\"\nseparator = \",\"\nlabel = \"v1\"", "repeatable = true"];
     let algorithms = ["hmac-sha256", "token", "jwt", "jwt-body"];
     let files = algorithms.into_iter().flat_map(|algorithm| {
         CARRIERS.into_iter().flat_map(move |carrier| {
             stamps.into_iter().flat_map(move |stamp| {
                 signed.into_iter().flat_map(move |signed| {
                     events.into_iter().flat_map(move |event| {
-                        formats.map(move |format| Keys { algorithm, carrier, stamp, signed, event, format, ..PLAIN })
+                        formats.map(move |format| Keys {
+                            algorithm,
+                            carrier,
+                            stamp,
+                            signed,
+                            event,
+                            format,
+                            ..PLAIN
+                        })
                     })
                 })
             })

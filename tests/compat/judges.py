@@ -45,7 +45,8 @@ def answer(question):
     if asked := question.get("judge"):
         try:
             body = base64.b64decode(asked["body"])
-            return module.judge(body, asked["headers"], asked["url"], asked["secret"]) or False
+            found = module.judge(body, asked["headers"], asked["url"], asked["secret"])
+            return False if found is None else found
         except Exception:  # each library has its own
             return False
     if asked := question.get("sign"):

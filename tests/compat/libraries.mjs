@@ -4,7 +4,8 @@
 //
 // A file has `library` (the package), `secret`, `judge` (the event's id and type as its users read them; throws or gives
 // false if it is not genuine), and where the library itself can sign, `sign` and `sample`. `settings` are further lines of
-// the source; `differs` says, by case, why the receiver judges otherwise than the library.
+// the source; `differs` says, by case, why the receiver judges otherwise than the library; `unsent`, why it does not take
+// what `hooklatch send` makes.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -80,6 +81,12 @@ async function read(judges, whole) {
   return libraries;
 }
 
+/** The type that the provider's file suggests for a test. */
+function sampleType(name) {
+  const file = readFileSync(new URL(`../../providers/${name}.toml`, import.meta.url), "utf8");
+  return file.match(/^sample_type = "(.*)"/m)?.[1] ?? "test.event";
+}
+
 /** A server that keeps the last request. */
 async function recorder() {
   let request;
@@ -112,13 +119,13 @@ function altered(body) {
 }
 
 /** The requests for one library by case, as far as there are any. */
-async function cases(receiver, server, name, { library, sign, sample, secret, looksAtTime, type }) {
+async function cases(receiver, server, name, { library, sign, sample, secret, looksAtTime, unsent, type = sampleType(name) }) {
   const sent = async (...more) => {
-    await receiver.sendTo(server.address, name, ...(type ? [type] : []), ...more);
+    await receiver.sendTo(server.address, name, type, ...more);
     return server.take();
   };
   const requests = {};
-  const genuine = await sent();
+  const genuine = unsent ? undefined : await sent();
   if (genuine) {
     requests.genuine = genuine;
     requests.forged = await sent("--forge");
@@ -195,7 +202,10 @@ export async function checkLibraries(faults, binary, whole) {
   console.log("PROVIDER            LIBRARY                              TAKEN BY BOTH     REFUSED BY BOTH           ID  TYPE");
   try {
     for (const [name, module] of Object.entries(libraries)) {
-      const row = await compare(faults, receiver, server, name, module);
+      const row = await compare(faults, receiver, server, name, module).catch((error) => {
+        faults.unless(false, `${name}: ${error.stack}`);
+        return {};
+      });
       const by = (verdict) => Object.keys(row).filter((label) => row[label] === verdict);
       const columns = [
         name.padEnd(19),

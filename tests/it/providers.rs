@@ -46,8 +46,9 @@ pub(crate) fn write_ferry(site: &Site) {
 
 #[test]
 fn the_documented_table_is_that_of_the_provider_files() {
-    let mut table =
-        String::from("| name | for | proof | id | handshake | unverified |\n|---|---|---|---|---|---|\n");
+    let mut table = String::from(
+        "| name | for | proof | id | handshake | unverified |\n|---|---|---|---|---|---|\n",
+    );
     for name in Scheme::embedded_names() {
         let scheme = Scheme::embedded(name).unwrap();
         let signed = if scheme.proof().covers_id() { "signed" } else { "**not** signed" };
@@ -76,10 +77,47 @@ fn the_documented_table_is_that_of_the_provider_files() {
 
 /// The providers that most people use: every fact of their files was looked at.
 const COMMONEST: [&str; 41] = [
-    "adyen", "anthropic", "aws-sns", "chargebee", "clerk", "discord", "github", "gitlab", "gitlab-token", "gocardless",
-    "hubspot", "intercom", "jira", "lemonsqueezy", "line", "linear", "mailgun", "meta", "mollie", "openai", "paddle",
-    "pagerduty", "paypal", "paystack", "polar", "postmark", "razorpay", "resend", "sendgrid", "sentry", "shopify", "slack",
-    "square", "stripe", "svix", "telegram", "twilio", "woocommerce", "workos", "zendesk", "zoom",
+    "adyen",
+    "anthropic",
+    "aws-sns",
+    "chargebee",
+    "clerk",
+    "discord",
+    "github",
+    "gitlab",
+    "gitlab-token",
+    "gocardless",
+    "hubspot",
+    "intercom",
+    "jira",
+    "lemonsqueezy",
+    "line",
+    "linear",
+    "mailgun",
+    "meta",
+    "mollie",
+    "openai",
+    "paddle",
+    "pagerduty",
+    "paypal",
+    "paystack",
+    "polar",
+    "postmark",
+    "razorpay",
+    "resend",
+    "sendgrid",
+    "sentry",
+    "shopify",
+    "slack",
+    "square",
+    "stripe",
+    "svix",
+    "telegram",
+    "twilio",
+    "woocommerce",
+    "workos",
+    "zendesk",
+    "zoom",
 ];
 
 #[test]

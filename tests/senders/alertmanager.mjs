@@ -11,10 +11,10 @@ const VERSION = "0.25.0-1+b4";
 /** Debian's Alertmanager reads it at its start. */
 const TEMPLATE = "/usr/share/prometheus/alertmanager/default.tmpl";
 
-export const sender = {
+/** Alertmanager with the provider's way to authenticate, as a table of its `http_config`. */
+export const alertmanager = (provider, authentication) => ({
   version: `prometheus-alertmanager ${VERSION} (Debian)`,
-  cheap: true,
-  provider: "alertmanager",
+  provider,
   type: "firing",
   id: "digest",
   repeated: "duplicate",
@@ -39,8 +39,7 @@ receivers:
       - url: ${url}
         send_resolved: false
         http_config:
-          authorization:
-            credentials: ${secret}
+          ${authentication(secret)}
 `,
     );
     const port = await freePort();
@@ -56,4 +55,9 @@ receivers:
       },
     };
   },
+});
+
+export const sender = {
+  ...alertmanager("alertmanager", (secret) => `authorization: { credentials: "${secret}" }`),
+  cheap: true,
 };

@@ -34,6 +34,8 @@ export const sender = {
           PYTHONUNBUFFERED: "1",
           SSRF_PROTECTION_ENABLED: "false",
           WEBHOOK_TIMEOUT: "30", // Of one second by default, which a busy machine exceeds.
+          LABEL_STUDIO_BASE_DATA_DIR: folder,
+          LATEST_VERSION_CHECK: "false",
           COLLECT_ANALYTICS: "false",
           SENTRY_DSN: "",
           FRONTEND_SENTRY_DSN: "",

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { createServer } from "node:net";
 
 /** How long an awaited event may take. */
-export const PATIENCE_MS = 120_000;
+export const PATIENCE_MS = 300_000;
 
 /** The last lines that a failure shows. */
 const SHOWN_LINES = 30;

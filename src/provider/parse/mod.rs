@@ -171,7 +171,8 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     }
     if setup.delivery.never_resends() && !proof.signs_content() {
         let by_body = identity.repeats == Repeats::Duplicate && identity.distinct.is_none();
-        if matches!(identity.repeats, Repeats::Window(_)) || by_body && identity.id_may_be_digest() {
+        if matches!(identity.repeats, Repeats::Window(_)) || by_body && identity.id_may_be_digest()
+        {
             root.problem(Fault::new("delivery.resends_for says that the sender never repeats an event, and event.id takes an equal body for a repetition", "use id = \"new\", or say with event.distinct why no two bodies are equal"));
         }
     }
@@ -357,9 +358,9 @@ fn delivery(root: &Section<'_>) -> (Delivery, Vec<String>) {
     };
     let resends = section.parse("resends_for", |text: String| match text.as_str() {
         "never" => Ok(Resends::Never),
-        _ => humantime::parse_duration(&text)
-            .map(Resends::For)
-            .map_err(|error| format!("must be 'never' or a duration such as '3d', not '{text}': {error}")),
+        _ => humantime::parse_duration(&text).map(Resends::For).map_err(|error| {
+            format!("must be 'never' or a duration such as '3d', not '{text}': {error}")
+        }),
     });
     let resends = resends.map(|read| read.value);
     let deadline = section.value("deadline");

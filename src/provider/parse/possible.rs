@@ -15,7 +15,8 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
     if signature.field.is_some() {
         if signature.format != Format::Plain {
             report(
-                "signature.format is for headers: a field of the body holds one signature".to_owned(),
+                "signature.format is for headers: a field of the body holds one signature"
+                    .to_owned(),
                 "remove format; prefix is what stands before the signature",
             );
         }
@@ -53,8 +54,13 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
         }
     }
     let signed = scheme.proof.signed_content();
-    let is_form = signed.is_some_and(|signed| signed.has(&Part::Form) || signed.has(&Part::UrlForm));
-    let in_json = scheme.proof.timestamp.as_ref().is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
+    let is_form =
+        signed.is_some_and(|signed| signed.has(&Part::Form) || signed.has(&Part::UrlForm));
+    let in_json = scheme
+        .proof
+        .timestamp
+        .as_ref()
+        .is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
     if is_form && in_json && scheme.identity.form_field.is_none() {
         report(
             "timestamp.from is in a JSON body, and a form is signed".to_owned(),
@@ -73,7 +79,9 @@ fn signs_itself(scheme: &Scheme, signature: &Signature) -> Option<String> {
         _ => false,
     };
     match &signature.mechanism {
-        Mechanism::Signed { signed, .. } => signed.parts().find(|part| has_it(part)).map(Part::to_string),
+        Mechanism::Signed { signed, .. } => {
+            signed.parts().find(|part| has_it(part)).map(Part::to_string)
+        }
         Mechanism::Jwt(jwt) => jwt.body.as_ref().map(|claim| format!("the claim '{}'", claim.name)),
         Mechanism::Token => scheme.proof.signed_content().map(Template::to_string),
     }
@@ -89,8 +97,12 @@ fn signed_header(scheme: &Scheme, signature: &Signature) -> Option<String> {
     let own = |name: &str| signature.headers.iter().any(|own| own.eq_ignore_ascii_case(name));
     let proof = &scheme.proof;
     let mut signed = proof.signed_content().into_iter().flat_map(Template::headers);
-    if let Some(name) = signed.find(|name| own(name)).or_else(|| proof.signed_id_header().filter(|name| own(name))) {
-        return Some(format!("signature.signed has the header {name}, which carries the signature"));
+    if let Some(name) =
+        signed.find(|name| own(name)).or_else(|| proof.signed_id_header().filter(|name| own(name)))
+    {
+        return Some(format!(
+            "signature.signed has the header {name}, which carries the signature"
+        ));
     }
     let name = proof.time_header().filter(|name| own(name))?;
     Some(format!("timestamp.from is the header {name}, which carries the signature"))
@@ -105,7 +117,9 @@ fn texts<'s>(scheme: &'s Scheme, signature: &'s Signature) -> Vec<(&'static str,
         Format::Pairs { separator, label, unless } => {
             all.extend([("separator", separator.as_str()), ("label", label)]);
             all.extend(unless.iter().map(|unless| ("unless", unless.as_str())));
-            if let Some(StampPlace::Item(item)) = scheme.proof.timestamp.as_ref().map(|stamp| &stamp.place) {
+            if let Some(StampPlace::Item(item)) =
+                scheme.proof.timestamp.as_ref().map(|stamp| &stamp.place)
+            {
                 all.push(("label", item));
             }
         }
@@ -129,16 +143,21 @@ fn unusable(format: &Format, key: &str, text: &str, in_body: bool) -> Option<Str
         (Format::Plain | Format::Commas, _) if !in_body && text.starts_with(' ') => {
             Some("begins with a space, which is no part of a header's value".to_owned())
         }
-        (Format::Commas, _) => text.contains(',').then(|| "has a comma, at which the header is split".to_owned()),
-        (Format::List { .. }, "prefix") => text.contains(' ').then(|| "has a space, at which the header is split".to_owned()),
-        (Format::List { .. }, _) => {
-            text.contains([' ', ',']).then(|| "has a space or a comma, at which the header is split".to_owned())
+        (Format::Commas, _) => {
+            text.contains(',').then(|| "has a comma, at which the header is split".to_owned())
         }
+        (Format::List { .. }, "prefix") => {
+            text.contains(' ').then(|| "has a space, at which the header is split".to_owned())
+        }
+        (Format::List { .. }, _) => text
+            .contains([' ', ','])
+            .then(|| "has a space or a comma, at which the header is split".to_owned()),
         (Format::Pairs { separator, .. }, "prefix") => {
             text.contains(separator.as_str()).then(|| format!("has the separator '{separator}'"))
         }
-        (Format::Pairs { separator, .. }, _) => (text.contains('=') || text.contains(separator.as_str()))
-            .then(|| format!("has '=' or the separator '{separator}' in it")),
+        (Format::Pairs { separator, .. }, _) => (text.contains('=')
+            || text.contains(separator.as_str()))
+        .then(|| format!("has '=' or the separator '{separator}' in it")),
         (Format::Plain, _) => None,
     }
 }

@@ -61,7 +61,9 @@ impl FromStr for Fact {
             format!("'{text}' must begin with one of {known}, as in 'read: ferry 1.2 (npm)'")
         })?;
         if from.is_empty() && how != How::Unverified {
-            return Err(format!("'{text}' names no source: write '{word}: ' and what was looked at"));
+            return Err(format!(
+                "'{text}' names no source: write '{word}: ' and what was looked at"
+            ));
         }
         Ok(Self { how, from: from.to_owned() })
     }
