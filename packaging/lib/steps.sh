@@ -82,6 +82,13 @@ need_packages() {
     need "chromium" "chromium"
 }
 
+# need_python_libraries: the providers' libraries that only PyPI has, for tests/compat.
+need_python_libraries() {
+    need "python3" "python3 python3-venv"
+    python3 -m venv tests/compat/.venv && tests/compat/.venv/bin/pip install -q -r tests/compat/requirements.txt ||
+        fail "installing the providers' libraries of PyPI"
+}
+
 # need_node: puts the Node.js that tests/node pins first on the path.
 need_node() {
     npm ci --prefix tests/node || fail "installing Node.js"

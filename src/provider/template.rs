@@ -30,6 +30,12 @@ pub(crate) enum Part {
     /// As Plivo joins them: the URL with its query sorted and decoded, and the fields of a form as in [`Part::Form`] but
     /// each as often as it is there.
     UrlForm,
+    /// One field of a form, decoded.
+    Field(String),
+    /// The body as a string of JSON, as JavaScript writes it. Its quotes end it.
+    JsonString,
+    /// An item of the signature header.
+    Item(String),
     /// The headers that an item of the signature header names: the names, and after a dot their values, joined by dots.
     Listed(String),
     /// The text at a place of the JSON body; empty if there is none.
@@ -47,7 +53,7 @@ pub(crate) enum Part {
 }
 
 /// The parts but headers, by name.
-const PARTS: [(&str, Part); 10] = [
+const PARTS: [(&str, Part); 11] = [
     ("timestamp", Part::Timestamp),
     ("id", Part::Id),
     ("body", Part::Body),
@@ -57,6 +63,7 @@ const PARTS: [(&str, Part); 10] = [
     ("form", Part::Form),
     ("url+form", Part::UrlForm),
     ("crc32:body", Part::Crc32),
+    ("json-string:body", Part::JsonString),
     ("sender", Part::Sender),
 ];
 
@@ -65,6 +72,8 @@ impl fmt::Display for Part {
         match (self, PARTS.iter().find(|(_, part)| part == self)) {
             (Part::Header(name), _) => write!(f, "{{header:{name}}}"),
             (Part::Listed(item), _) => write!(f, "{{headers:{item}}}"),
+            (Part::Field(name), _) => write!(f, "{{form:{name}}}"),
+            (Part::Item(item), _) => write!(f, "{{item:{item}}}"),
             (Part::Json(pointer), _) => write!(f, "{{json:{pointer}}}"),
             (Part::Free(pointer), _) => write!(f, "{{any-json:{pointer}}}"),
             (Part::Lines(members), _) => {
@@ -99,7 +108,7 @@ pub(crate) struct Blurred {
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|piece| match piece {
-            Piece::Literal(text) => f.write_str(text),
+            Piece::Literal(text) => f.write_str(&text.replace('{', "{{")),
             Piece::Part(part) => write!(f, "{part}"),
         })
     }
@@ -110,9 +119,16 @@ impl Template {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
+        let mut literal = String::new();
         while let Some(open) = rest.find('{') {
-            if open > 0 {
-                pieces.push(Piece::Literal(rest[..open].to_owned()));
+            literal.push_str(&rest[..open]);
+            if rest[open + 1..].starts_with('{') {
+                literal.push('{');
+                rest = &rest[open + 2..];
+                continue;
+            }
+            if !literal.is_empty() {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal)));
             }
             let close = rest[open..].find('}').ok_or_else(|| {
                 format!("'{{' at byte {} is never closed", text.len() - rest.len() + open)
@@ -120,8 +136,9 @@ impl Template {
             pieces.push(Piece::Part(part(&rest[open + 1..open + close])?));
             rest = &rest[open + close + 1..];
         }
-        if !rest.is_empty() {
-            pieces.push(Piece::Literal(rest.to_owned()));
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(literal));
         }
         let template = Template(pieces);
         template.check()?;
@@ -151,10 +168,23 @@ impl Template {
         })
     }
 
-    /// The item of the signature header that names signed headers.
-    pub(crate) fn listing_item(&self) -> Option<&str> {
+    /// The item of the signature header that is signed, or names signed headers.
+    pub(crate) fn item(&self) -> Option<&str> {
         self.parts().find_map(|part| match part {
-            Part::Listed(item) => Some(item.as_str()),
+            Part::Listed(item) | Part::Item(item) => Some(item.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether the item names signed headers.
+    pub(crate) fn lists_headers(&self) -> bool {
+        self.parts().any(|part| matches!(part, Part::Listed(_)))
+    }
+
+    /// The field of a form that is signed alone.
+    pub(crate) fn field(&self) -> Option<&str> {
+        self.parts().find_map(|part| match part {
+            Part::Field(name) => Some(name.as_str()),
             _ => None,
         })
     }
@@ -252,6 +282,9 @@ impl Template {
                 "has {headers:ITEM}, which must come before a literal and {body}".to_owned()
             );
         }
+        if self.parts().filter(|part| matches!(part, Part::Listed(_) | Part::Item(_))).count() > 1 {
+            return Err("has two items of the signature header; one can be signed".to_owned());
+        }
         for pair in self.0.windows(2) {
             if let [Piece::Part(left), Piece::Part(right)] = pair
                 && !fixed(left)
@@ -268,7 +301,11 @@ impl Template {
 
 /// Whether a part may hold anything. Everything else is found from the ends of the signed content.
 fn is_free(part: &Part) -> bool {
-    matches!(part, Part::Body | Part::Form | Part::UrlForm | Part::Lines(_) | Part::Free(_))
+    match part {
+        Part::Body | Part::Form | Part::UrlForm | Part::Lines(_) | Part::Free(_) => true,
+        Part::Field(_) | Part::JsonString => true,
+        _ => false,
+    }
 }
 
 /// Whether the form of a part fixes where it ends. A timestamp must be plain digits or a date within
@@ -298,6 +335,10 @@ fn part(name: &str) -> Result<Part, String> {
         Some(("headers", item)) if crate::model::is_header_name(item) => {
             Ok(Part::Listed(item.to_owned()))
         }
+        Some(("item", item)) if crate::model::is_header_name(item) => {
+            Ok(Part::Item(item.to_owned()))
+        }
+        Some(("form", field)) if !field.is_empty() => Ok(Part::Field(field.to_owned())),
         Some(("json", pointer)) => Pointer::parse(pointer).map(Part::Json),
         Some(("any-json", pointer)) => Pointer::parse(pointer).map(Part::Free),
         Some(("lines", names)) => {
@@ -305,7 +346,7 @@ fn part(name: &str) -> Result<Part, String> {
             names.split(',').map(member).collect::<Result<_, String>>().map(Part::Lines)
         }
         _ => Err(format!(
-            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{url-other-port}}, {{header:NAME}}, {{headers:ITEM}}, {{form}}, {{url+form}}, {{json:/POINTER}}, {{any-json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{sender}}"
+            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{url-other-port}}, {{header:NAME}}, {{headers:ITEM}}, {{item:ITEM}}, {{form}}, {{form:FIELD}}, {{url+form}}, {{json:/POINTER}}, {{any-json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{json-string:body}}, {{sender}}"
         )),
     }
 }

@@ -159,7 +159,7 @@ keep_headers = ["bad name"]
             "p.toml:2:8: name: 'My Provider' is not a valid name: 1 to 64 of a-z, 0-9, '_' and '-', not starting with '_' or '-'",
             "p.toml:3:1: colour: unknown key\n    help: the keys here are: alternative, answer, delivery, docs, event, facts, handshake, keys, like, name, replay, secret, setup, signature, timestamp, title, vectors",
             "p.toml:5:1: signature: 'encoding' is missing\n    help: add encoding = a string",
-            "p.toml:6:13: signature.algorithm: must be one of hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
+            "p.toml:6:13: signature.algorithm: must be one of hmac-md5, hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
             "p.toml:8:1: signature.encodin: unknown key\n    help: did you mean 'encoding'?",
             "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is not one of {timestamp}, {id}, {body}, {method}, {url}, {url-other-port}, {header:NAME}, {headers:ITEM}, {form}, {url+form}, {json:/POINTER}, {any-json:/POINTER}, {lines:NAME,…}, {crc32:body}, {sender}",

@@ -371,7 +371,7 @@ fn every_form_of_a_built_in_provider_signs_what_the_provider_verifies() {
     let mut count = 0;
     for (scheme, form) in forms.filter(|(scheme, _)| !scheme.alternatives().is_empty()) {
         // Only the sender can name the headers that it signs, or put a signature into the body.
-        let lists = form.proof().signed_content().unwrap().listing_item().is_some();
+        let lists = form.proof().signed_content().unwrap().lists_headers();
         if lists || form.proof().only_provider_signs() {
             continue;
         }

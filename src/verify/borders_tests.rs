@@ -133,7 +133,18 @@ fn with_part(drafts: &[Draft], scheme: &Scheme, part: &Part, words: &[String]) -
             let urls = with_part(drafts, scheme, &Part::Url, words);
             with_part(&urls, scheme, &Part::Form, words)
         }
-        Part::Form | Part::Body | Part::Crc32 => each(&|draft, word| draft.body.clone_from(word)),
+        Part::Form | Part::Body | Part::JsonString | Part::Crc32 => {
+            each(&|draft, word| draft.body.clone_from(word))
+        }
+        Part::Field(name) => {
+            let form = |word: &str| {
+                let mut form = form_urlencoded::Serializer::new(String::new());
+                form.append_pair(name, word);
+                form.finish()
+            };
+            each(&move |draft, word| draft.body = form(word))
+        }
+        Part::Item(_) => each(&|draft, word| draft.listed = Some(word.clone())),
         Part::Listed(_) => {
             let mut all = Vec::new();
             for listed in ["x-a", "x-a x-b"] {

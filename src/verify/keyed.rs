@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
+use md5::Md5;
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
@@ -22,6 +23,7 @@ pub(super) fn alphabet(encoding: Encoding) -> data_encoding::Encoding {
 /// The lengths that a signature may have, in bytes.
 pub(super) fn lengths(algorithm: Algorithm) -> RangeInclusive<usize> {
     match algorithm {
+        Algorithm::Hmac(Hash::Md5) => 16..=16,
         Algorithm::Hmac(Hash::Sha1) => 20..=20,
         Algorithm::Hmac(Hash::Sha256) => 32..=32,
         Algorithm::Hmac(Hash::Sha512) | Algorithm::Ed25519 => 64..=64,
@@ -39,6 +41,7 @@ pub(super) fn tag(hash: Hash, key: &[u8], pieces: &[impl AsRef<[u8]>]) -> Option
         Some(mac.finalize().into_bytes().to_vec())
     }
     match hash {
+        Hash::Md5 => of::<Hmac<Md5>>(key, pieces),
         Hash::Sha1 => of::<Hmac<Sha1>>(key, pieces),
         Hash::Sha256 => of::<Hmac<Sha256>>(key, pieces),
         Hash::Sha512 => of::<Hmac<Sha512>>(key, pieces),

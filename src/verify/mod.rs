@@ -171,7 +171,7 @@ fn prove<'s>(
     now: Timestamp,
 ) -> Result<Proven<'s>, Rejection> {
     // The first byte of the body is all that tells where signed headers end, in whichever form their signature is presented.
-    let lists = |proof: &Proof| proof.signed_content().and_then(Template::listing_item).is_some();
+    let lists = |proof: &Proof| proof.signed_content().is_some_and(Template::lists_headers);
     let has_border = scheme.families().any(|family| lists(family.proof()));
     first_family(scheme, |family| {
         let presented = signature::present(family, request.headers)?;
@@ -286,7 +286,7 @@ pub fn judge(
     let mut event =
         |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
             // Two attempts that differ in a volatile member are compressed to different bytes.
-            let digest = match scheme.proof().signs_sorted_form() {
+            let digest = match scheme.proof().signs_fields() {
                 true => signature::digest_of_form(scheme, &request),
                 false if identity.volatile.is_empty() => Digest::of(&body),
                 false => extract::digest(plain, &identity.volatile),
@@ -424,7 +424,7 @@ pub fn claimed_id(scheme: &Scheme, headers: &Headers, body: &[u8]) -> Option<Eve
     let digest = extract::digest(body, &scheme.identity().volatile);
     let named = event_id(scheme, headers, &found, digest, None).ok()?;
     // The digest of a form covers its URL, which is not known here.
-    let is_known = named.fault.is_none() && !scheme.proof().signs_sorted_form();
+    let is_known = named.fault.is_none() && !scheme.proof().signs_fields();
     (!named.is_of_body || is_known).then_some(named.id)
 }
 

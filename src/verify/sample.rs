@@ -63,7 +63,7 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
         }
     };
     match &identity.form_field {
-        Some(field) if scheme.proof().signs_sorted_form() => {
+        Some(field) if scheme.proof().signs_fields() => {
             let mut form = form_urlencoded::Serializer::new(String::new());
             form.append_pair(field, &body.to_string());
             form.finish().into_bytes()
@@ -76,7 +76,7 @@ pub fn sample(scheme: &Scheme, id: &str, event_type: &str, now: Timestamp) -> Ve
 pub fn media_type(scheme: &Scheme, body: &[u8]) -> &'static str {
     let mut places = scheme.identity().types.iter().chain(&scheme.identity().ids);
     let sends_forms =
-        scheme.proof().signs_sorted_form() || places.any(|place| matches!(place, Place::Form(_)));
+        scheme.proof().signs_fields() || places.any(|place| matches!(place, Place::Form(_)));
     match body.first() {
         Some(first) if sends_forms && !b"{[".contains(first) => "application/x-www-form-urlencoded",
         _ => "application/json",

@@ -16,6 +16,7 @@ use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name};
 use crate::payload::{Pointer, one, parameters};
+use crate::provider::place::Place;
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
     Algorithm, Format, KeyText, MERGED, Mechanism, Proof, Scheme, Signature, StampPlace,
@@ -34,14 +35,14 @@ pub(super) struct Presented<'h> {
     signatures: Vec<Vec<u8>>,
     /// The timestamp's text, if the scheme has it in a header.
     pub(super) stamp: Option<&'h str>,
-    /// The names of the signed headers, if the scheme has them in an item of the signature header.
+    /// The item of the signature header that is signed, or has the names of the signed headers.
     listed: Option<&'h str>,
 }
 
 impl<'h> Presented<'h> {
     /// What a request has before it is signed.
-    pub(super) fn of_time(stamp: Option<&'h str>) -> Self {
-        Presented { stamp, ..Presented::default() }
+    pub(super) fn of_time(stamp: Option<&'h str>, item: Option<&'h str>) -> Self {
+        Presented { stamp, listed: item, ..Presented::default() }
     }
 }
 
@@ -175,15 +176,16 @@ pub(super) fn present<'h>(
     let mut signatures = Vec::new();
     let mut items = Vec::new();
     let mut lists = Vec::new();
-    let listing = proof.signed_content().and_then(Template::listing_item);
+    let listing = proof.signed_content().and_then(Template::item);
     for line in texts {
         lists.extend(listing.iter().flat_map(|item| items_of(signature, line, item)));
         let (values, stamps) = split(proof, signature, line);
         signatures.extend(values.into_iter().filter_map(|value| decode(signature, value)));
         items.extend(stamps);
     }
-    let listed =
-        listing.map(|_| one(lists.into_iter()).ok().flatten().filter(|names| is_list(names)));
+    let names = proof.signed_content().is_some_and(Template::lists_headers);
+    let listed = listing
+        .map(|_| one(lists.into_iter()).ok().flatten().filter(|text| !names || is_list(text)));
     if signatures.is_empty() || listed == Some(None) {
         return Err(unreadable());
     }
@@ -430,6 +432,17 @@ pub(super) fn pieces<'a>(
                 unclear = unclear.take().or((!is_clear).then(|| part.clone()));
                 text.into_bytes().into()
             }),
+            Part::Item(_) => listed.map(|text| text.as_bytes().into()),
+            Part::JsonString => {
+                let text = std::str::from_utf8(&request.body).ok();
+                text.and_then(|text| serde_json::to_vec(text).ok()).map(Cow::Owned)
+            }
+            // A field that comes twice is two texts to two readers.
+            Part::Field(name) => {
+                let field = Place::Form(name.clone());
+                let text = found.and_then(|found| found.at(&field).ok().flatten());
+                text.map(|text| text.into_bytes().into())
+            }
             Part::Json(pointer) | Part::Free(pointer) => {
                 found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
             }
@@ -485,11 +498,16 @@ pub(super) fn digest(
     Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 
-/// The digest of what a signature over sorted fields covers of a request. Bytes can move between the URL and the fields
-/// under such a signature, and from one field to the next: all these requests have one digest, as have another spelling
+/// The digest of what a signature over fields covers of a request. Of one field it is that of its text. Under one over
+/// sorted fields, bytes can move between the URL and the fields, and
+/// from one field to the next: all these requests have one digest, as have another spelling
 /// of the form and, of a URL with and without its port, both.
 pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
     let proof = scheme.proof();
+    if let Some(field) = proof.signed_content().and_then(Template::field) {
+        let text = Facts::read(scheme, &request.body).at(&Place::Form(field.to_owned()));
+        return Digest::of(text.ok().flatten().unwrap_or_default());
+    }
     let url = request.url.filter(|_| proof.covers_url()).unwrap_or_default();
     let text = match proof.signed_content().is_some_and(|signed| signed.has(&Part::UrlForm)) {
         true => url_form(url, &request.body).0,

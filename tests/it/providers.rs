@@ -300,7 +300,7 @@ title = 1
 fact = "?"
 
 [signature]
-algorithm = "hmac-md5"
+algorithm = "hmac-md5x"
 header = "X Bad"
 encoding = "hexx"
 signed = "{body}{bodi}"

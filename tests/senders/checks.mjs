@@ -1,8 +1,6 @@
 // The checks that each sender goes through. Each prints a line; a check that fails adds faults.
 
-import { setImmediate } from "node:timers/promises";
-
-/** The id that an event has by the provider's file. */
+/** The forms of an id that the receiver derives or makes. */
 const IDS = {
   digest: (event) => /^sha256:[0-9a-f]{64}$/.test(event),
   made: (event) => event !== undefined && !event.startsWith("sha256:"),
@@ -13,10 +11,11 @@ export class Checks {
   #sender;
   #running;
   #sent = 0;
+  /** The check that is under way. */
+  line = "";
   faults = [];
 
   constructor(site, sender, running) {
-    Object.assign(this, { line: "" });
     [this.#site, this.#sender, this.#running] = [site, sender, running];
   }
 
@@ -156,7 +155,6 @@ export class Checks {
 
   /** Every event has run once, and nothing else has run or come. */
   async counted() {
-    await setImmediate();
     for (const { answered, body } of this.#site.proxy.unseen)
       this.#expect(false, `a request that nothing explains, answered ${answered}: ${body.subarray(0, 200)}`);
     const events = (await this.#site.ask("events")).map(({ event_id: event }) => event);

@@ -124,7 +124,8 @@ export class Place {
     return one;
   }
 
-  clear() {
+  /** Removes the temporary folders, when all that it started has been stopped. */
+  stop() {
     for (const folder of this.#temporary.splice(0)) rmSync(folder, { recursive: true, force: true });
   }
 }

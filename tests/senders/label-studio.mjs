@@ -69,7 +69,11 @@ export const sender = {
       },
       headers,
     );
-    const payload = (on) => call("PATCH", `${api}/webhooks/${hook.id}/`, { send_payload: on }, headers);
+    // A change that does not name the actions takes them away.
+    const payload = (on) => {
+      const change = { send_payload: on, actions: ["ANNOTATION_CREATED"] };
+      return call("PATCH", `${api}/webhooks/${hook.id}/`, change, headers);
+    };
     const annotate = async (text) => {
       const task = await call("POST", `${api}/tasks`, { project: project.id, data: { text } }, headers);
       const result = [{ from_name: "c", to_name: "t", type: "choices", value: { choices: ["yes"] } }];

@@ -37,6 +37,7 @@ export const sender = {
       },
     );
     await server.says(/Application startup complete/);
+    await server.says(/Uvicorn running on/);
     const api = `http://127.0.0.1:${port}/api/2.0/mlflow`;
     await call("POST", `${api}/webhooks`, {
       name: "hooklatch",

@@ -38,23 +38,29 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 accessSync(BINARY, constants.X_OK);
+if (Number.parseInt(process.versions.node) < 22) {
+  console.error(`the senders need Node.js 22, not ${process.versions.node}: npm ci --prefix tests/node`);
+  process.exit(2);
+}
 
 /** To be stopped before this process ends; the last first. */
 const started = [];
 const stopAll = async () => {
   for (const one of started.splice(0).reverse()) await one.stop();
 };
+let last;
 for (const [signal, code] of [
   ["SIGINT", 130],
   ["SIGTERM", 143],
 ]) {
-  process.once(signal, () => void stopAll().finally(() => process.exit(code)));
+  process.on(signal, () => void (last ??= stopAll().finally(() => process.exit(code))));
 }
 
 /** One sender through all checks. Gives the number of checks and the faults. */
 async function check(name, sender) {
   const began = Date.now();
   const place = new Place(name, started);
+  started.push(place);
   const program = await sender.install(place);
   const secret = sender.secret?.() ?? randomBytes(24).toString("hex");
   const site = await Site.start(BINARY, sender, secret);
@@ -80,7 +86,6 @@ async function check(name, sender) {
     faults.push(String(error?.stack ?? error));
   } finally {
     await stopAll();
-    place.clear();
   }
   tell("done", `${count} checks, ${((Date.now() - began) / 1000).toFixed(1)} s`);
   return { count, faults: faults.map((fault) => `${name}: ${fault}`) };

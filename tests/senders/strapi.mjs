@@ -27,7 +27,7 @@ const application = (database, port) => ({
     secrets: { encryptionKey: "0123456789abcdef0123456789abcdef" },
   });`,
   "config/middlewares.js": `module.exports = [
-    "logger", "errors", "security", "cors", "query", "body", "session", "public",
+    "logger", "errors", "security", "cors", "query", "body", "session", "favicon", "public",
   ].map((name) => "strapi::" + name);`,
   "src/api/article/content-types/article/schema.json": JSON.stringify({
     kind: "collectionType",
@@ -40,7 +40,8 @@ const application = (database, port) => ({
   "src/api/article/services/article.js": controller("Service"),
   "src/api/article/routes/article.js": controller("Router"),
   "src/index.js": "module.exports = {};",
-  "public/robots.txt": "",
+  "public/uploads/.gitkeep": "",
+  "favicon.png": "",
   "start.js": `require("@strapi/strapi").createStrapi({ appDir: __dirname, distDir: __dirname }).start();`,
 });
 

@@ -53,9 +53,7 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
             );
         }
     }
-    let signed = scheme.proof.signed_content();
-    let is_form =
-        signed.is_some_and(|signed| signed.has(&Part::Form) || signed.has(&Part::UrlForm));
+    let is_form = scheme.proof.signs_fields();
     let in_json = scheme
         .proof
         .timestamp
@@ -73,7 +71,12 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
 fn signs_itself(scheme: &Scheme, signature: &Signature) -> Option<String> {
     let field = signature.field.as_ref()?;
     let has_it = |part: &Part| match part {
-        Part::Body | Part::Form | Part::UrlForm | Part::Crc32 => true,
+        Part::Body
+        | Part::JsonString
+        | Part::Form
+        | Part::UrlForm
+        | Part::Field(_)
+        | Part::Crc32 => true,
         Part::Json(pointer) | Part::Free(pointer) => holds(pointer, field),
         Part::Lines(members) => members.iter().any(|(_, pointer)| holds(pointer, field)),
         _ => false,

@@ -55,10 +55,10 @@ pub(super) fn read(
     section.finish();
     let item = matches!(&stamp, Some(Stamp { place: StampPlace::Item(_), .. }));
     let unpaired = |signature: &Signature| !matches!(signature.format, Format::Pairs { .. });
-    let lists = |signature: &Signature| matches!(&signature.mechanism, Mechanism::Signed { signed, .. } if signed.listing_item().is_some());
+    let lists = |signature: &Signature| matches!(&signature.mechanism, Mechanism::Signed { signed, .. } if signed.item().is_some());
     if signature.iter().flatten().any(|signature| lists(signature) && unpaired(signature)) {
         root.problem(
-            "{headers:ITEM} is an item of the signature header, whose format is not \"pairs\"",
+            "{headers:ITEM} and {item:ITEM} are an item of the signature header, whose format is not \"pairs\"",
         );
     }
     if item && signature.iter().flatten().any(unpaired) {
@@ -88,7 +88,8 @@ enum Kind {
     None,
 }
 
-const ALGORITHMS: [(&str, Kind); 9] = [
+const ALGORITHMS: [(&str, Kind); 10] = [
+    ("hmac-md5", Kind::Signed(Algorithm::Hmac(Hash::Md5))),
     ("hmac-sha1", Kind::Signed(Algorithm::Hmac(Hash::Sha1))),
     ("hmac-sha256", Kind::Signed(Algorithm::Hmac(Hash::Sha256))),
     ("hmac-sha512", Kind::Signed(Algorithm::Hmac(Hash::Sha512))),

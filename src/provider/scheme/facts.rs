@@ -80,7 +80,7 @@ impl fmt::Display for Fact {
 
 /// The sources of each part of a file; a part that the file does not name is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts(pub(in crate::provider) Vec<(&'static str, Vec<Fact>)>);
+pub struct Facts(pub(crate) Vec<(&'static str, Vec<Fact>)>);
 
 impl Facts {
     pub fn parts(&self) -> impl Iterator<Item = (&'static str, &[Fact])> {

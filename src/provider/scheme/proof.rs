@@ -134,6 +134,8 @@ pub(crate) struct BodyClaim {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
+    /// For one provider. As an HMAC it is not broken, but nothing new should use it.
+    Md5,
     Sha1,
     Sha256,
     Sha512,
@@ -229,13 +231,19 @@ impl Proof {
     /// The signed content as text, where it is not the whole body.
     pub fn signed_part(&self) -> Option<String> {
         let signed = self.signed_content()?;
-        let whole = signed.has(&Part::Body) || self.signs_sorted_form();
+        let whole = signs_bytes(signed) || self.signs_sorted_form();
         (!whole).then(|| signed.to_string())
     }
 
     /// Whether the fields of a form are signed in sorted order, so that two spellings of one form have one signature.
     pub(crate) fn signs_sorted_form(&self) -> bool {
         self.signs(&Part::Form) || self.signs(&Part::UrlForm)
+    }
+
+    /// Whether what is signed of a form names the request, and not its bytes, which can be written otherwise.
+    pub(crate) fn signs_fields(&self) -> bool {
+        self.signs_sorted_form()
+            || self.signed_content().is_some_and(|signed| signed.field().is_some())
     }
 
     /// Whether the signature covers the URL. The source must then have a `public_url`.
@@ -275,11 +283,11 @@ impl Proof {
         let Some(signed) = self.signed_content() else { return false };
         match place {
             Place::Json(pointer) => {
-                signed.has(&Part::Body) || signed.pointers().any(|signed| signed == pointer)
+                signs_bytes(signed) || signed.pointers().any(|signed| signed == pointer)
             }
             // Under a signature over sorted fields a byte can move from one field to the next.
-            Place::Form(_) => signed.has(&Part::Body),
-            Place::Digest => signed.has(&Part::Body) || self.signs_sorted_form(),
+            Place::Form(field) => signs_bytes(signed) || signed.field() == Some(field),
+            Place::Digest => signs_bytes(signed) || self.signs_fields(),
             Place::New => false,
             Place::Signed => true,
             Place::Join(places) => places.iter().all(|place| self.covers(place)),
@@ -376,7 +384,9 @@ impl Proof {
     /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
     pub(crate) fn reads_body(&self) -> bool {
         let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
-        field || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
+        let reads =
+            |signed: &Template| signed.pointers().next().is_some() || signed.field().is_some();
+        field || self.signed_content().is_some_and(reads)
     }
 
     /// Whether the secret itself is a parameter of the URL, which proxies log.
@@ -429,6 +439,7 @@ impl Proof {
         match &signature.mechanism {
             Mechanism::Signed { algorithm, encoding, .. } => {
                 let algorithm = match algorithm {
+                    Algorithm::Hmac(Hash::Md5) => "HMAC-MD5",
                     Algorithm::Hmac(Hash::Sha1) => "HMAC-SHA1",
                     Algorithm::Hmac(Hash::Sha256) => "HMAC-SHA256",
                     Algorithm::Hmac(Hash::Sha512) => "HMAC-SHA512",
@@ -498,6 +509,11 @@ fn family(text: &str) -> Option<&str> {
 
 /// The length of an account number in an ARN (the AWS General Reference, "Amazon Resource Names").
 const ACCOUNT_DIGITS: usize = 12;
+
+/// Whether every byte of the body is signed.
+fn signs_bytes(signed: &Template) -> bool {
+    signed.has(&Part::Body) || signed.has(&Part::JsonString)
+}
 
 #[cfg(test)]
 mod tests {

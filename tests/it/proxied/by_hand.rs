@@ -114,7 +114,7 @@ impl Keys {
             "discord" => HEXLOWER.encode(&ed25519()),
             "telnyx" => BASE64.encode(&ed25519()),
             "standard-webhooks-v1a" => format!("whpk_{}", BASE64.encode(&ed25519())),
-            "sendgrid" => BASE64.encode(&self.public("ecdsa")),
+            "sendgrid" | "sendgrid-inbound" => BASE64.encode(&self.public("ecdsa")),
             "kick" => String::from_utf8(self.openssl(&["pkey", "-in", "rsa", "-pubout"])).unwrap(),
             "aws-sns" | "paypal" => certificate(),
             "google-pubsub" => {
@@ -148,6 +148,13 @@ impl Keys {
                 });
                 let body = json!({ "live": "false", "notificationItems": [{ "NotificationRequestItem": item }] });
                 Request::post(&[], body.to_string())
+            }
+            "ko-fi" => {
+                let data = json!({ "verification_token": secret, "message_id": id, "type": "Donation" });
+                let mut form = form_urlencoded::Serializer::new(String::new());
+                form.append_pair("data", &data.to_string());
+                let headers = ["Content-Type: application/x-www-form-urlencoded".to_owned()];
+                Request::post(&headers, form.finish())
             }
             "mailgun" => {
                 let tag = hmac(secret, format!("{seconds}{id}").as_bytes());
@@ -190,7 +197,7 @@ impl Keys {
                 ];
                 Request::post(&headers, body)
             }
-            "sendgrid" => {
+            "sendgrid" | "sendgrid-inbound" => {
                 let body = format!("[{{\"sg_event_id\":\"{id}\",\"event\":\"open\"}}]\r\n");
                 let tag = self.sign("ecdsa", &format!("{seconds}{body}"));
                 let name = "X-Twilio-Email-Event-Webhook";
