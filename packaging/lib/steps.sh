@@ -76,6 +76,8 @@ need_packages() {
     need "npm" "nodejs npm"
     # What `import` makes of its hooks is compared with the program itself.
     need "webhook" "webhook"
+    # A real sender. The registry comes from its package without being installed.
+    need "prometheus-alertmanager" "prometheus-alertmanager"
     # The metrics page and the alerts are checked by Prometheus's own tool.
     need "promtool" "prometheus"
     # The dashboard is looked at in a browser.

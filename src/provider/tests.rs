@@ -162,7 +162,7 @@ keep_headers = ["bad name"]
             "p.toml:6:13: signature.algorithm: must be one of hmac-md5, hmac-sha1, hmac-sha256, hmac-sha512, ed25519, ecdsa-p256, rsa-sha256, jwt, token, none, not 'hmac-sha-256'\n    help: did you mean 'hmac-sha256'?",
             "p.toml:7:10: signature.header: 'X Signature' is not a header name",
             "p.toml:8:1: signature.encodin: unknown key\n    help: did you mean 'encoding'?",
-            "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is not one of {timestamp}, {id}, {body}, {method}, {url}, {url-other-port}, {header:NAME}, {headers:ITEM}, {form}, {url+form}, {json:/POINTER}, {any-json:/POINTER}, {lines:NAME,…}, {crc32:body}, {sender}",
+            "p.toml:9:10: signature.signed: '{timestamp}{bdy}' has {bdy}, which is not one of {timestamp}, {id}, {body}, {method}, {url}, {url-other-port}, {header:NAME}, {headers:ITEM}, {item:ITEM}, {form}, {form:FIELD}, {url+form}, {json:/POINTER}, {any-json:/POINTER}, {lines:NAME,…}, {crc32:body}, {json-string:body}, {sender}",
             "p.toml:12:12: secret.encoding: must be one of text, base64, hex, spki, not 'bas64'\n    help: did you mean 'base64'?",
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
             "p.toml:16:8: timestamp.unit: must be one of s, decimal, ms, iso8601, not 'seconds'",
