@@ -10,6 +10,7 @@ use crate::document::{At, Fault, Section, Value};
 use crate::http::RESERVED_PATHS;
 use crate::limits::{HMACS_COUNT, TOLERANCE_AHEAD, TOLERANCE_RUNS};
 use crate::model::{INTERNAL_SOURCE, Name, OnRedelivery, Repeats};
+use crate::provider::template::Part;
 use crate::provider::{NAMES, Scheme};
 
 use super::read::{Context, parsed, ranged};
@@ -377,20 +378,33 @@ fn check_verify_token(section: &Section<'_>, scheme: &Scheme) {
     }
 }
 
-/// The methods of deliveries: POST, and GET if the operator says so and nothing is signed.
+/// The methods that the operator can name.
+const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+
+/// The methods of deliveries: POST, unless the operator names others. GET only if nothing is signed.
 fn read_methods(section: &Section<'_>, scheme: Option<&Value<Arc<Scheme>>>) -> Vec<&'static str> {
-    let signs = scheme.is_some_and(|scheme| scheme.value.proof().signs_content());
+    let proof = scheme.map(|scheme| scheme.value.proof());
+    let signs = proof.is_some_and(|proof| proof.signs_content());
+    let signs_method = proof
+        .and_then(|proof| proof.signed_content())
+        .is_some_and(|content| content.has(&Part::Method));
     let read = section.parse("methods", |methods: Vec<String>| {
         let has = |method: &str| methods.iter().any(|one| one == method);
-        match methods.iter().find(|one| !matches!(one.as_str(), "GET" | "POST")) {
-            Some(other) => Err(Fault::from(format!("'{other}' is not one of GET, POST"))),
-            None if !has("POST") => Err("POST is missing: every source takes it".into()),
+        match methods.iter().find(|one| !METHODS.contains(&one.as_str())) {
+            Some(other) => {
+                Err(Fault::from(format!("'{other}' is not one of {}", METHODS.join(", "))))
+            }
+            None if methods.is_empty() => {
+                Err("the list is empty: the source would take nothing".into())
+            }
             None if has("GET") && signs => Err(Fault::new(
                 "a GET has no body, so its signature would prove nothing about the request",
                 "remove \"GET\", or choose a provider with a token or without a proof",
             )),
-            None if has("GET") => Ok(vec!["GET", "POST"]),
-            None => Ok(vec!["POST"]),
+            None if methods != ["POST"] && signs_method => {
+                Err("the provider signs the method, and sends POST".into())
+            }
+            None => Ok(METHODS.into_iter().filter(|method| has(method)).collect()),
         }
     });
     read.map_or_else(|| vec!["POST"], |read| read.value)

@@ -500,22 +500,26 @@ fn a_challenge_that_needs_a_verify_token_demands_it() {
 }
 
 #[test]
-fn get_is_a_method_of_sources_without_signatures_only() {
+fn a_source_takes_the_methods_that_it_names_and_get_only_where_nothing_is_signed() {
     let of = |provider: &str, methods: &str| {
         source_faults(&format!("{provider}\nmethods = {methods}")).first().cloned()
     };
     let bearer = "provider = \"bearer\"\nsecrets = \"env:SECRET\"";
     let github = "provider = \"github\"\nsecrets = \"env:SECRET\"";
     let none = "provider = \"none\"\nallow_unsigned = true";
+    let hubspot =
+        "provider = \"hubspot\"\nsecrets = \"env:SECRET\"\npublic_url = \"https://h.example\"";
     assert_eq!(of(bearer, "[\"GET\", \"POST\"]"), None);
     assert_eq!(of(none, "[\"POST\", \"GET\"]"), None);
     assert_eq!(of(github, "[\"POST\"]"), None);
+    assert_eq!(of(github, "[\"POST\", \"PUT\"]"), None);
+    assert_eq!(of(bearer, "[\"GET\"]"), None);
     for (provider, methods, wrong) in [
         (github, "[\"GET\", \"POST\"]", "a GET has no body"),
-        (bearer, "[\"GET\"]", "POST is missing"),
-        (bearer, "[]", "POST is missing"),
-        (bearer, "[\"POST\", \"PUT\"]", "'PUT' is not one of GET, POST"),
+        (bearer, "[]", "the list is empty"),
+        (bearer, "[\"POST\", \"HEAD\"]", "'HEAD' is not one of GET, POST, PUT"),
         (bearer, "[\"post\"]", "'post' is not one of GET, POST"),
+        (hubspot, "[\"PUT\"]", "signs the method"),
     ] {
         let found = of(provider, methods).unwrap();
         assert!(found.contains(wrong), "{methods}: {found}");
