@@ -68,7 +68,9 @@ fn opinion(rule: &Value, body: &[u8]) -> Option<Option<Expected>> {
     let Some(found) = found else { return Some(None) };
     let text = match &found {
         Value::Null if !from.is_empty() => {
-            return Some(key("else").map(|text| Expected::Text(text.to_owned())));
+            let left_out = rule.get("optional") == Some(&Value::Bool(true));
+            let text = key("else").or(left_out.then_some(""));
+            return Some(text.map(|text| Expected::Text(text.to_owned())));
         }
         // Its length, and where it is cut, is that of the text as it is written.
         _ if shape == "json" => {
@@ -101,6 +103,7 @@ fn is(shape: &str, text: &str) -> bool {
             whole(r"https?://[A-Za-z0-9\[][!-~]*", text)
                 && !text.contains(['"', '\'', '`', '\\', '<', '>'])
         }
+        "any" => true,
         _ => unreachable!("the configuration took '{shape}'"),
     }
 }

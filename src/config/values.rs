@@ -61,6 +61,7 @@ fn rule(name: &str, from: Option<Place>) -> ValueRule {
         strip: String::new(),
         max_bytes: size(VALUE_BYTES),
         otherwise: None,
+        optional: false,
     }
 }
 
@@ -78,6 +79,10 @@ fn read_rule(name: &str, keys: Section<'_>) -> Option<ValueRule> {
         true => Err("it has a NUL character"),
         false => Ok(text),
     });
+    let optional = keys.get::<bool>("optional");
+    if let (Some(_), Some(Value { value: true, at })) = (&otherwise, &optional) {
+        keys.reject(at, "'else' stands in for nothing already", "remove one of the two");
+    }
     if let (Some(Value { value: Shape::Json, at }), Some(from)) = (&shape, &from)
         && !matches!(from.value, None | Some(Place::Json(_)))
     {
@@ -99,6 +104,7 @@ fn read_rule(name: &str, keys: Section<'_>) -> Option<ValueRule> {
         strip: strip.unwrap_or_default(),
         max_bytes: max.map_or(rule.max_bytes, |max| max.value),
         otherwise: otherwise.map(|text| text.value),
+        optional: optional.is_some_and(|optional| optional.value),
         ..rule
     })
 }

@@ -105,6 +105,8 @@ words! {
         Url = "url",
         /// Any JSON, as it is written.
         Json = "json",
+        /// Any text: control characters too.
+        Any = "any",
     }
 }
 

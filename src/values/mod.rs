@@ -38,6 +38,9 @@ pub struct ValueRule {
     /// The text for nothing or null, which no other key limits.
     #[serde(rename = "else")]
     pub otherwise: Option<String>,
+    /// Without a text the value is left out: its variable is not set, and it is empty where its name stands.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
 /// The name of a refusal that is no value's: no value is called so in a message.
@@ -98,6 +101,7 @@ pub fn evaluate(rules: &[ValueRule], event: &Event<'_>) -> Result<Vec<(String, S
             None => whole_body(rule, event),
         };
         let text = rule.text(reading).map_err(|why| Refused::new(&rule.name, why))?;
+        let Some(text) = text else { continue };
         left = left.checked_sub(text.len()).ok_or_else(|| {
             Refused::new(&rule.name, format!("all values together are over {VALUES_BYTES} bytes"))
         })?;
@@ -141,8 +145,8 @@ impl ValueRule {
         self.from.as_ref().map(|place| Wanted { place, as_written, most_bytes })
     }
 
-    /// The text, or the rule that what stands there breaks.
-    fn text(&self, reading: Reading) -> Result<String, String> {
+    /// The text, if it is not left out, or the rule that what stands there breaks.
+    fn text(&self, reading: Reading) -> Result<Option<String>, String> {
         let over = || format!("it is over {} bytes", self.max_bytes);
         let mut found = reading.map_err(|unclear| match unclear {
             Unclear::TooLarge => over(),
@@ -150,7 +154,11 @@ impl ValueRule {
         })?;
         let shape = self.shape.unwrap_or(Shape::Line);
         let Some(found) = found.pop() else {
-            return self.otherwise.clone().ok_or_else(|| "nothing is there".to_owned());
+            return match &self.otherwise {
+                Some(text) => Ok(Some(text.clone())),
+                None if self.optional => Ok(None),
+                None => Err("nothing is there".to_owned()),
+            };
         };
         let text = match found {
             Found::Text(text) | Found::Number(text) => text,
@@ -179,7 +187,7 @@ impl ValueRule {
                 return Err(format!("it does not match '{pattern}'"));
             }
         }
-        Ok(text.to_owned())
+        Ok(Some(text.to_owned()))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::model::Shape;
 
 impl Shape {
-    /// Whether a text of it can stand in an argument without another rule.
+    /// Whether a text of it can stand in an argument without another rule. `any` says that any may.
     pub fn is_narrow(self) -> bool {
         !matches!(self, Shape::Text | Shape::Json)
     }
@@ -19,7 +19,7 @@ impl Shape {
             }
             Shape::Int => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
             Shape::Url => is_url(text),
-            Shape::Json => true,
+            Shape::Json | Shape::Any => true,
         }
     }
 }

@@ -16,6 +16,7 @@ fn rule(name: &str, from: &str) -> ValueRule {
         strip: String::new(),
         max_bytes: 4096,
         otherwise: None,
+        optional: false,
     }
 }
 
@@ -87,12 +88,39 @@ fn what_is_absent_or_null_is_refused_unless_something_stands_in_for_it() {
 }
 
 #[test]
+fn an_optional_value_is_left_out_and_is_empty_in_an_argument() {
+    let optional = ValueRule { optional: true, ..rule("V", "/v") };
+    let headers = Headers::new();
+    let texts = |body: &[u8]| {
+        let event = Event {
+            id: "e",
+            event_type: "t",
+            headers: &headers,
+            body,
+            form_field: None,
+            inflated_bytes: 1 << 20,
+        };
+        evaluate(std::slice::from_ref(&optional), &event)
+    };
+    assert_eq!(texts(br#"{"v":"a"}"#), Ok(vec![("V".to_owned(), "a".to_owned())]));
+    for body in [&b"{}"[..], br#"{"v":null}"#] {
+        let values = texts(body).unwrap();
+        assert_eq!(values, []);
+        let argument = Template::parse("x{V}", |name| name == "V").unwrap();
+        assert_eq!(arguments(&[argument], &values).unwrap(), ["x"]);
+    }
+    assert!(texts(br#"{"v":"a\nb"}"#).is_err(), "its rule holds all the same");
+    assert_eq!(value(is(Shape::Any), r#"{"v":"a\r\nb\u001b"}"#).as_deref(), Ok("a\r\nb\u{1b}"));
+}
+
+#[test]
 fn hostile_events_are_refused_and_never_changed_to_fit() {
     let long = format!(r#"{{"v":"{}"}}"#, "x".repeat(200 * 1024));
     let some = |rule: &ValueRule| ValueRule { otherwise: Some("else".into()), ..rule.clone() };
     for (rule, body, why) in [
         (rule("V", "/v"), r#"{"v":"a\u0000b"}"#, "NUL"),
         (is(Shape::Text), r#"{"v":"a\u0000b"}"#, "NUL"),
+        (is(Shape::Any), r#"{"v":"a\u0000b"}"#, "NUL"),
         (matching("(?s).*"), r#"{"v":"a\u0000b"}"#, "NUL"),
         (rule("V", "/v"), r#"{"v":"a\nb"}"#, "not a 'line'"),
         (rule("V", "/v"), &long, "over 4096 bytes"),
@@ -234,7 +262,7 @@ fn fits(shape: Shape, text: &str) -> bool {
                 && !text.contains(|c: char| ('\u{80}'..'\u{a0}').contains(&c))
         }
         Shape::Text => fits(Shape::Line, &text.replace(['\n', '\t'], "")),
-        Shape::Json => true,
+        Shape::Json | Shape::Any => true,
     }
 }
 

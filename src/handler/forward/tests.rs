@@ -545,6 +545,7 @@ fn with_values(
         strip: String::new(),
         max_bytes: 4096,
         otherwise: Some("b".to_owned()),
+        optional: false,
     };
     let request = RequestValues {
         values: Values {
