@@ -208,6 +208,9 @@ pub const VALUE_MOST_BYTES: u64 = 64 * KIB;
 /// a program gets even under the smallest limit of its stack.
 pub const VALUES_BYTES: usize = 64 << 10;
 
+/// The largest body that `body:` writes anew as a whole: its members are in memory one by one, in several times their size.
+pub const DOTTED_BODY_BYTES: usize = 1 << 20;
+
 /// Largest compiled `match`, and the longest text that it looks at: their product bounds the time, some 10 ms.
 pub const VALUE_PATTERN_BYTES: usize = 16 << 10;
 pub const VALUE_PATTERN_TEXT_BYTES: usize = 4 << 10;

@@ -63,6 +63,21 @@ fn opinion(rule: &Value, body: &[u8]) -> Option<Option<Expected>> {
             let tree: Value = serde_json::from_slice(body).ok()?;
             Some(tree.pointer(from).cloned().unwrap_or(Value::Null))
         }
+        _ if from.starts_with("body:") && shape == "any" => {
+            let tree: Value = serde_json::from_slice(body).ok()?;
+            let root = serde_json::json!({ "root": &tree });
+            let top = match &tree {
+                Value::Object(_) => &tree,
+                Value::Array(_) => &root,
+                _ => return None,
+            };
+            let name = from.strip_prefix("body:").filter(|name| !name.is_empty())?;
+            let found = dotted(top, name);
+            if found.is_some_and(has_float) {
+                return None;
+            }
+            Some(found.map_or(Value::Null, |found| Value::from(as_go_writes(found))))
+        }
         _ => return None,
     };
     let Some(found) = found else { return Some(None) };
@@ -85,6 +100,61 @@ fn opinion(rule: &Value, body: &[u8]) -> Option<Option<Expected>> {
     let pattern = key("match").unwrap_or("(?s).*");
     let fits = text.len() <= max && !text.contains('\0') && is(shape, text) && whole(pattern, text);
     Some(fits.then(|| Expected::Text(text.to_owned())))
+}
+
+/// What adnanh/webhook finds: in each member, all of the name goes before its first part.
+fn dotted<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |(a, b)| (a, Some(b)));
+    let inner = match value {
+        Value::Object(members) => match members.get(name) {
+            Some(whole) => return Some(whole),
+            None => members.get(first)?,
+        },
+        Value::Array(items) => {
+            let is_index = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit());
+            items.get(first.parse::<usize>().ok().filter(|_| is_index)?)?
+        }
+        _ => return None,
+    };
+    rest.map_or(Some(inner), |rest| dotted(inner, rest))
+}
+
+/// Whether the tree may have a number that was written otherwise.
+fn has_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_float),
+        Value::Object(members) => members.values().any(has_float),
+        _ => false,
+    }
+}
+
+/// The text of a value there, made of this crate's JSON, which has sorted members too.
+fn as_go_writes(value: &Value) -> String {
+    match value {
+        Value::Null => return "<nil>".to_owned(),
+        Value::String(text) => return text.clone(),
+        Value::Bool(_) | Value::Number(_) => return value.to_string(),
+        Value::Array(_) | Value::Object(_) => {}
+    }
+    let json = value.to_string();
+    let mut written = String::new();
+    let mut chars = json.chars();
+    while let Some(char) = chars.next() {
+        match (char, char == '\\') {
+            (_, true) => match chars.next() {
+                Some('b') => written.push_str("\\u0008"),
+                Some('f') => written.push_str("\\u000c"),
+                Some(other) => written.extend(['\\', other]),
+                None => {}
+            },
+            ('<' | '>' | '&' | '\u{2028}' | '\u{2029}', _) => {
+                written.push_str(&format!("\\u{:04x}", u32::from(char)));
+            }
+            _ => written.push(char),
+        }
+    }
+    written
 }
 
 fn is(shape: &str, text: &str) -> bool {

@@ -233,6 +233,11 @@ fn read_range(raw: &Raw<'_>, members: &[(Value<String>, Raw<'_>)]) -> Option<Ran
 pub(super) fn header(place: &Value<Place>) -> Option<(&str, &At)> {
     match &place.value {
         Place::Header(name) => Some((name, &place.at)),
-        Place::Type | Place::Id | Place::Form(_) | Place::Query(_) | Place::Json(_) => None,
+        Place::Type
+        | Place::Id
+        | Place::Form(_)
+        | Place::Query(_)
+        | Place::Json(_)
+        | Place::Body(_) => None,
     }
 }

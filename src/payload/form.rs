@@ -15,8 +15,8 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
         return one(all.map(|(_, value)| value));
     }
     let parts = parts(body).ok_or(Unclear::NotForm)?;
-    let value = one(parts.into_iter().filter(|(field, _)| *field == name))?;
-    let text = value.map(|(_, value)| std::str::from_utf8(value).or(Err(Unclear::NotText)));
+    let value = one(parts.into_iter().filter(|part| part.name == name))?;
+    let text = value.map(|part| std::str::from_utf8(part.content).or(Err(Unclear::NotText)));
     Ok(text.transpose()?.map(Cow::Borrowed))
 }
 
@@ -29,7 +29,7 @@ pub(super) fn begins_as_json(body: &[u8]) -> bool {
 
 /// Whether a body can be a url-encoded form. An empty one has no fields; any other has a '=', and is one line of text that
 /// begins neither as JSON nor as XML does.
-fn is_url_encoded(body: &[u8]) -> bool {
+pub(super) fn is_url_encoded(body: &[u8]) -> bool {
     let is_markup = matches!(body.trim_ascii_start().first(), Some(b'<' | b'"'));
     let is_line = || {
         let has_control = body.iter().any(u8::is_ascii_control);
@@ -38,9 +38,20 @@ fn is_url_encoded(body: &[u8]) -> bool {
     body.is_empty() || (!is_markup && !begins_as_json(body) && is_line())
 }
 
-/// Name and bytes of each part. The first line is the delimiter: senders write nothing before it, and nothing behind the
+/// A part of multipart/form-data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'b> {
+    pub(super) name: &'b str,
+    /// It has the name of a file.
+    pub(super) is_file: bool,
+    /// Its content type is `application/json`.
+    pub(super) is_json: bool,
+    pub(super) content: &'b [u8],
+}
+
+/// The parts. The first line is the delimiter: senders write nothing before it, and nothing behind the
 /// last one.
-fn parts(body: &[u8]) -> Option<Vec<(&str, &[u8])>> {
+pub(super) fn parts(body: &[u8]) -> Option<Vec<Part<'_>>> {
     let mut lines = body.split_inclusive(|&byte| byte == b'\n');
     let first = lines.next()?;
     let delimiter = first.strip_suffix(b"\r\n").filter(|line| is_delimiter(line))?;
@@ -70,21 +81,23 @@ fn is_delimiter(line: &[u8]) -> bool {
     (1..=70).contains(&boundary.len()) && boundary.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
-/// The name and the bytes of one part.
-fn part(part: &[u8]) -> Option<(&str, &[u8])> {
-    let (mut rest, mut name) = (part, None);
+fn part(part: &[u8]) -> Option<Part<'_>> {
+    let (mut rest, mut disposition, mut is_json) = (part, None, false);
     loop {
         let end = rest.windows(2).position(|two| two == b"\r\n")?;
         let line = std::str::from_utf8(&rest[..end]).ok()?;
         rest = &rest[end + 2..];
         if line.is_empty() {
-            return Some((name?, rest));
+            let (name, is_file) = disposition?;
+            return Some(Part { name, is_file, is_json, content: rest });
         }
         let (header, value) = line.split_once(':')?;
         if header.eq_ignore_ascii_case("content-disposition") {
-            let found = name_in(value)?;
-            name.replace(found).map_or(Some(()), |_| None)?;
+            let found = named(value)?;
+            disposition.replace(found).map_or(Some(()), |_| None)?;
         }
+        is_json |=
+            header.eq_ignore_ascii_case("content-type") && value.trim() == "application/json";
         let is_plain = |value: &str| ["7bit", "8bit", "binary"].contains(&value);
         let encodes = header.eq_ignore_ascii_case("content-transfer-encoding");
         if encodes && !is_plain(&value.trim().to_ascii_lowercase()) {
@@ -93,14 +106,14 @@ fn part(part: &[u8]) -> Option<(&str, &[u8])> {
     }
 }
 
-/// The name in `form-data; name="a"; filename="b"`. Libraries escape a quote in different ways, so a name has none, and
+/// The name in `form-data; name="a"; filename="b"`, and whether it is a file's. Libraries escape a quote in different ways, so a name has none, and
 /// neither a backslash nor a percent sign.
-fn name_in(disposition: &str) -> Option<&str> {
+fn named(disposition: &str) -> Option<(&str, bool)> {
     let (kind, mut rest) = disposition.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("form-data") {
         return None;
     }
-    let mut name = None;
+    let (mut name, mut is_file) = (None, false);
     loop {
         let (key, value) = rest.trim_start().split_once('=')?;
         let (text, behind) = match value.strip_prefix('"') {
@@ -110,10 +123,11 @@ fn name_in(disposition: &str) -> Option<&str> {
         match key.trim_end().to_ascii_lowercase().as_str() {
             "name" if name.is_none() && !text.contains(['\\', '%']) => name = Some(text),
             "name" | "name*" => return None,
+            "filename" | "filename*" => is_file |= !text.is_empty(),
             _ => {}
         }
         match behind.trim() {
-            "" => return name,
+            "" => return Some((name?, is_file)),
             more => rest = more.strip_prefix(';')?,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Must stay true: what two readers could read differently is no value, and what is kept of one event is bounded.
 
+mod dotted;
 mod form;
 mod near;
 mod pattern;
@@ -13,6 +14,7 @@ pub(crate) mod walk;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use dotted::Dotted;
 use form::begins_as_json;
 pub(crate) use form::field;
 pub use near::nearest_place;
@@ -60,6 +62,8 @@ pub enum Place {
     Query(String),
     /// `/POINTER`, in which a step `*` means any element of a list.
     Json(Pointer),
+    /// `body:NAME`: what adnanh/webhook has under this name, as the text that it makes of it.
+    Body(Dotted),
 }
 
 impl Place {
@@ -72,12 +76,15 @@ impl Place {
             Some(("header", name)) if is_header_name(name) => Ok(Place::Header(name.to_owned())),
             Some(("header", name)) => Err(format!("'{name}' is not a header name")),
             Some(("form", field)) if !field.is_empty() => Ok(Place::Form(field.to_owned())),
+            Some((kind, name)) if kind == "body" || kind.starts_with("body{") => {
+                Dotted::parse(kind, name).map(Place::Body)
+            }
             Some(("query", name)) if is_parameter(name) => Ok(Place::Query(name.to_owned())),
             Some(("query", name)) => Err(format!(
                 "'{name}' is not a parameter: 1 to 64 of A-Z, a-z, 0-9 and . _ ~ - [ ]"
             )),
             _ => Err(format!(
-                "must be a JSON pointer such as \"/data/id\", header:NAME, form:FIELD, query:NAME, type or id, not '{text}'"
+                "must be a JSON pointer such as \"/data/id\", header:NAME, form:FIELD, query:NAME, body:NAME, type or id, not '{text}'"
             )),
         }
     }
@@ -86,7 +93,12 @@ impl Place {
     pub fn wildcards(&self) -> usize {
         match self {
             Place::Json(pointer) => pointer.steps().iter().filter(|step| *step == "*").count(),
-            Place::Type | Place::Id | Place::Header(_) | Place::Form(_) | Place::Query(_) => 0,
+            Place::Type
+            | Place::Id
+            | Place::Header(_)
+            | Place::Form(_)
+            | Place::Query(_)
+            | Place::Body(_) => 0,
         }
     }
 }
@@ -100,6 +112,7 @@ impl fmt::Display for Place {
             Place::Form(field) => write!(f, "form:{field}"),
             Place::Query(name) => write!(f, "query:{name}"),
             Place::Json(pointer) => pointer.fmt(f),
+            Place::Body(dotted) => dotted.fmt(f),
         }
     }
 }
@@ -179,12 +192,15 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
         };
         readings[slot] = Err(unclear);
     };
-    let in_body = |wanted: &Wanted<'_>| matches!(wanted.place, Place::Form(_) | Place::Json(_));
+    let in_body = |wanted: &Wanted<'_>| {
+        matches!(wanted.place, Place::Form(_) | Place::Json(_) | Place::Body(_))
+    };
     let body = match wanted.iter().any(in_body) {
         true => event.plain_body(),
         false => Ok(Cow::Borrowed(event.body)),
     };
     let mut pointers = Vec::new();
+    let mut names = Vec::new();
     for (slot, Wanted { place, .. }) in wanted.iter().enumerate() {
         match place {
             Place::Type => keep(slot, Ok(Some(Found::Text(event.event_type.to_owned())))),
@@ -205,7 +221,14 @@ pub fn read(event: &Event<'_>, wanted: &[Wanted<'_>], most_bytes: usize) -> Vec<
                 keep(slot, kept_parameter(event.headers, name).map(|one| one.map(Found::Text)));
             }
             Place::Json(pointer) => pointers.push((slot, pointer)),
+            Place::Body(name) => names.push((slot, name)),
         }
+    }
+    match &body {
+        Ok(body) => dotted::read(body, &names, |slot, text| {
+            keep(slot, text.map(|text| text.map(Found::Text)));
+        }),
+        Err(unclear) => names.iter().for_each(|(slot, _)| keep(*slot, Err(*unclear))),
     }
     let unclear = match body.as_deref() {
         Ok(body) => {
