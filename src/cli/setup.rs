@@ -141,7 +141,7 @@ pub enum Import {
     #[command(after_help = "\
 Writes a folder with hooklatch.toml, and for each hook a source with its secret and a handler with its \
 condition. What restricts a hook and cannot be said here leaves that hook commented out; so does a rule \
-without a signature or token, since anybody fires such a hook. Exits with 1 if there is one. Changes no file \
+without a signature or token, since nothing proves who calls such a hook. Exits with 1 if there is one. Changes no file \
 that is there, and prints no secret.
 
 Example:

@@ -1,5 +1,7 @@
 //! `import adnanh`, beside the program that it imports from (Debian's package `webhook`).
 
+mod oracle;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +21,7 @@ const YAML: &str = include_str!("import/hooks.yaml");
 
 /// The hooks that cannot come along.
 const LEFT_OUT: &str = "open open-main address scalr either-proof not-signed never letters other-secrets decoded \
-    address-argument put";
+    address-argument";
 
 /// Hook, body, and whether it fires. A body of another kind than JSON, headers and queries are in [`request`].
 #[rustfmt::skip]
@@ -178,17 +180,13 @@ fn ask(
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// Debian's `webhook` with these hooks; each answers with what its command prints.
+/// Debian's `webhook`; each hook answers with what its command prints.
 struct Webhook(Child, SocketAddr);
 
 impl Webhook {
-    fn start(site: &Site) -> Option<Self> {
-        let mut hooks: Value = serde_json::from_str(JSON).unwrap();
-        for hook in hooks.as_array_mut().unwrap() {
-            hook["include-command-output-in-response"] = true.into();
-            hook["command-working-directory"] = site.path("").display().to_string().into();
-        }
-        fs::write(site.path("theirs.json"), hooks.to_string()).unwrap();
+    /// Starts it with the text of a file of hooks.
+    fn start(site: &Site, hooks: &str) -> Option<Self> {
+        fs::write(site.path("theirs"), hooks).unwrap();
         // It cannot be asked for a port of its own choice.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let started = Command::new("webhook")
@@ -201,7 +199,7 @@ impl Webhook {
                 &address.port().to_string(),
             ])
             .arg("-hooks")
-            .arg(site.path("theirs.json"))
+            .arg(site.path("theirs"))
             .env("HOOK_SECRET", "secret of the environment")
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
@@ -224,7 +222,17 @@ impl Drop for Webhook {
     }
 }
 
-/// A site with the imported hooks, and what the import printed.
+/// The hooks of [`JSON`] as webhook gets them.
+fn theirs(site: &Site) -> String {
+    let mut hooks: Value = serde_json::from_str(JSON).unwrap();
+    for hook in hooks.as_array_mut().unwrap() {
+        hook["include-command-output-in-response"] = true.into();
+        hook["command-working-directory"] = site.path("").display().to_string().into();
+    }
+    hooks.to_string()
+}
+
+/// A site with the imported hooks, some of which are left out, and what the import printed.
 fn imported(file: &str, hooks: &str) -> (Site, String) {
     let site = Site::new("");
     fs::write(site.path(file), hooks.replace("DIR", &site.path("").display().to_string())).unwrap();
@@ -238,7 +246,10 @@ fn imported(file: &str, hooks: &str) -> (Site, String) {
     ]);
     assert_eq!(said.status.code(), Some(1), "{}", text(&said.stderr));
     for folder in ["conf.d", "providers", "secrets"] {
-        fs::rename(out.join(folder), site.path(folder)).unwrap();
+        // A folder in which nothing would be is not made.
+        if out.join(folder).exists() {
+            fs::rename(out.join(folder), site.path(folder)).unwrap();
+        }
     }
     let said = text(&said.stdout).replace(site.path("").to_str().unwrap(), "DIR/");
     (site, said)
@@ -254,7 +265,7 @@ line="ran $* $PUSHER $NOTE $FIXED $ALL $PART"
 [ -n "$HOOKLATCH_JOB" ] && echo "$line" >> "$SITE/ours"
 echo "$line""#,
     );
-    let Some(webhook) = Webhook::start(&site) else { return };
+    let Some(webhook) = Webhook::start(&site, &theirs(&site)) else { return };
     let receiver = site.start_with(&[("HOOK_SECRET", "secret of the environment")]);
     let mut theirs = Vec::new();
     for (nth, (hook, body, fires)) in ASKED.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! matter, and an unknown member means nothing. Must stay true: whatever the file says, the work is bounded.
 
 use regex_lite::{Captures, Regex};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// A file has at most 1 MiB, and 1,000 hooks: far more than people write.
 pub(super) const FILE_BYTES: usize = 1024 * 1024;
@@ -20,10 +20,15 @@ pub(super) struct Node(Map<String, Value>);
 /// The hooks of a file.
 pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
     let text = references(text)?;
-    let is_json = text.trim_start().starts_with(['[', '{']);
-    let read: Value = match is_json {
-        true => serde_json::from_str(&text).map_err(|error| format!("as JSON: {error}"))?,
-        false => yaml(&text)?,
+    // webhook reads JSON as YAML: with comments, commas before a bracket, and texts without quotes.
+    let read: Value = match serde_json::from_str(&text) {
+        Ok(read) => read,
+        Err(json) => {
+            yaml(&text).map_err(|yaml| match text.trim_start().starts_with(['[', '{']) {
+                true => format!("as JSON: {json}; as YAML: {yaml}"),
+                false => format!("as YAML: {yaml}"),
+            })?
+        }
     };
     if levels(&read) > LEVELS {
         return Err(format!("lists and objects are more than {LEVELS} levels deep"));
@@ -40,10 +45,18 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
     hooks.into_iter().enumerate().map(node).collect()
 }
 
+/// YAML 1.1, as webhook reads it: `yes` is a truth, `010` is eight, and the last of two equal names counts.
 fn yaml(text: &str) -> Result<Value, String> {
-    // The names of YAML 1.1 (`y`, `no`, `on`) are texts, as their writers meant.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| format!("as YAML: {error}"))
+    // Many hooks may repeat one anchor. What the repetitions add up to is bounded without the ratio.
+    let mut budget = serde_saphyr::Budget::default();
+    budget.enforce_alias_anchor_ratio = false;
+    let options = serde_saphyr::options! {
+        budget: Some(budget),
+        strict_booleans: false,
+        legacy_octal_numbers: true,
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
 }
 
 /// Replaces the templates that stand for a whole text, as in `"{{ getenv "SECRET" | js }}"`, by references.
@@ -97,12 +110,13 @@ impl Node {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    /// A text; a number or a truth as it is written; empty if it is not there.
+    /// A text; a number or a truth as webhook makes a text of it; empty if it is not there.
     pub(super) fn text(&self, name: &str) -> Result<String, String> {
         match self.get(name) {
             None => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
+            Some(Value::Number(number)) => Ok(number_text(number)),
+            Some(Value::Bool(value)) => Ok(value.to_string()),
             Some(_) => Err(format!("'{name}' is not a text")),
         }
     }
@@ -123,5 +137,62 @@ impl Node {
     pub(super) fn texts(&self, name: &str) -> Vec<String> {
         let items = self.get(name).and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+}
+
+/// A number without quotes where a text is expected: a whole one in digits, another as Go writes a `float32` (`%g`).
+fn number_text(number: &Number) -> String {
+    let float = match number.as_f64().filter(|_| number.is_f64()) {
+        // The precision of a float32 is webhook's own.
+        Some(float) => float as f32,
+        None => return number.to_string(),
+    };
+    let scientific = format!("{float:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent) if (-4..6).contains(&exponent) => float.to_string(),
+        Ok(exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
+        Err(_) => scientific,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn value(text: &str) -> String {
+        let hooks = read(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        hooks[0].text("value").unwrap()
+    }
+
+    #[test]
+    fn a_text_without_quotes_is_read_as_webhook_reads_it() {
+        for (written, wanted) in [
+            ("yes", "true"),
+            ("\"yes\"", "yes"),
+            ("off", "false"),
+            ("010", "8"),
+            ("1_000", "1000"),
+            ("12", "12"),
+            ("1.50", "1.5"),
+            ("0.1", "0.1"),
+            ("1e3", "1000"),
+            ("1000000.0", "1e+06"),
+            ("1234567.5", "1.2345675e+06"),
+            ("0.00001", "1e-05"),
+            ("16777217", "16777217"),
+            ("2020-01-01", "2020-01-01"),
+            ("", ""),
+        ] {
+            assert_eq!(value(&format!("- value: {written}\n")), wanted, "{written}");
+        }
+        assert_eq!(value("[{\"value\": 1.50}]"), "1.5");
+        assert_eq!(value("# a comment\n[{\"value\": \"a\", },]"), "a");
+        assert_eq!(value("[{\"value\": \"a\", \"value\": \"b\", # why\n}]"), "b");
+        assert_eq!(value("- value: a\n  value: b\n"), "b");
     }
 }

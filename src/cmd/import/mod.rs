@@ -1,9 +1,15 @@
 //! `hooklatch import adnanh`: makes a configuration from the hooks of adnanh/webhook.
 //!
-//! Must stay true: no hook is more open than before, no file that is there is changed, no secret is printed.
+//! Must stay true: a request runs the same command with the same arguments and variables, or the report says why not;
+//! no hook is more open than before, no file that is there is changed, no secret is printed.
 
+mod command;
 mod hooks;
+mod places;
+mod provider;
+mod report;
 mod rules;
+mod texts;
 mod write;
 
 use std::collections::BTreeSet;
@@ -11,13 +17,11 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use crate::cli;
 use crate::config;
 use crate::document::Problem;
 use crate::exit::{Exit, Failure};
-use crate::model::{Name, config_option};
+use crate::model::Name;
 
 use super::init::{Made, main_file};
 use super::output;
@@ -35,16 +39,21 @@ pub(super) fn run(args: &cli::ImportAdnanh) -> Result<Exit, Failure> {
         return Err(Exit::WrongState.failure(message).help("choose another folder: --out DIR"));
     }
     let mut names = BTreeSet::new();
+    let mut ids = BTreeSet::new();
     let mut imported = Vec::new();
     for hook in &hooks {
         let id = hook.text("id").map_err(wrong)?;
-        imported.push(Imported::of(hook, id.clone(), free_name(&id, &mut names)));
+        let is_second = !ids.insert(id.clone());
+        let name = free_name(&id, &mut names);
+        imported.push(Imported::of(hook, id, name, is_second));
     }
     let from = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     write(&args.out, &from, &mut imported)?;
-    let left_out = imported.iter().filter(|hook| hook.left_out.is_some()).count();
-    output::either(&args.format, &json(&imported, &args.out), || print(&imported, left_out, args))?;
-    Ok(Exit::answer(left_out == 0))
+    let is_complete = imported.iter().all(|hook| hook.left_out.is_empty());
+    output::either(&args.format, &report::json(&imported, &args.out), || {
+        report::print(&imported, &args.out)
+    })?;
+    Ok(Exit::answer(is_complete))
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -122,63 +131,18 @@ fn write(out: &Path, from: &str, imported: &mut [Imported]) -> Result<(), Failur
 /// Leaves out the hooks whose files have these problems. False if there is none.
 fn leave_out(imported: &mut [Imported], problems: &[Problem]) -> bool {
     let mut any = false;
-    for hook in imported.iter_mut().filter(|hook| hook.left_out.is_none()) {
+    for hook in imported.iter_mut().filter(|hook| hook.left_out.is_empty()) {
         let files = hook.files("");
         let of_hook = |problem: &&Problem| {
             files.iter().any(|(file, _)| problem.file.ends_with(&format!("/{file}")))
         };
-        if let Some(problem) = problems.iter().find(of_hook) {
-            hook.left_out = Some(format!("{}: {}", problem.key, problem.message));
+        for Problem { key, message, .. } in problems.iter().filter(of_hook) {
+            let why = if key.is_empty() { message.clone() } else { format!("{key}: {message}") };
+            if !hook.left_out.contains(&why) {
+                hook.left_out.push(why);
+            }
             any = true;
         }
     }
     any
-}
-
-fn json(imported: &[Imported], out: &Path) -> Value {
-    let hook = |hook: &Imported| {
-        json!({
-            "id": hook.id,
-            "name": hook.name,
-            "unsigned": hook.unsigned,
-            "left_out": hook.left_out,
-            "notes": hook.notes,
-        })
-    };
-    json!({ "made": out, "hooks": imported.iter().map(hook).collect::<Vec<_>>() })
-}
-
-fn print(imported: &[Imported], left_out: usize, args: &cli::ImportAdnanh) -> Result<(), Failure> {
-    let (unsigned, others): (Vec<_>, Vec<_>) = imported.iter().partition(|hook| hook.unsigned);
-    if !unsigned.is_empty() {
-        output::line(
-            "Anybody who knows their URLs fires these today, since no signature and no token is asked for. They are commented out:\n",
-        )?;
-        unsigned.iter().try_for_each(|hook| print_hook(hook))?;
-    }
-    others.iter().try_for_each(|hook| print_hook(hook))?;
-    let out = args.out.display();
-    let all = output::count(imported.len() as u64, "hook");
-    output::line(format!("\n{all} in {out}; {left_out} commented out."))?;
-    output::line("\
-A repeated body with the same signature is one event here, and runs once. What runs is not killed when its caller hangs up.
-
-Next:
-")?;
-    let config = config_option(&args.out.join("hooklatch.toml"));
-    for command in ["config check", "serve"] {
-        output::line(format!("  hooklatch {command}{config}"))?;
-    }
-    Ok(())
-}
-
-fn print_hook(hook: &Imported) -> Result<(), Failure> {
-    let name = hook.name.to_string();
-    let became = if hook.id == name { String::new() } else { format!(" (now {name})") };
-    output::line(format!("{}{became}", output::escape(&hook.id)))?;
-    match &hook.left_out {
-        Some(why) => output::fact("left out", output::escape(why))?,
-        None => output::fact("imported", format!("conf.d/{name}.toml"))?,
-    }
-    output::list("note", &hook.notes)
 }
