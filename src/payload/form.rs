@@ -20,6 +20,34 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
     Ok(text.transpose()?.map(Cow::Borrowed))
 }
 
+/// The form with `***` for each value of a field; `None` if the body is not a form that has it.
+pub(super) fn masked(body: &[u8], name: &str) -> Option<Vec<u8>> {
+    let mut masked = Vec::with_capacity(body.len());
+    if is_url_encoded(body) {
+        let mut found = false;
+        for (nth, pair) in body.split(|&byte| byte == b'&').enumerate() {
+            if nth > 0 {
+                masked.push(b'&');
+            }
+            let end = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+            let own = form_urlencoded::parse(&pair[..end]).any(|(own, _)| own == name);
+            found |= own;
+            masked.extend_from_slice(if own { &pair[..end] } else { pair });
+            masked.extend_from_slice(if own { b"=***" } else { b"" });
+        }
+        return found.then_some(masked);
+    }
+    let mut at = 0;
+    for part in parts(body)?.into_iter().filter(|part| part.name == name) {
+        let begin = part.content.as_ptr().addr() - body.as_ptr().addr();
+        masked.extend_from_slice(&body[at..begin]);
+        masked.extend_from_slice(b"***");
+        at = begin + part.content.len();
+    }
+    masked.extend_from_slice(&body[at..]);
+    (at > 0).then_some(masked)
+}
+
 /// Whether a body begins as JSON does. Its bytes decide, because the signature covers them; it does not cover the
 /// content type.
 pub(super) fn begins_as_json(body: &[u8]) -> bool {

@@ -287,8 +287,15 @@ pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item 
     form_urlencoded::parse(query).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
-/// The body for a screen: each occurrence of the text that stands at `secret` in its JSON is `***`.
-pub fn masked<'b>(body: &'b [u8], secret: &Pointer) -> Cow<'b, [u8]> {
+/// The body for a screen: each occurrence of the text that stands at `secret` in its JSON is `***`, and the value of a
+/// form's field `form`.
+pub fn masked<'b>(body: &'b [u8], secret: &Pointer, form: Option<&str>) -> Cow<'b, [u8]> {
+    if let Some(name) = form
+        && let Some(masked) = form::masked(body, name)
+    {
+        return Cow::Owned(masked);
+    }
+
     let mut texts: Vec<String> = Vec::new();
     let json = json_of(body, None).unwrap_or_default();
     walk::walk(&json, std::iter::once((0, secret)), |_, raw| {
@@ -463,16 +470,21 @@ mod tests {
     #[test]
     fn a_secret_is_masked_wherever_it_stands_in_a_body() {
         let secret = Pointer::parse("/token").unwrap();
-        let shown =
-            |body: &str| String::from_utf8(masked(body.as_bytes(), &secret).into()).unwrap();
+        let shown = |body: &str| {
+            String::from_utf8(masked(body.as_bytes(), &secret, Some("token")).into()).unwrap()
+        };
         for mark in ["", "\u{feff}"] {
             let body = format!(r#"{mark}{{"token":"s3cr3t","again":"s3cr3t","a":1}}"#);
             let wanted = format!(r#"{mark}{{"token":"***","again":"***","a":1}}"#);
             assert_eq!(shown(&body), wanted);
         }
-        for body in [r#"{"a":"s3cr3t"}"#, "s3cr3t", ""] {
+        for body in [r#"{"a":"s3cr3t"}"#, "s3cr3t", "", "a=s3cr3t"] {
             assert_eq!(shown(body), body);
         }
+        assert_eq!(shown("a=1&t%6Fken=s3%63r3t&token=x&b"), "a=1&t%6Fken=***&token=***&b");
+        let part =
+            "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cr3t\r\n--b--\r\n";
+        assert_eq!(shown(part), part.replace("s3cr3t", "***"));
     }
 
     #[test]

@@ -124,6 +124,26 @@ fn a_challenge_is_not_proven_by_the_tokens_of_elements() {
 }
 
 #[test]
+fn only_a_token_in_the_body_may_stand_in_a_form_too() {
+    let of = |signature: &str| {
+        problems(&format!(
+            "name = \"x\"\n[signature]\n{signature}form = \"token\"\n[event]\nid = \"digest\"\n[replay]\nguard = \"off\"\n"
+        ))
+    };
+    assert_eq!(of("algorithm = \"token\"\nfield = \"json:/token\"\n"), Vec::<String>::new());
+    for other in [
+        "algorithm = \"token\"\nheader = \"X-Token\"\n",
+        "algorithm = \"hmac-sha256\"\nfield = \"json:/s\"\nencoding = \"hex\"\nsigned = \"{json:/a}.{body}\"\n",
+    ] {
+        let found = of(other);
+        assert!(
+            found.iter().any(|one| one.contains("signature.form is the field of a token")),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn every_problem_of_a_file_is_reported_at_once() {
     let text = r#"
 name = "My Provider"

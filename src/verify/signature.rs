@@ -325,10 +325,14 @@ pub(super) fn matching<'k>(
     }
     let in_body = signature.field.as_ref().zip(found.as_ref()).map(|(field, found)| {
         let missing = || {
-            let detail = format!("there is no signature: {field} in the JSON body");
+            let form = signature.form.iter().map(|form| format!(", and no field {form} of a form"));
+            let form: String = form.collect();
+            let detail = format!("there is no signature: {field} in the JSON body{form}");
             Rejection::unproven("missing_signature", detail)
         };
-        decode(signature, found.text(field).ok_or_else(missing)?).ok_or_else(missing)
+        let of_form = || found.field(signature.form.as_deref()?).map(Cow::Owned);
+        let text = found.text(field).map(Cow::Borrowed).or_else(of_form).ok_or_else(missing)?;
+        decode(signature, &text).ok_or_else(missing)
     });
     let in_body = in_body.transpose()?;
     let proves = |expected: &[u8]| {

@@ -109,6 +109,12 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
     });
     let query = section.get::<String>("query");
     let is_token = matches!(mechanism, None | Some(Mechanism::Token));
+    let form = section.value::<String>("form");
+    if form.is_some() && (field.is_none() || !is_token) {
+        section.problem(
+            "signature.form is the field of a token that stands at 'field' in a JSON body",
+        );
+    }
     if query.is_some() && !is_token {
         section.problem("signature.query carries tokens: what signs the request is elsewhere");
     }
@@ -138,7 +144,17 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
     }
     let (format, mechanism, field) = (format?, mechanism?, field.map(|field| field.value));
     let headers = headers?;
-    Some(Signature { headers, repeatable, prefix, format, mechanism, field, body_digest, sender })
+    Some(Signature {
+        headers,
+        repeatable,
+        prefix,
+        format,
+        mechanism,
+        field,
+        form,
+        body_digest,
+        sender,
+    })
 }
 
 fn format(section: &Section<'_>) -> Option<Format> {

@@ -45,6 +45,8 @@ pub(crate) struct Signature {
     pub(crate) mechanism: Mechanism,
     /// The place in the JSON body that carries it, in place of a header.
     pub(crate) field: Option<Pointer>,
+    /// The field that carries it where the body is a form: only of a token, and with `field`.
+    pub(crate) form: Option<String>,
     /// The parameter of the query with SHA-256 of the body in hex, where the body is no form.
     pub(crate) body_digest: Option<String>,
     /// The signed place that names the customer, where one key signs for all of them.
@@ -398,6 +400,11 @@ impl Proof {
     pub fn token_field(&self) -> Option<&Pointer> {
         let token = self.signature.as_ref().filter(|own| own.mechanism == Mechanism::Token);
         token?.field.as_ref()
+    }
+
+    /// The field of the same where the body is a form.
+    pub fn token_form(&self) -> Option<&str> {
+        self.signature.as_ref()?.form.as_deref()
     }
 
     /// The headers that may carry the signature or token; `?NAME` is a parameter of the query.

@@ -327,9 +327,10 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                     input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
                 }
             }
-            @let secret = view.config.scheme_of(&event.source).and_then(|scheme| scheme.proof().token_field());
+            @let proof = view.config.scheme_of(&event.source).map(|scheme| scheme.proof());
+            @let secret = proof.and_then(|proof| Some((proof.token_field()?, proof.token_form())));
             @let masked = secret.filter(|_| asked.get("secrets").is_none());
-            @let body = masked.map_or(Cow::Borrowed(&body[..]), |secret| crate::payload::masked(body, secret));
+            @let body = masked.map_or(Cow::Borrowed(&body[..]), |(field, form)| crate::payload::masked(body, field, form));
             @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
             @let Payload(lines, found, is_cut) = payload::view(&body, content_type, find);
             @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. "
