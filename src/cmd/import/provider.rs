@@ -46,7 +46,10 @@ pub(super) fn file(name: &str, proof: &Proof, kept: &BTreeSet<String>, id: &str)
         Proof::Signature { algorithm, header } => signature(algorithm, header),
         Proof::Header(header) => token("header", header),
         Proof::Query(parameter) => token("query", parameter),
-        Proof::Field(pointer) => token("field", &format!("json:{pointer}")),
+        Proof::Field { pointer, form } => {
+            let form = quoted(form);
+            format!("{}form = {form}\n", token("field", &format!("json:{pointer}")))
+        }
     });
     text.push_str("\n[event]\n");
     match proof {

@@ -24,10 +24,13 @@ pub(super) enum Proof {
         algorithm: &'static str,
         header: String,
     },
-    /// A constant in this header, in this parameter of the query, or at this pointer of a JSON body.
+    /// A constant in this header, in this parameter of the query, or in the body: at this pointer of JSON, in this field of a form.
     Header(String),
     Query(String),
-    Field(String),
+    Field {
+        pointer: String,
+        form: String,
+    },
 }
 
 /// Which requests fire a hook.
@@ -306,7 +309,8 @@ impl Match {
                         Some(Proof::Query(self.name.clone()))
                     }
                     "payload" if names_a_token(&self.name) => {
-                        payload.pointer(&self.name).map(Proof::Field)
+                        let form = self.name.clone();
+                        payload.pointer(&self.name).map(|pointer| Proof::Field { pointer, form })
                     }
                     _ => None,
                 };

@@ -105,8 +105,12 @@ impl Imported {
             self.unsigned = carried.addresses.is_none() && !is_second;
             self.left_out.push("its rule has no signature and no token".to_owned());
         }
-        if let Some(Proof::Field(_)) = carried.proof {
-            self.notes.push("its token is in the body: a form is refused here (401), because its token is not found".to_owned());
+        if let Some(Proof::Field { pointer, form }) = &carried.proof
+            && form.contains('.')
+        {
+            self.notes.push(format!(
+                "its token is at {pointer} of a JSON body; a member that is called '{form}' as a whole is not looked at (401)"
+            ));
         }
         if carried.proof.as_ref().is_some_and(provider::has_github_ids) {
             self.notes.push("an equal body under another X-GitHub-Delivery is held, as a suspected replay, but for the types of GitHub whose bodies repeat by nature".to_owned());

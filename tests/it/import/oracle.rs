@@ -132,7 +132,7 @@ const XML_ONLY: &str = "XML bodies, which are not read here";
 const STDIN: &str = "V_FILE is /dev/stdin, which can be read once";
 const NO_FILE: &str = "pass-file-to-command of 'image': no file is made here";
 const ADDRESS: &str = "argument 1: remote-addr of the request, which no handler gets";
-const BODY_TOKEN: &str = "its token is in the body: a form is refused here (401)";
+const BODY_TOKEN: &str = "a member that is called 'auth.token' as a whole is not looked at (401)";
 const OPEN: &str = "its rule has no signature and no token";
 
 /// Values: what a command gets of a body.
@@ -327,7 +327,14 @@ fn rules() -> Vec<Case> {
         of("body-token", r#"{"auth":{"token":"tok-1234567890"},"n":1}"#),
         of("body-token", r#"{"auth":{"token":"tok-1234567891"},"n":2}"#),
         of("body-token", r#"{"n":3}"#),
-        of("body-token", "auth.token=tok-1234567890&n=4").kind(FORM).differs(Nothing, BODY_TOKEN),
+        of("body-token", "auth.token=tok-1234567890&n=4").kind(FORM),
+        of("body-token", "auth.token=tok-1234567891&n=5").kind(FORM),
+        of("body-token", r#"{"auth.token":"tok-1234567890","n":6}"#).differs(Nothing, BODY_TOKEN),
+        of(
+            "body-token",
+            &parts("body-token", &[("\"auth.token\"", "tok-1234567890"), ("\"n\"", "7")]).body,
+        )
+        .kind(PARTS),
         of("url-token", r#"{"n":1}"#).query("key=tok-1234567890&q=x"),
         of("url-token", "").by("GET").query("key=tok-1234567890&q=y"),
         of("url-token", "").by("GET").query("key=tok-1234567891&q=y"),
