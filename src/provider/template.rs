@@ -301,11 +301,16 @@ impl Template {
 
 /// Whether a part may hold anything. Everything else is found from the ends of the signed content.
 fn is_free(part: &Part) -> bool {
-    match part {
-        Part::Body | Part::Form | Part::UrlForm | Part::Lines(_) | Part::Free(_) => true,
-        Part::Field(_) | Part::JsonString => true,
-        _ => false,
-    }
+    matches!(
+        part,
+        Part::Body
+            | Part::JsonString
+            | Part::Form
+            | Part::UrlForm
+            | Part::Field(_)
+            | Part::Lines(_)
+            | Part::Free(_)
+    )
 }
 
 /// Whether the form of a part fixes where it ends. A timestamp must be plain digits or a date within

@@ -150,7 +150,8 @@ impl Keys {
                 Request::post(&[], body.to_string())
             }
             "ko-fi" => {
-                let data = json!({ "verification_token": secret, "message_id": id, "type": "Donation" });
+                let data =
+                    json!({ "verification_token": secret, "message_id": id, "type": "Donation" });
                 let mut form = form_urlencoded::Serializer::new(String::new());
                 form.append_pair("data", &data.to_string());
                 let headers = ["Content-Type: application/x-www-form-urlencoded".to_owned()];
