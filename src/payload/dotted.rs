@@ -7,11 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::form;
-use super::unclear::{Unclear, one};
+use super::unclear::Unclear;
+use super::{form, walk};
 use crate::limits::{DOTTED_BODY_BYTES, POINTER_STEPS, VALUE_MOST_BYTES};
 
 /// Levels of lists and objects in a text that is written anew: writing is recursive.
@@ -25,8 +24,11 @@ pub struct Dotted {
     parsed: Vec<String>,
 }
 
-/// What a body has at its top, each under its name; `None` if it has no names at all.
-type Top<'b> = Option<Vec<(Cow<'b, str>, Node<'b>)>>;
+/// Members of an object, fields or parts by name; one that is there twice has no value.
+type Named<'b, T> = BTreeMap<Cow<'b, str>, Result<T, Unclear>>;
+
+/// What a body has at its top; `None` if it has no names at all.
+type Top<'b> = Option<Named<'b, Node<'b>>>;
 
 #[derive(Debug, Clone)]
 enum Node<'b> {
@@ -95,34 +97,22 @@ impl Dotted {
     }
 
     /// All of the body as one JSON text.
-    fn whole(&self, top: &[(Cow<'_, str>, Node<'_>)]) -> Result<String, Unclear> {
-        let mut members = BTreeMap::new();
-        for (name, _) in top {
-            let Some(node) = self.node(top, name)? else { continue };
-            let mut written = String::new();
-            match node {
-                Node::Json(raw) => write(&raw, 1, &mut written)?,
-                Node::Text(text) => write_text(&text, &mut written),
-                Node::File { .. } => continue,
+    fn whole(&self, top: &Named<'_, Node<'_>>) -> Result<String, Unclear> {
+        let mut object = Object::begin();
+        for name in top.keys() {
+            match self.node(top, name)? {
+                Some(Node::Json(raw)) => write(&raw, 1, object.member(name)?)?,
+                Some(Node::Text(text)) => write_text(&text, object.member(name)?),
+                Some(Node::File { .. }) | None => {}
             }
-            members.insert(&**name, written);
         }
-        let mut written = String::new();
-        write_members(&members, &mut written)?;
-        Ok(written)
+        Ok(object.end())
     }
 
     /// The one member of this name, its text read as JSON where that is meant.
-    fn node<'b>(
-        &self,
-        top: &[(Cow<'_, str>, Node<'b>)],
-        name: &str,
-    ) -> Result<Option<Node<'b>>, Unclear> {
-        let mut own = top.iter().filter(|(known, _)| known == name).map(|(_, node)| node);
-        let Some(node) = own.next() else { return Ok(None) };
-        if own.next().is_some() {
-            return Err(Unclear::Twice);
-        }
+    fn node<'b>(&self, top: &Named<'_, Node<'b>>, name: &str) -> Result<Option<Node<'b>>, Unclear> {
+        let Some(node) = top.get(name) else { return Ok(None) };
+        let node = node.as_ref().map_err(|unclear| *unclear)?;
         let is_parsed = self.parsed.iter().any(|parsed| parsed == name);
         Ok(match node {
             Node::File { content, is_json } if *is_json || is_parsed => {
@@ -183,29 +173,41 @@ fn top<'b>(body: &'b [u8], wanted: impl Fn(&str) -> bool) -> Result<Top<'b>, Unc
     Ok(match body.trim_ascii_start().first() {
         None => None,
         Some(b'{') => {
-            let members = members(json()?, wanted).ok_or(Unclear::NotJson)?;
-            let node = |(name, raw)| (Cow::Owned(name), Node::Json(Cow::Borrowed(raw)));
-            Some(members.into_iter().map(node).collect())
+            let members = members(json()?, wanted)?;
+            let node = |raw: Result<_, _>| raw.map(|raw| Node::Json(Cow::Borrowed(raw)));
+            Some(members.into_iter().map(|(name, raw)| (name, node(raw))).collect())
         }
         Some(b'[') => {
             let list: &RawValue = serde_json::from_str(json()?).or(Err(Unclear::NotJson))?;
-            Some(vec![("root".into(), Node::Json(Cow::Borrowed(list.get())))])
+            Some(Named::from([("root".into(), Ok(Node::Json(Cow::Borrowed(list.get()))))]))
         }
         // XML, of which that program makes a tree.
         Some(b'<') => return Err(Unclear::NotJson),
         Some(_) if form::is_url_encoded(body) => is_query(body).then(|| {
             let fields = form_urlencoded::parse(body).filter(|(name, _)| wanted(name));
-            fields.map(|(name, value)| (name, Node::Text(value))).collect()
+            named(fields.map(|(name, value)| (name, Node::Text(value))))
         }),
         Some(_) => match form::parts(body) {
             Some(parts) => {
                 let parts = parts.into_iter().filter(|part| wanted(part.name));
-                Some(parts.map(part_node).collect::<Result<_, _>>()?)
+                Some(named(parts.map(part_node).collect::<Result<Vec<_>, _>>()?))
             }
             None if body.starts_with(b"--") => return Err(Unclear::NotForm),
             None => None,
         },
     })
+}
+
+/// The values by name.
+fn named<'b, T>(all: impl IntoIterator<Item = (Cow<'b, str>, T)>) -> Named<'b, T> {
+    let mut named = Named::new();
+    all.into_iter().for_each(|(name, value)| add(&mut named, name, value));
+    named
+}
+
+fn add<'b, T>(named: &mut Named<'b, T>, name: Cow<'b, str>, value: T) {
+    let twice = named.contains_key(&name);
+    named.insert(name, if twice { Err(Unclear::Twice) } else { Ok(value) });
 }
 
 fn part_node<'b>(part: form::Part<'b>) -> Result<(Cow<'b, str>, Node<'b>), Unclear> {
@@ -242,16 +244,12 @@ fn inside<'j>(raw: &'j str, name: &str) -> Result<Option<&'j str>, Unclear> {
     let (first, rest) = split(name);
     let found = match raw.as_bytes().first() {
         Some(b'{') => {
-            let members = members(raw, |own| own == name || own == first);
-            let members = members.ok_or(Unclear::NotJson)?;
-            let only = |name: &str| {
-                let own = members.iter().filter(|(own, _)| own == name);
-                one(own.map(|(_, raw)| *raw))
-            };
-            if let Some(whole) = only(name)? {
-                return Ok(Some(whole));
+            let members = members(raw, |own| own == name || own == first)?;
+            match members.get(name).or_else(|| members.get(first)) {
+                // A member with the dots in its name goes first.
+                Some(whole) if members.contains_key(name) => return whole.map(Some),
+                found => found.copied().transpose()?,
             }
-            only(first)?
         }
         Some(b'[') => element(raw, first),
         _ => None,
@@ -267,6 +265,7 @@ fn text_of(raw: &str) -> Result<String, Unclear> {
     match raw.as_bytes().first() {
         Some(b'n') => Ok("<nil>".to_owned()),
         Some(b'"') => serde_json::from_str(raw).or(Err(Unclear::NotText)),
+        Some(b'[' | b'{') if raw.len() > DOTTED_BODY_BYTES => Err(Unclear::TooLarge),
         Some(b'[' | b'{') => {
             let mut written = String::new();
             write(raw, 0, &mut written).map(|()| written)
@@ -286,50 +285,57 @@ fn write(raw: &str, level: usize, written: &mut String) -> Result<(), Unclear> {
             write_text(&text, written);
         }
         Some(b'[') => {
-            let elements: Vec<&RawValue> = serde_json::from_str(raw).or(Err(Unclear::NotJson))?;
-            written.push('[');
-            for (nth, element) in elements.into_iter().enumerate() {
-                if nth > 0 {
-                    written.push(',');
+            let (mut before, mut result) = ('[', Ok(()));
+            let is_list = walk::elements(raw.as_bytes(), usize::MAX, |element| {
+                if result.is_ok() {
+                    written.push(before);
+                    before = ',';
+                    result = write(element, level + 1, written);
                 }
-                write(element.get(), level + 1, written)?;
+            });
+            result?;
+            if !is_list {
+                return Err(Unclear::NotJson);
             }
-            written.push(']');
+            written.push_str(if before == '[' { "[]" } else { "]" });
         }
         Some(b'{') => {
-            let mut sorted = BTreeMap::new();
-            for (name, raw) in members(raw, |_| true).ok_or(Unclear::NotJson)? {
-                let mut member = String::new();
-                write(raw, level + 1, &mut member)?;
-                if sorted.insert(name, member).is_some() {
-                    return Err(Unclear::Twice);
-                }
+            let mut object = Object::begin();
+            for (name, raw) in members(raw, |_| true)? {
+                write(raw?, level + 1, object.member(&name)?)?;
             }
-            write_members(&sorted, written)?;
+            written.push_str(&object.end());
         }
         _ => written.push_str(raw),
     }
     Ok(())
 }
 
-fn write_members<N: AsRef<str>>(
-    members: &BTreeMap<N, String>,
-    written: &mut String,
-) -> Result<(), Unclear> {
-    written.push('{');
-    for (nth, (name, member)) in members.iter().enumerate() {
-        if written.len() as u64 > VALUE_MOST_BYTES {
+/// An object that is being written.
+struct Object(String);
+
+impl Object {
+    fn begin() -> Self {
+        Object("{".to_owned())
+    }
+
+    /// Writes the name. What follows is the member's value.
+    fn member(&mut self, name: &str) -> Result<&mut String, Unclear> {
+        if self.0.len() as u64 > VALUE_MOST_BYTES {
             return Err(Unclear::TooLarge);
         }
-        if nth > 0 {
-            written.push(',');
+        if self.0.len() > 1 {
+            self.0.push(',');
         }
-        write_text(name.as_ref(), written);
-        written.push(':');
-        written.push_str(member);
+        write_text(name, &mut self.0);
+        self.0.push(':');
+        Ok(&mut self.0)
     }
-    written.push('}');
-    Ok(())
+
+    fn end(mut self) -> String {
+        self.0.push('}');
+        self.0
+    }
 }
 
 /// Writes a text as Go does, which escapes what HTML and JavaScript would read.
@@ -351,69 +357,25 @@ fn write_text(text: &str, written: &mut String) {
     written.push('"');
 }
 
-/// The members of an object that are wanted, each as it is written. `None` if the text is not one object.
-fn members(json: &str, wanted: impl Fn(&str) -> bool) -> Option<Vec<(String, &str)>> {
-    let mut reader = serde_json::Deserializer::from_str(json);
-    let found = reader.deserialize_map(Members(wanted)).ok()?;
-    reader.end().ok()?;
-    Some(found)
-}
-
-struct Members<F>(F);
-
-impl<'j, F: Fn(&str) -> bool> Visitor<'j> for Members<F> {
-    type Value = Vec<(String, &'j str)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'j>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Vec::new();
-        while let Some(name) = map.next_key::<String>()? {
-            match self.0(&name) {
-                true => found.push((name, map.next_value::<&RawValue>()?.get())),
-                false => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(found)
-    }
+/// The members of an object that are wanted, each as it is written.
+fn members(json: &str, wanted: impl Fn(&str) -> bool) -> Result<Named<'_, &str>, Unclear> {
+    let mut named = Named::new();
+    let is_object = walk::members(json.as_bytes(), wanted, |name, raw| {
+        add(&mut named, Cow::Owned(name.to_owned()), raw);
+    });
+    if is_object { Ok(named) } else { Err(Unclear::NotJson) }
 }
 
 /// The element of a list at this index, which may have zeros before it.
 fn element<'j>(json: &'j str, index: &str) -> Option<&'j str> {
     let is_number = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
-    let index = index.parse().ok().filter(|_| is_number)?;
-    serde_json::Deserializer::from_str(json).deserialize_seq(Element(index)).ok()?
-}
-
-struct Element(usize);
-
-impl<'j> Visitor<'j> for Element {
-    type Value = Option<&'j str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'j>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        let mut at = 0;
-        loop {
-            let more = match at == self.0 {
-                true => {
-                    let raw = list.next_element::<&RawValue>()?;
-                    found = raw.map(RawValue::get);
-                    raw.is_some()
-                }
-                false => list.next_element::<IgnoredAny>()?.is_some(),
-            };
-            if !more {
-                return Ok(found);
-            }
-            at += 1;
-        }
-    }
+    let last = index.parse::<usize>().ok().filter(|_| is_number)?;
+    let (mut at, mut found) = (0, None);
+    walk::elements(json.as_bytes(), last.checked_add(1)?, |element| {
+        found = (at == last).then_some(element);
+        at += 1;
+    });
+    found
 }
 
 #[cfg(test)]
@@ -497,6 +459,9 @@ mod tests {
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(LEVELS + 2), "]".repeat(LEVELS + 2));
         let long = format!("{{\"a\":[\"{}\",1]}}", "x".repeat(1 << 16));
         let large = format!("{{\"a\":1}}{}", " ".repeat(DOTTED_BODY_BYTES));
+        // One pass: of 8 MiB, and of a form of as many fields as a whole body can have.
+        let list = format!("{{\"a\":[{}1]}}", "1,".repeat(4 << 20));
+        let fields: String = (0..1 << 17).map(|n| format!("{n:x}=&")).collect();
         for (body, place, wanted) in [
             (r#"{"a":1,"a":2}"#, "body:a", Unclear::Twice),
             (r#"{"a":{"b":1,"b":2}}"#, "body:a.b", Unclear::Twice),
@@ -510,6 +475,8 @@ mod tests {
             (&deep, "body:a", Unclear::TooLarge),
             (&long, "body:a", Unclear::TooLarge),
             (&large, "body:", Unclear::TooLarge),
+            (&list, "body:a", Unclear::TooLarge),
+            (&fields, "body:", Unclear::TooLarge),
         ] {
             assert_eq!(text(body, place), Err(wanted), "{place}");
         }

@@ -20,6 +20,19 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
     Ok(text.transpose()?.map(Cow::Borrowed))
 }
 
+/// The text of a field that is all that a form has: no file, and decoded without a loss. `None` for any other body.
+pub(crate) fn only_field(body: &[u8], name: &str) -> Option<String> {
+    let text = field(body, name).ok()??.into_owned();
+    if let Some(parts) = parts(body) {
+        return matches!(parts[..], [part] if !part.is_file).then_some(text);
+    }
+    // Bytes that are no UTF-8 are decoded to this character too.
+    let lost = text.matches('\u{fffd}').count();
+    let written = std::str::from_utf8(body).ok()?.to_ascii_uppercase();
+    let kept = written.matches("%EF%BF%BD").count() + written.matches('\u{fffd}').count();
+    (form_urlencoded::parse(body).count() == 1 && lost == kept).then_some(text)
+}
+
 /// The form with `***` for each value of a field; `None` if the body is not a form that has it.
 pub(super) fn masked(body: &[u8], name: &str) -> Option<Vec<u8>> {
     let mut masked = Vec::with_capacity(body.len());
@@ -134,8 +147,8 @@ fn part(part: &[u8]) -> Option<Part<'_>> {
     }
 }
 
-/// The name in `form-data; name="a"; filename="b"`, and whether it is a file's. Libraries escape a quote in different ways, so a name has none, and
-/// neither a backslash nor a percent sign.
+/// The name in `form-data; name="a"; filename="b"`, and whether it is a file's. Libraries escape a quote in different ways,
+/// so a name has none, and neither a backslash nor a percent sign.
 fn named(disposition: &str) -> Option<(&str, bool)> {
     let (kind, mut rest) = disposition.split_once(';')?;
     if !kind.trim().eq_ignore_ascii_case("form-data") {
@@ -219,6 +232,35 @@ mod tests {
         let ended = |count| many(count).strip_suffix("\r\n").unwrap().to_owned() + "--";
         assert_eq!(text(&ended(FORM_PARTS_COUNT), "b"), Ok(None));
         assert_eq!(text(&ended(FORM_PARTS_COUNT + 1), "b"), Err(Unclear::NotForm));
+    }
+
+    #[test]
+    fn a_field_that_is_signed_alone_stands_alone() {
+        let part = |disposition: &str| {
+            format!("--b\r\nContent-Disposition: form-data; {disposition}\r\n\r\n1\r\n")
+        };
+        let form = |parts: &str| format!("{parts}--b--\r\n");
+        let own = part("name=\"a\"");
+        for (body, wanted) in [
+            ("a=1%2B+2", Some("1+ 2")),
+            ("a=", Some("")),
+            ("a=1&b=2", None),
+            ("b=2&a=1", None),
+            ("a=1&a=1", None),
+            ("a=1& a=2", None),
+            ("a=1&a[b]=2", None),
+            ("b=1", None),
+            ("", None),
+            (r#"{"a":"1"}"#, None),
+            ("a=%FF", None),
+            ("a=%ef%bf%bd%EF%BF%BD\u{fffd}", Some("\u{fffd}\u{fffd}\u{fffd}")),
+            ("a=%EF%BF%BD%FE", None),
+            (&form(&own), Some("1")),
+            (&form(&(own.clone() + &part("name=\"b\""))), None),
+            (&form(&part("name=\"a\"; filename=\"f\"")), None),
+        ] {
+            assert_eq!(only_field(body.as_bytes(), "a").as_deref(), wanted, "{body}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::fmt;
 
 pub use dotted::Dotted;
 use form::begins_as_json;
-pub(crate) use form::field;
+pub(crate) use form::{field, only_field};
 pub use near::nearest_place;
 pub use pattern::Pattern;
 pub(crate) use plain::{is_compressed, plain};
@@ -287,27 +287,30 @@ pub(crate) fn parameters<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item 
     form_urlencoded::parse(query).filter(move |(field, _)| field == name).map(|(_, value)| value)
 }
 
-/// The body for a screen: each occurrence of the text that stands at `secret` in its JSON is `***`, and the value of a
-/// form's field `form`.
-pub fn masked<'b>(body: &'b [u8], secret: &Pointer, form: Option<&str>) -> Cow<'b, [u8]> {
-    if let Some(name) = form
-        && let Some(masked) = form::masked(body, name)
-    {
-        return Cow::Owned(masked);
-    }
-
-    let mut texts: Vec<String> = Vec::new();
-    let json = json_of(body, None).unwrap_or_default();
-    walk::walk(&json, std::iter::once((0, secret)), |_, raw| {
-        texts.extend(raw.ok().filter(|raw| raw.starts_with('"')).map(str::to_owned));
-    });
-    match std::str::from_utf8(body) {
-        Ok(text) if !texts.is_empty() => {
-            let hide = |text: String, secret: &String| text.replace(secret.as_str(), "\"***\"");
-            Cow::Owned(texts.iter().fold(text.to_owned(), hide).into_bytes())
+/// The body for a screen: each occurrence of the value that stands at `secret` in its JSON is `***`, and in a form the
+/// value of each of these fields.
+pub(crate) fn masked<'b, 'f>(
+    body: &'b [u8],
+    secret: &Pointer,
+    fields: impl IntoIterator<Item = &'f str>,
+) -> Cow<'b, [u8]> {
+    let mut shown = Cow::Borrowed(body);
+    for field in fields {
+        if let Some(masked) = form::masked(&shown, field) {
+            shown = Cow::Owned(masked);
         }
-        _ => Cow::Borrowed(body),
     }
+    let mut values: Vec<String> = Vec::new();
+    walk::walk(&json_of(body, None).unwrap_or_default(), std::iter::once((0, secret)), |_, raw| {
+        values.extend(raw.ok().map(str::to_owned));
+    });
+    if let Ok(text) = std::str::from_utf8(&shown)
+        && !values.is_empty()
+    {
+        let hide = |text: String, secret: &String| text.replace(secret.as_str(), "\"***\"");
+        shown = Cow::Owned(values.iter().fold(text.to_owned(), hide).into_bytes());
+    }
+    shown
 }
 
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
@@ -471,13 +474,18 @@ mod tests {
     fn a_secret_is_masked_wherever_it_stands_in_a_body() {
         let secret = Pointer::parse("/token").unwrap();
         let shown = |body: &str| {
-            String::from_utf8(masked(body.as_bytes(), &secret, Some("token")).into()).unwrap()
+            String::from_utf8(masked(body.as_bytes(), &secret, ["token", "data"]).into()).unwrap()
         };
         for mark in ["", "\u{feff}"] {
             let body = format!(r#"{mark}{{"token":"s3cr3t","again":"s3cr3t","a":1}}"#);
             let wanted = format!(r#"{mark}{{"token":"***","again":"***","a":1}}"#);
             assert_eq!(shown(&body), wanted);
         }
+        assert_eq!(shown(r#"{"a":1,"token":123456}"#), r#"{"a":1,"token":"***"}"#);
+        assert_eq!(
+            shown("data=%7B%22token%22%3A%22s3cr3t%22%7D&token=x&a=1"),
+            "data=***&token=***&a=1"
+        );
         for body in [r#"{"a":"s3cr3t"}"#, "s3cr3t", "", "a=s3cr3t"] {
             assert_eq!(shown(body), body);
         }

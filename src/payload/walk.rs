@@ -48,13 +48,13 @@ pub(crate) fn written(
 
 /// Hands over the name and the text of each member that is `wanted`, as written. False if the text is not exactly one
 /// JSON object: then the members handed over do not count.
-pub(crate) fn members(
-    json: &[u8],
+pub(crate) fn members<'j>(
+    json: &'j [u8],
     wanted: impl Fn(&str) -> bool,
-    mut found: impl FnMut(&str, &str),
+    mut found: impl FnMut(&str, &'j str),
 ) -> bool {
     let mut walk = Walk { rest: json, found: () };
-    let read = |walk: &mut Walk<'_, ()>| {
+    let read = |walk: &mut Walk<'j, ()>| {
         let name = walk.name()?;
         if !wanted(&name) {
             return walk.read::<IgnoredAny>().map(drop);

@@ -286,6 +286,14 @@ impl Template {
             return Err("has two items of the signature header; one can be signed".to_owned());
         }
         for pair in self.0.windows(2) {
+            if let [Piece::Part(Part::Url | Part::OtherPort), Piece::Part(part)] = pair
+                && is_free(part)
+                && !matches!(part, Part::Body | Part::Form)
+            {
+                return Err(format!(
+                    "has the URL and {part} with nothing between: the end of a query could be moved"
+                ));
+            }
             if let [Piece::Part(left), Piece::Part(right)] = pair
                 && !fixed(left)
                 && !fixed(right)

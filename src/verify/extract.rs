@@ -102,11 +102,6 @@ impl<'a> Facts<'a> {
         self.value(pointer)?.as_ref().ok()?.as_deref()
     }
 
-    /// The text of a field, if the body is a form that has it once.
-    pub(super) fn field(&self, name: &str) -> Option<String> {
-        field(self.body, name).ok().flatten().map(Cow::into_owned)
-    }
-
     /// The text at `pointer` as a signature covers it: empty where nothing stands. `None` if it is no text.
     pub(super) fn signed(&self, pointer: &Pointer) -> Option<&[u8]> {
         let text = self.value(pointer)?.as_ref().ok()?;

@@ -38,13 +38,14 @@ const PLAIN: Keys = Keys {
     event: "",
 };
 
-const CARRIERS: [&str; 6] = [
+const CARRIERS: [&str; 7] = [
     "header = \"X-Signature\"",
     "header = \"X-Time\"",
     "header = \"X-Id\"",
     "field = \"json:/sig\"",
     "query = \"token\"",
     "query = \"token\"\nfield = \"json:/sig\"",
+    "field = \"json:/sig\"\nform = \"sig\"",
 ];
 
 impl Keys {
@@ -158,68 +159,72 @@ fn try_all(files: impl Iterator<Item = Keys>) -> (usize, usize) {
     (accepted, refused)
 }
 
+/// The keys with each of these in the place that `set` fills.
+fn each<'a, T: Copy>(files: &'a [Keys], values: &'a [T], set: fn(Keys, T) -> Keys) -> Vec<Keys> {
+    files.iter().flat_map(|keys| values.iter().map(move |value| set(*keys, *value))).collect()
+}
+
 #[test]
 fn every_form_of_a_signature_can_be_read() {
-    let formats = ["", "format = \"plain\"", "format = \"commas\""].map(str::to_owned).into_iter();
-    let lists = ["v1", "v,1", "v 1"].map(|label| format!("format = \"list\"\nlabel = \"{label}\""));
-    let pairs = [",", ", ", ";", "=", "a", ".", " = "].into_iter().flat_map(|separator| {
-        ["v1", "t", "v=1", "v,1", "v;1"].into_iter().flat_map(move |label| {
-            ["", "\nunless = \"v1\"", "\nunless = \"v2\""].map(|unless| {
-                format!(
-                    "format = \"pairs\"\nseparator = \"{separator}\"\nlabel = \"{label}\"{unless}"
-                )
-            })
-        })
+    let mut formats = vec!["", "format = \"plain\"", "format = \"commas\""];
+    for label in ["v1", "v,1", "v 1"] {
+        formats.push(format!("format = \"list\"\nlabel = \"{label}\"").leak());
+    }
+    for separator in [",", ", ", ";", "=", "a", ".", " = "] {
+        for label in ["v1", "t", "v=1", "v,1", "v;1"] {
+            for unless in ["", "\nunless = \"v1\"", "\nunless = \"v2\""] {
+                let pairs = "format = \"pairs\"\nseparator";
+                formats
+                    .push(format!("{pairs} = \"{separator}\"\nlabel = \"{label}\"{unless}").leak());
+            }
+        }
+    }
+    let timed = (
+        "[timestamp]\nfrom = \"item:t\"\nunit = \"s\"\ntolerance = \"5min\"",
+        "{timestamp}.{body}",
+    );
+    let files = each(&[PLAIN], &["hmac-sha256", "token", "jwt"], |keys, algorithm| Keys {
+        algorithm,
+        ..keys
     });
-    let formats: Vec<&'static str> =
-        formats.chain(lists).chain(pairs).map(|format| &*format.leak()).collect();
-    let stamps = ["", "[timestamp]\nfrom = \"item:t\"\nunit = \"s\"\ntolerance = \"5min\""];
-    let files = ["hmac-sha256", "token", "jwt"].into_iter().flat_map(|algorithm| {
-        let formats = formats.clone();
-        CARRIERS.into_iter().flat_map(move |carrier| {
-            formats.clone().into_iter().flat_map(move |format| {
-                ["", "p=", "p,", " p", "p ", "p\\u00e9"].into_iter().flat_map(move |prefix| {
-                    stamps.into_iter().flat_map(move |stamp| {
-                        ["hex", "base64"].map(move |encoding| {
-                            let signed =
-                                if stamp.is_empty() { "{body}" } else { "{timestamp}.{body}" };
-                            Keys {
-                                algorithm,
-                                carrier,
-                                format,
-                                prefix,
-                                encoding,
-                                signed,
-                                stamp,
-                                ..PLAIN
-                            }
-                        })
-                    })
-                })
-            })
-        })
+    let files = each(&files, &CARRIERS, |keys, carrier| Keys { carrier, ..keys });
+    let files = each(&files, &formats, |keys, format| Keys { format, ..keys });
+    let files = each(&files, &["", "p=", "p,", " p", "p ", "p\\u00e9"], |keys, prefix| Keys {
+        prefix,
+        ..keys
     });
-    let (accepted, refused) = try_all(files);
+    let files = each(&files, &[("", "{body}"), timed], |keys, (stamp, signed)| Keys {
+        stamp,
+        signed,
+        ..keys
+    });
+    let files = each(&files, &["hex", "base64"], |keys, encoding| Keys { encoding, ..keys });
+    let (accepted, refused) = try_all(files.into_iter());
     assert!(accepted > 200 && refused > 200, "{accepted} accepted, {refused} refused");
 }
 
 #[test]
 fn everything_that_is_signed_can_be_signed() {
-    let stamps = [
-        "",
-        "[timestamp]\nfrom = \"item:t\"\nunit = \"s\"\ntolerance = \"5min\"",
-        "[timestamp]\nfrom = \"header:X-Time\"\nunit = \"s\"\ntolerance = \"5min\"",
-        "[timestamp]\nfrom = \"json:/time\"\nunit = \"s\"\ntolerance = \"5min\"",
-    ];
+    let stamps = ["", "item:t", "header:X-Time", "json:/time"].map(|from| match from {
+        "" => "",
+        from => {
+            &*format!("[timestamp]\nfrom = \"{from}\"\nunit = \"s\"\ntolerance = \"5min\"").leak()
+        }
+    });
     let signed = [
         "{body}",
         "{timestamp}.{body}",
         "{id}.{body}",
         "{json:/a}",
+        "{json:/a}.{json:/time}",
         "{json:/sig}",
         "{header:X-Signature}.{body}",
         "{form}",
+        "{form:payload}",
+        "{form:other}",
+        "{timestamp}.{form:payload}",
         "{url}{form}",
+        "{url}{form:payload}",
         "{url+form}",
         "{lines:a}",
         "{lines:a,sig}",
@@ -227,30 +232,27 @@ fn everything_that_is_signed_can_be_signed() {
         "{url}{body}",
         "{crc32:body}",
         "{method}.{body}",
+        "{json-string:body}",
+        "{{{json-string:body},{item:env},{timestamp}}",
+        "{item:v1}.{body}",
+        "{item:t}.{body}",
+        "{item:a&b}.{body}",
+    ];
+    let formats = [
+        "",
+        "format = \"pairs\"\nseparator = \",\"\nlabel = \"v1\"",
+        "format = \"pairs\"\nseparator = \"&\"\nlabel = \"v1\"",
+        "repeatable = true",
     ];
     let events = ["", "form_field = \"payload\"", "each = \"json:/events\""];
-    let formats =
-        ["", "format = \"pairs\"\nseparator = \",\"\nlabel = \"v1\"", "repeatable = true"];
-    let algorithms = ["hmac-sha256", "token", "jwt", "jwt-body"];
-    let files = algorithms.into_iter().flat_map(|algorithm| {
-        CARRIERS.into_iter().flat_map(move |carrier| {
-            stamps.into_iter().flat_map(move |stamp| {
-                signed.into_iter().flat_map(move |signed| {
-                    events.into_iter().flat_map(move |event| {
-                        formats.map(move |format| Keys {
-                            algorithm,
-                            carrier,
-                            stamp,
-                            signed,
-                            event,
-                            format,
-                            ..PLAIN
-                        })
-                    })
-                })
-            })
-        })
+    let files = each(&[PLAIN], &["hmac-sha256", "token", "jwt", "jwt-body"], |keys, algorithm| {
+        Keys { algorithm, ..keys }
     });
-    let (accepted, refused) = try_all(files);
+    let files = each(&files, &CARRIERS, |keys, carrier| Keys { carrier, ..keys });
+    let files = each(&files, &stamps, |keys, stamp| Keys { stamp, ..keys });
+    let files = each(&files, &signed, |keys, signed| Keys { signed, ..keys });
+    let files = each(&files, &events, |keys, event| Keys { event, ..keys });
+    let files = each(&files, &formats, |keys, format| Keys { format, ..keys });
+    let (accepted, refused) = try_all(files.into_iter());
     assert!(accepted > 200 && refused > 200, "{accepted} accepted, {refused} refused");
 }

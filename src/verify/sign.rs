@@ -111,17 +111,19 @@ pub fn sign(
         Format::Plain | Format::Commas => value,
         Format::List { label } => format!("{label},{value}"),
         Format::Pairs { separator, label, .. } => {
-            let stamp = proof.timestamp.as_ref().map(|stamp| &stamp.place);
-            match (stamp, &time, item) {
-                // In the order of the one provider that signs an item (Hygraph).
-                (Some(StampPlace::Item(stamp)), Some(time), Some(item)) => {
-                    format!("{label}={value}{separator}{item}={ITEM}{separator}{stamp}={time}")
-                }
-                (Some(StampPlace::Item(item)), Some(time), None) => {
-                    format!("{item}={time}{separator}{label}={value}")
-                }
-                _ => format!("{label}={value}"),
+            let mut items = vec![format!("{label}={value}")];
+            items.extend(item.map(|item| format!("{item}={ITEM}")));
+            if let Some(StampPlace::Item(stamp)) =
+                proof.timestamp.as_ref().map(|stamp| &stamp.place)
+                && let Some(time) = &time
+            {
+                // Last behind an item that is signed, as Hygraph has it; else first.
+                items.insert(
+                    if item.is_some() { items.len() } else { 0 },
+                    format!("{stamp}={time}"),
+                );
             }
+            items.join(separator)
         }
     };
     let name = signed_by.headers.first().map_or("", String::as_str);

@@ -15,7 +15,7 @@ use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
 use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name};
-use crate::payload::{Pointer, one, parameters};
+use crate::payload::{Pointer, one, only_field, parameters};
 use crate::provider::place::Place;
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
@@ -330,7 +330,10 @@ pub(super) fn matching<'k>(
             let detail = format!("there is no signature: {field} in the JSON body{form}");
             Rejection::unproven("missing_signature", detail)
         };
-        let of_form = || found.field(signature.form.as_deref()?).map(Cow::Owned);
+        let of_form = || {
+            let field = Place::Form(signature.form.clone()?);
+            found.at(&field).ok().flatten().map(Cow::Owned)
+        };
         let text = found.text(field).map(Cow::Borrowed).or_else(of_form).ok_or_else(missing)?;
         decode(signature, &text).ok_or_else(missing)
     });
@@ -441,11 +444,9 @@ pub(super) fn pieces<'a>(
                 let text = std::str::from_utf8(&request.body).ok();
                 text.and_then(|text| serde_json::to_vec(text).ok()).map(Cow::Owned)
             }
-            // A field that comes twice is two texts to two readers.
+            // With another field beside it, unsigned content would reach the handlers.
             Part::Field(name) => {
-                let field = Place::Form(name.clone());
-                let text = found.and_then(|found| found.at(&field).ok().flatten());
-                text.map(|text| text.into_bytes().into())
+                only_field(&request.body, name).map(|text| text.into_bytes().into())
             }
             Part::Json(pointer) | Part::Free(pointer) => {
                 found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
@@ -502,15 +503,13 @@ pub(super) fn digest(
     Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 
-/// The digest of what a signature over fields covers of a request. Of one field it is that of its text. Under one over
-/// sorted fields, bytes can move between the URL and the fields, and
-/// from one field to the next: all these requests have one digest, as have another spelling
-/// of the form and, of a URL with and without its port, both.
+/// The digest of what a signature over fields covers of a request: of one field that of its text, however it is spelled.
+/// Under sorted fields, bytes can move between the URL and the fields, and from one field to the next: all these requests
+/// have one digest, as have another spelling of the form and, of a URL with and without its port, both.
 pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
     let proof = scheme.proof();
     if let Some(field) = proof.signed_content().and_then(Template::field) {
-        let text = Facts::read(scheme, &request.body).at(&Place::Form(field.to_owned()));
-        return Digest::of(text.ok().flatten().unwrap_or_default());
+        return Digest::of(only_field(&request.body, field).unwrap_or_default());
     }
     let url = request.url.filter(|_| proof.covers_url()).unwrap_or_default();
     let text = match proof.signed_content().is_some_and(|signed| signed.has(&Part::UrlForm)) {

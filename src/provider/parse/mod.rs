@@ -12,10 +12,10 @@ mod proof;
 mod values;
 
 use super::place::Place;
-use super::template::Part;
+use super::template::{Part, Template};
 use super::{
     Confirmation, Delivery, Fact, Facts, Handshakes, Identity, KeyUrl, Mechanism, PARTS, Proof,
-    PublishedKeys, Resends, Scheme, Setup, Signature, StampPlace,
+    PublishedKeys, Resends, Scheme, Setup, Signature, Stamp, StampPlace,
 };
 use crate::document::{Document, Fault, OneOrMany, Problems, Section, Size, Value};
 use crate::limits::{self, Limits};
@@ -144,6 +144,19 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
             root.problem("[timestamp] proves nothing without a signature over it");
         }
     }
+    if let Some(field) = proof.signed_content().and_then(Template::field) {
+        if identity.form_field.as_deref() != Some(field) {
+            root.problem(Fault::new(format!("{{form:{field}}} is signed, and event.form_field is not '{field}': type and other facts would come from what is not"), format!("add event.form_field = \"{field}\"")));
+        }
+    } else if let Some(Stamp { place: StampPlace::Json(pointer), .. }) = &proof.timestamp
+        && proof.signs_content()
+        && !proof.covers(&Place::Json(pointer.clone()))
+    {
+        root.problem(Fault::new(
+            format!("[timestamp] is not signed: {pointer} is not in signature.signed"),
+            format!("add {{json:{pointer}}} to it, or remove [timestamp]"),
+        ));
+    }
     if proof.sender_place().is_some_and(|place| !proof.covers(place)) {
         root.problem("signature.sender is not signed: an attacker could write another sender");
     }
@@ -162,6 +175,9 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
                 "event.each makes several events, and event.id is a header: all would have one id",
             );
         }
+        if ids.iter().any(|id| matches!(id, Place::Join(_))) && identity.uses_digest() {
+            root.problem("event.each and a digest in event.id.join do not go together: equal elements would have one id");
+        }
         if identity.form_field.is_some() {
             root.problem("event.each and event.form_field do not go together");
         }
@@ -171,8 +187,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     }
     if setup.delivery.never_resends() && !proof.signs_content() {
         let by_body = identity.repeats == Repeats::Duplicate && identity.distinct.is_none();
-        if matches!(identity.repeats, Repeats::Window(_)) || by_body && identity.id_may_be_digest()
-        {
+        if matches!(identity.repeats, Repeats::Window(_)) || by_body && identity.uses_digest() {
             root.problem(Fault::new("delivery.resends_for says that the sender never repeats an event, and event.id takes an equal body for a repetition", "use id = \"new\", or say with event.distinct why no two bodies are equal"));
         }
     }

@@ -13,6 +13,12 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
     let Some(signature) = &scheme.proof.signature else { return };
     let report = |message: String, help: &str| root.problem(Fault::new(message, help));
     if signature.field.is_some() {
+        if !signature.headers.is_empty() {
+            report(
+                "signature.query and signature.field are two places of one token".to_owned(),
+                "remove one of them",
+            );
+        }
         if signature.format != Format::Plain {
             report(
                 "signature.format is for headers: a field of the body holds one signature"
@@ -38,20 +44,20 @@ pub(super) fn check(root: &Section<'_>, scheme: &Scheme) {
     }
     for (key, text) in texts(scheme, signature) {
         if let Some(why) = unusable(&signature.format, key, text, signature.field.is_some()) {
-            report(format!("signature.{key} = \"{text}\" {why}"), "write it as the sender does");
+            report(format!("[signature]: {key}, \"{text}\", {why}"), "write it as the sender does");
         }
     }
-    if let Format::Pairs { label, unless, .. } = &signature.format {
-        let stamp = scheme.proof.timestamp.as_ref().and_then(|stamp| match &stamp.place {
-            StampPlace::Item(item) => Some(item),
-            _ => None,
-        });
-        if stamp == Some(label) || unless.as_ref() == Some(label) {
-            report(
-                format!("signature.label and another item are both called '{label}'"),
-                "name the item of the signature, and another one for the time or unless",
-            );
-        }
+    let mut names: Vec<&str> = texts(scheme, signature)
+        .into_iter()
+        .filter(|(key, _)| key.ends_with(ITEM))
+        .map(|(_, text)| text)
+        .collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
+        report(
+            format!("two items of the signature header are both called '{}'", twice[0]),
+            "give label, unless, timestamp.from and the item in signed each its own",
+        );
     }
     let is_form = scheme.proof.signs_fields();
     let in_json = scheme
@@ -111,20 +117,26 @@ fn signed_header(scheme: &Scheme, signature: &Signature) -> Option<String> {
     Some(format!("timestamp.from is the header {name}, which carries the signature"))
 }
 
-/// The texts around a signature, with their keys.
+/// What a key that names an item of the signature header ends with, see [`texts`].
+const ITEM: &str = "item";
+
+/// The texts around a signature, each with what it is.
 fn texts<'s>(scheme: &'s Scheme, signature: &'s Signature) -> Vec<(&'static str, &'s str)> {
     let mut all = vec![("prefix", signature.prefix.as_str())];
     match &signature.format {
         Format::Plain | Format::Commas => {}
         Format::List { label } => all.push(("label", label)),
         Format::Pairs { separator, label, unless } => {
-            all.extend([("separator", separator.as_str()), ("label", label)]);
-            all.extend(unless.iter().map(|unless| ("unless", unless.as_str())));
-            if let Some(StampPlace::Item(item)) =
-                scheme.proof.timestamp.as_ref().map(|stamp| &stamp.place)
-            {
-                all.push(("label", item));
-            }
+            let stamp = scheme.proof.timestamp.as_ref().map(|stamp| &stamp.place);
+            let time = stamp.and_then(|place| match place {
+                StampPlace::Item(item) => Some(item.as_str()),
+                StampPlace::Header(_) | StampPlace::Json(_) => None,
+            });
+            let signed = scheme.proof.signed_content().and_then(Template::item);
+            all.extend([("separator", separator.as_str()), ("label, an item", label)]);
+            all.extend(unless.iter().map(|unless| ("unless, an item", unless.as_str())));
+            all.extend(time.map(|time| ("the time's item", time)));
+            all.extend(signed.map(|signed| ("the signed item", signed)));
         }
     }
     all

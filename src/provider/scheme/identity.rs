@@ -63,6 +63,11 @@ impl Identity {
         self.ids.contains(&Place::Digest)
     }
 
+    /// Whether the body's digest is the id or a part of it.
+    pub(crate) fn uses_digest(&self) -> bool {
+        self.ids.iter().flat_map(Place::parts).any(|place| *place == Place::Digest)
+    }
+
     /// Whether every request is an event, with an id that the receiver makes.
     pub fn id_is_generated(&self) -> bool {
         self.ids.contains(&Place::New)

@@ -11,6 +11,7 @@ mod identity;
 mod proof;
 mod setup;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::place::Place;
@@ -18,7 +19,7 @@ use super::template::Template;
 use crate::document::Fault;
 use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
 use crate::model::{Name, Repeats, ReplayGuard};
-use crate::payload::in_query;
+use crate::payload::{in_query, masked};
 pub(crate) use answer::AnswerText;
 pub use answer::Answers;
 pub use challenge::Handshakes;
@@ -149,6 +150,14 @@ impl Scheme {
             ));
         }
         Ok(())
+    }
+
+    /// The body for a screen, without the secret that its sender writes into it.
+    pub(crate) fn masked<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
+        let Some(field) = self.proof.token_field() else { return Cow::Borrowed(body) };
+        // A form has it in a field of its own, or in the JSON of another, which is then hidden whole.
+        let fields = self.proof.token_form().into_iter().chain(self.identity.form_field.as_deref());
+        masked(body, field, fields)
     }
 
     /// Whether a repeat of a request runs its handler again, and may do harm.

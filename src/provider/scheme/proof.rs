@@ -386,9 +386,7 @@ impl Proof {
     /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
     pub(crate) fn reads_body(&self) -> bool {
         let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
-        let reads =
-            |signed: &Template| signed.pointers().next().is_some() || signed.field().is_some();
-        field || self.signed_content().is_some_and(reads)
+        field || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
     }
 
     /// Whether the secret itself is a parameter of the URL, which proxies log.

@@ -327,17 +327,19 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                     input type="search" name="find" aria-label="Find in the payload" value=(find) placeholder="Find, or a pointer: /head_commit/id";
                 }
             }
-            @let proof = view.config.scheme_of(&event.source).map(|scheme| scheme.proof());
-            @let secret = proof.and_then(|proof| Some((proof.token_field()?, proof.token_form())));
-            @let masked = secret.filter(|_| asked.get("secrets").is_none());
-            @let body = masked.map_or(Cow::Borrowed(&body[..]), |(field, form)| crate::payload::masked(body, field, form));
+            @let scheme = view.config.scheme_of(&event.source);
+            @let is_masked = asked.get("secrets").is_none() && scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
+            @let body = match scheme.filter(|_| is_masked) {
+                Some(scheme) => scheme.masked(body),
+                None => Cow::Borrowed(&body[..]),
+            };
             @let content_type = detail.headers.iter().find(of_type).map_or("", |(_, value)| value);
             @let Payload(lines, found, is_cut) = payload::view(&body, content_type, find);
             @if !find.is_empty() { p.pad { (many(found.len() as u64, "line")) " found. "
                 @for pointer in &found { code { (shown(pointer)) } " " }
             } }
             (lines)
-            @if masked.is_some() { p.pad {
+            @if is_masked { p.pad {
                 a.link href=(asked.with("secrets", Some("1"))) { "Show the values that are masked" }
             } }
             @if is_cut { p.pad { "This is its beginning; "
