@@ -1,7 +1,7 @@
 //! What a body has under a name with dots, found and written as adnanh/webhook 2.8.0 does: `body:commits.0.id`.
 //!
 //! Must stay true: the text is the one that that program hands to a command for the same body. Where two readers could
-//! find different ones (a member, a field or a part that comes twice), there is no value.
+//! find different ones (a member, a field or a part that comes twice), the result is an error.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Dotted {
         self.name.is_empty()
     }
 
-    /// The name up to its first dot, and what is behind that.
+    /// The name up to its first dot, and the rest behind that.
     fn split(&self) -> (&str, Option<&str>) {
         split(&self.name)
     }

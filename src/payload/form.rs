@@ -26,7 +26,7 @@ pub(crate) fn only_field(body: &[u8], name: &str) -> Option<String> {
     if let Some(parts) = parts(body) {
         return matches!(parts[..], [part] if !part.is_file).then_some(text);
     }
-    // Bytes that are no UTF-8 are decoded to this character too.
+    // Bytes outside UTF-8 are decoded to this character too.
     let lost = text.matches('\u{fffd}').count();
     let written = std::str::from_utf8(body).ok()?.to_ascii_uppercase();
     let kept = written.matches("%EF%BF%BD").count() + written.matches('\u{fffd}').count();

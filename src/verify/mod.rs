@@ -598,7 +598,7 @@ fn event_id(
                 NoText::Other(text) => Named::of_text(text, fault),
             }
         }),
-        // Where it stands alone it is no text.
+        // Of a join; alone, it is found before.
         Place::Digest => Ok(Some(digest.to_string())),
         Place::New | Place::Signed | Place::Join(_) => Ok(None),
     };

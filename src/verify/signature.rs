@@ -228,7 +228,7 @@ pub(super) fn split<'h>(
         Format::Plain => return (vec![line], Vec::new()),
         Format::Commas => return (line.split(',').collect(), Vec::new()),
         Format::List { label } => {
-            // Supabase writes ", " between them, so the next comma is no part of a signature.
+            // Supabase writes ", " between them: a signature ends at the next comma.
             let items = line.split(' ').filter_map(|item| item.split_once(','));
             (items.map(|(name, value)| (name, value.trim_end_matches(','))).collect(), label)
         }
@@ -444,7 +444,7 @@ pub(super) fn pieces<'a>(
                 let text = std::str::from_utf8(&request.body).ok();
                 text.and_then(|text| serde_json::to_vec(text).ok()).map(Cow::Owned)
             }
-            // With another field beside it, unsigned content would reach the handlers.
+            // Another field would be unsigned content that reaches the handlers.
             Part::Field(name) => {
                 only_field(&request.body, name).map(|text| text.into_bytes().into())
             }

@@ -8,7 +8,8 @@ import { promisify } from "node:util";
 const run = promisify(execFile);
 const file = (name) => new URL(name, import.meta.url);
 const [manifest, requirements] = ["package.json", "requirements.txt"].map((name) => readFileSync(file(name), "utf8"));
-const npm = Object.entries(JSON.parse(manifest).dependencies).map(([name, pinned]) => ({
+const { dependencies, optionalDependencies } = JSON.parse(manifest);
+const npm = Object.entries({ ...dependencies, ...optionalDependencies }).map(([name, pinned]) => ({
   name,
   pinned,
   newest: () => run("npm", ["view", name, "version"]).then(({ stdout }) => stdout.trim()),

@@ -1,14 +1,12 @@
 // A receiver and its runner, from a folder of their own that nothing else uses, and their end.
 
-import { execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 
-/** How long a process may take to serve, or to leave after a signal. */
-const PATIENCE_MS = 20_000;
+import { Process } from "../senders/process.mjs";
 
 /** The whole of a listing, in one answer. */
 const LIST_COUNT = 100_000;
@@ -60,61 +58,6 @@ function prepare(folder, sources, handlers, tables, files) {
   for (const [name, text] of Object.entries(files)) write(name, text, 0o600);
 }
 
-/** A program that this process started, and its log. */
-class Process {
-  #child;
-  #ended;
-  #lines = [];
-
-  constructor(binary, args) {
-    this.name = `hooklatch ${args[0]}`;
-    this.#child = spawn(binary, args, { stdio: ["ignore", "inherit", "pipe"] });
-    this.#ended = new Promise((resolve) => {
-      this.#child.once("error", (error) => resolve(String(error)));
-      this.#child.once("exit", (code, signal) => resolve(code ?? signal));
-    });
-  }
-
-  /** The fields of the first log line that says `message`. */
-  async says(message) {
-    const said = new Promise((resolve) => {
-      createInterface({ input: this.#child.stderr }).on("line", (line) => {
-        this.#lines.push(line);
-        if (line.includes(`"message":"${message}"`)) resolve(JSON.parse(line));
-      });
-    });
-    const ended = this.#ended.then((how) => {
-      throw new Error(`${this.name} ended with ${how} before it said "${message}":\n${this.log()}`);
-    });
-    const late = new Error(`${this.name} did not say "${message}"`);
-    return inTime(Promise.race([said, ended]), late);
-  }
-
-  /** What it has logged, as far as it is worth showing. */
-  log() {
-    return this.#lines.slice(-30).join("\n");
-  }
-
-  /** SIGTERM, a second one for who is slow, then SIGKILL. How it ended: 0 where it was well. */
-  async stop() {
-    for (const signal of ["SIGTERM", "SIGTERM", "SIGKILL"]) {
-      this.#child.kill(signal);
-      const how = await inTime(this.#ended, "late").catch(() => undefined);
-      if (how !== undefined) return how;
-    }
-    return "nothing";
-  }
-}
-
-/** What `promise` gives, or `failure` where it takes longer than the patience. */
-async function inTime(promise, failure) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(failure), PATIENCE_MS);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
-}
-
 export class Receiver {
   #binary;
   #folder = mkdtempSync(join(tmpdir(), "hooklatch-compat-"));
@@ -131,15 +74,19 @@ export class Receiver {
     receiver.#prepare(tables);
     try {
       // Started here and not by `serve`, so that its process is ours to end.
-      receiver.#runner = new Process(binary, ["runner", ...receiver.#config]);
-      await receiver.#runner.says("running commands");
-      receiver.#receiver = new Process(binary, ["serve", ...receiver.#config]);
-      ({ address: receiver.#address } = await receiver.#receiver.says("serving"));
+      receiver.#runner = receiver.#started("runner");
+      await receiver.#runner.says(/"message":"running commands"/);
+      receiver.#receiver = receiver.#started("serve");
+      ({ address: receiver.#address } = JSON.parse(await receiver.#receiver.says(/"message":"serving"/)));
     } catch (error) {
       await receiver.stop();
       throw error;
     }
     return receiver;
+  }
+
+  #started(command) {
+    return new Process(`hooklatch ${command}`, this.#binary, [command, ...this.#config]);
   }
 
   get #config() {
@@ -192,7 +139,8 @@ export class Receiver {
   async stop() {
     const ends = {};
     for (const process of [this.#receiver, this.#runner]) {
-      if (process) ends[process.name] = await process.stop();
+      await process?.stop();
+      if (process) ends[process.name] = await process.ended;
     }
     rmSync(this.#folder, { recursive: true, force: true });
     return ends;

@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { Webhook } from "standardwebhooks";
 
 import { JSON_TYPE } from "./delivery.mjs";
+import { standardHeaders } from "./signing.mjs";
 
 const SOURCE = "standard";
 
@@ -25,12 +26,7 @@ const secondsAgo = (seconds) => new Date(Date.now() - seconds * 1000);
 
 function request(webhook, id, time, body) {
   return {
-    headers: {
-      ...JSON_TYPE,
-      "webhook-id": id,
-      "webhook-timestamp": String(Math.floor(time.getTime() / 1000)),
-      "webhook-signature": webhook.sign(id, time, body),
-    },
+    headers: { ...JSON_TYPE, ...standardHeaders(webhook, { id, at: Math.floor(time / 1000), body }) },
     body,
   };
 }

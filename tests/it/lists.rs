@@ -23,7 +23,7 @@ when = { "/wanted" = { not = false } }
 
 fn site() -> (Site, Receiver) {
     let site = Site::new("");
-    // LINE waits for 2 s. A list of 5,000 takes longer where other tests run beside it.
+    // LINE waits for 2 s. A list of 5,000 takes longer while other tests run.
     fs::create_dir(site.path("providers")).unwrap();
     let file = "name = \"patient-line\"\nlike = \"line\"\n[delivery]\ndeadline = \"1min\"\n";
     fs::write(site.path("providers/patient-line.toml"), file).unwrap();

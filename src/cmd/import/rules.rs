@@ -1,7 +1,7 @@
 //! Turns a rule into a proof and a condition.
 //!
 //! A rule is multiplied out into tables, of which one must hold with all its lines. Each must have the same proof.
-//! Must stay true: what comes out fires where the rule does, and nowhere else; what cannot be said so is an error.
+//! Must stay true: the result fires where the rule does, and nowhere else; what cannot be said so is an error.
 
 mod addresses;
 mod line;
@@ -229,7 +229,7 @@ fn any(parts: &[Value], ends: Ends) -> Result<Vec<Vec<Literal>>, String> {
     Ok(tables)
 }
 
-/// An `and` ends at the first part that is not true, and so does a part to which a value is missing, whatever it is.
+/// An `and` ends at the first part that is not true, and so does a part to which a value is missing.
 fn all(parts: &[Value], ends: Ends) -> Result<Vec<Vec<Literal>>, String> {
     let mut tables = Vec::new();
     if ends & YES != 0 {

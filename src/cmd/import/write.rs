@@ -21,7 +21,7 @@ pub(super) struct Imported {
     pub(super) left_out: Vec<String>,
     /// No signature and no token, and nothing else is wrong with its rule.
     pub(super) unsigned: bool,
-    /// What is different here, and what to do.
+    /// The difference, and what to do.
     pub(super) notes: Vec<String>,
     /// The texts of its secrets, each for a file of its own.
     pub(super) secrets: Vec<String>,

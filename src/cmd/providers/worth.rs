@@ -13,7 +13,7 @@ pub(super) fn sentences(scheme: &Scheme, keep_ids: Duration) -> Vec<(&'static st
     let forgotten = format!("after {kept} its id is forgotten, and it would run again");
     let kept = format!("ids are remembered for {kept} (storage.keep_ids)");
     let resends = match setup.delivery.resends {
-        Some(Resends::Never) => "never: what is not accepted at once is lost".to_owned(),
+        Some(Resends::Never) => "never: an event that is not accepted at once is lost".to_owned(),
         None => format!("how long is not known; {kept}"),
         Some(Resends::For(time)) if time > keep_ids => format!(
             "for {}, but {kept}: a later re-send would run twice, so raise it",

@@ -146,7 +146,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
     }
     if let Some(field) = proof.signed_content().and_then(Template::field) {
         if identity.form_field.as_deref() != Some(field) {
-            root.problem(Fault::new(format!("{{form:{field}}} is signed, and event.form_field is not '{field}': type and other facts would come from what is not"), format!("add event.form_field = \"{field}\"")));
+            root.problem(Fault::new(format!("{{form:{field}}} is signed, and event.form_field is not '{field}': type and other facts would come from unsigned fields"), format!("add event.form_field = \"{field}\"")));
         }
     } else if let Some(Stamp { place: StampPlace::Json(pointer), .. }) = &proof.timestamp
         && proof.signs_content()

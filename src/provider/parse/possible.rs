@@ -96,7 +96,7 @@ fn signs_itself(scheme: &Scheme, signature: &Signature) -> Option<String> {
     }
 }
 
-/// Whether what is at `outer` has `inner` in it.
+/// Whether the value at `outer` has `inner` in it.
 fn holds(outer: &Pointer, inner: &Pointer) -> bool {
     inner.steps().starts_with(outer.steps())
 }
@@ -156,7 +156,7 @@ fn unusable(format: &Format, key: &str, text: &str, in_body: bool) -> Option<Str
         }
         (_, "separator") => None,
         (Format::Plain | Format::Commas, _) if !in_body && text.starts_with(' ') => {
-            Some("begins with a space, which is no part of a header's value".to_owned())
+            Some("begins with a space, which servers cut off a header's value".to_owned())
         }
         (Format::Commas, _) => {
             text.contains(',').then(|| "has a comma, at which the header is split".to_owned())

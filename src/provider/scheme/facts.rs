@@ -21,7 +21,7 @@ pub enum How {
     Read,
     /// The provider's own documentation says so.
     Page,
-    /// Somebody else says so in public.
+    /// A public report by others.
     Report,
     /// Nothing that could be looked at confirms it.
     Unverified,
@@ -46,7 +46,7 @@ impl How {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     pub how: How,
-    /// What was looked at; of an unverified fact what it is about, or nothing if that is the whole part.
+    /// The source; of an unverified fact its subject, or nothing if that is the whole part.
     pub from: String,
 }
 
@@ -61,9 +61,7 @@ impl FromStr for Fact {
             format!("'{text}' must begin with one of {known}, as in 'read: ferry 1.2 (npm)'")
         })?;
         if from.is_empty() && how != How::Unverified {
-            return Err(format!(
-                "'{text}' names no source: write '{word}: ' and what was looked at"
-            ));
+            return Err(format!("'{text}' names no source: write '{word}: ' and the source"));
         }
         Ok(Self { how, from: from.to_owned() })
     }

@@ -155,7 +155,7 @@ impl Scheme {
     /// The body for a screen, without the secret that its sender writes into it.
     pub(crate) fn masked<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         let Some(field) = self.proof.token_field() else { return Cow::Borrowed(body) };
-        // A form has it in a field of its own, or in the JSON of another, which is then hidden whole.
+        // A form has it in a separate field, or in the JSON of another, which is then hidden whole.
         let fields = self.proof.token_form().into_iter().chain(self.identity.form_field.as_deref());
         masked(body, field, fields)
     }

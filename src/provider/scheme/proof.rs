@@ -242,7 +242,7 @@ impl Proof {
         self.signs(&Part::Form) || self.signs(&Part::UrlForm)
     }
 
-    /// Whether what is signed of a form names the request, and not its bytes, which can be written otherwise.
+    /// Whether the digest of a form is that of its signed fields, and not of its bytes, which can be written otherwise.
     pub(crate) fn signs_fields(&self) -> bool {
         self.signs_sorted_form()
             || self.signed_content().is_some_and(|signed| signed.field().is_some())

@@ -1,20 +1,11 @@
-import { createPrivateKey, sign as signWith } from "node:crypto";
-
 import { verifyKey } from "discord-interactions";
 
-// A key pair of the test: the source's secret is the public key in hex.
-const privateKey = createPrivateKey({
-  format: "jwk",
-  key: {
-    kty: "OKP",
-    crv: "Ed25519",
-    d: "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
-    x: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
-  },
-});
+import { ed25519 } from "../signing.mjs";
+
+const key = ed25519(); // the source's secret is the public key in hex
 
 export const library = "discord-interactions";
-export const secret = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+export const secret = key.publicKey.toString("hex");
 
 export async function judge({ body, headers }, secret) {
   const { "x-signature-ed25519": signature, "x-signature-timestamp": timestamp } = headers;
@@ -25,7 +16,7 @@ export async function judge({ body, headers }, secret) {
 
 // The library only verifies.
 export function sign({ body, at }) {
-  const signature = signWith(null, Buffer.from(`${at}${body}`), privateKey).toString("hex");
+  const signature = key.sign(`${at}${body}`).toString("hex");
   return { "X-Signature-Ed25519": signature, "X-Signature-Timestamp": String(at) };
 }
 export const sample = {

@@ -1,5 +1,7 @@
 import { Webhook } from "standardwebhooks";
 
+import { standardHeaders } from "../signing.mjs";
+
 export const library = "standardwebhooks";
 export const secret = `whsec_${Buffer.from("made for tests, of 32 bytes, yes").toString("base64")}`;
 export const looksAtTime = true;
@@ -10,14 +12,8 @@ export function judge({ body, headers }, secret) {
   return { id: headers["webhook-id"] };
 }
 
-export function sign({ body, id, type, at }, secret) {
-  return {
-    "content-type": "application/json",
-    "x-gitlab-event": type,
-    "webhook-id": id,
-    "webhook-timestamp": String(at),
-    "webhook-signature": new Webhook(secret).sign(id, new Date(at * 1000), body),
-  };
+export function sign(event, secret) {
+  return { "x-gitlab-event": event.type, ...standardHeaders(new Webhook(secret), event) };
 }
 
 export const sample = {

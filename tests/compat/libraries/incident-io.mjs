@@ -1,5 +1,7 @@
 import { Webhook } from "svix";
 
+import { standardHeaders } from "../signing.mjs";
+
 export const library = "svix";
 export const secret = `whsec_${Buffer.from("made for tests, 24 bytes").toString("base64")}`;
 export const looksAtTime = true;
@@ -10,13 +12,8 @@ export function judge({ body, headers }, secret) {
   return { id: headers["webhook-id"], type: JSON.parse(body).event_type };
 }
 
-export function sign({ body, id, at }, secret) {
-  return {
-    "content-type": "application/json",
-    "webhook-id": id,
-    "webhook-timestamp": String(at),
-    "webhook-signature": new Webhook(secret).sign(id, new Date(at * 1000), body),
-  };
+export function sign(event, secret) {
+  return standardHeaders(new Webhook(secret), event);
 }
 
 export const sample = {

@@ -1,5 +1,7 @@
 import { Webhook } from "standardwebhooks";
 
+import { standardHeaders } from "../signing.mjs";
+
 export const library = "standardwebhooks";
 export const secret = `whsec_${Buffer.from("made for tests, 24 bytes").toString("base64")}`;
 export const looksAtTime = true;
@@ -9,9 +11,8 @@ export function judge({ body, headers }, secret) {
   return { id: headers["webhook-id"], type: event.type };
 }
 
-export function sign({ body, id, at }, secret) {
-  const signature = new Webhook(secret).sign(id, new Date(at * 1000), body);
-  return { "webhook-id": id, "webhook-timestamp": String(at), "webhook-signature": signature };
+export function sign(event, secret) {
+  return standardHeaders(new Webhook(secret), event);
 }
 
 export const sample = { id: "evt-1", type: "deploy_ended", body: '{"type":"deploy_ended","data":{"id":"evj-1"}}' };

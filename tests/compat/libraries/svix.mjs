@@ -1,5 +1,7 @@
 import { Webhook } from "svix";
 
+import { standardHeaders } from "../signing.mjs";
+
 export const library = "svix";
 export const secret = "whsec_bWFkZSBmb3IgdGVzdHMsIDI0IGJ5dGVz";
 export const looksAtTime = true;
@@ -10,9 +12,8 @@ export function judge({ body, headers }, secret) {
   return { id: headers["svix-id"], type: JSON.parse(body).type };
 }
 
-export function sign({ body, id, at }, secret) {
-  const signature = new Webhook(secret).sign(id, new Date(at * 1000), body);
-  return { "svix-id": id, "svix-timestamp": String(at), "svix-signature": signature };
+export function sign(event, secret) {
+  return standardHeaders(new Webhook(secret), event, "svix");
 }
 
 export const sample = { id: "msg_1", type: "invoice.paid", body: '{"type":"invoice.paid","data":{"id":"in_1"}}' };

@@ -10,7 +10,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// A request must come from one of these ranges, or from none of them.
+    /// A request must come from one of these ranges, or from another address.
     pub(super) fn add(&mut self, ranges: &str, allowed: bool) -> Result<(), String> {
         let ranges: Vec<String> = ranges.split_whitespace().map(range).collect::<Result<_, _>>()?;
         if ranges.is_empty() {

@@ -117,7 +117,7 @@ impl Line {
             return Ok(false);
         }
         if present.contains(&false.into()) {
-            // What is not there is also not something else.
+            // A missing value is unequal to any other.
             self.tests.retain(|(name, _)| *name == "present");
         }
         let Some(Value::String(constant)) = constants.first() else { return Ok(true) };
