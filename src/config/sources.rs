@@ -319,7 +319,7 @@ fn check_senders(section: &Section<'_>, scheme: &Scheme, senders: Option<&[Value
         // A value of another kind is reported when it is read.
         None if section.has("sender") => {}
         None => section.problem(Fault::new(
-            format!("provider '{provider}' signs for all its customers, and 'sender' is missing"),
+            format!("provider '{provider}' sends for others too, and 'sender' is missing"),
             help,
         )),
         Some([]) => section.refuse("sender", "the list is empty", &help),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix_web::dev::RequestHead;
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -70,7 +70,9 @@ impl Delivery {
         served: &Arc<ServedSource>,
         head: &RequestHead,
     ) -> Self {
-        let needs = verify::needs(&served.source.scheme);
+        let needs = verify::needs(&served.source.scheme, |name| {
+            head.headers.get(name).map(HeaderValue::as_bytes)
+        });
         let reply = served.source.reply.as_ref();
         let names_the_caller = |name: &str| {
             let named = reply.map(|reply| [&reply.caller_header, &reply.certificate_header]);

@@ -20,17 +20,29 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
     Ok(text.transpose()?.map(Cow::Borrowed))
 }
 
-/// The text of a field that is all that a form has: no file, and decoded without a loss. `None` for any other body.
-pub(crate) fn only_field(body: &[u8], name: &str) -> Option<String> {
+/// The text of a field that is all that a form has but for the field `beside`: no file, and decoded without a loss. `None`
+/// for any other body.
+pub(crate) fn only_field(body: &[u8], name: &str, beside: Option<&str>) -> Option<String> {
     let text = field(body, name).ok()??.into_owned();
-    if let Some(parts) = parts(body) {
-        return matches!(parts[..], [part] if !part.is_file).then_some(text);
-    }
-    // Bytes outside UTF-8 are decoded to this character too.
-    let lost = text.matches('\u{fffd}').count();
-    let written = std::str::from_utf8(body).ok()?.to_ascii_uppercase();
-    let kept = written.matches("%EF%BF%BD").count() + written.matches('\u{fffd}').count();
-    (form_urlencoded::parse(body).count() == 1 && lost == kept).then_some(text)
+    let is_beside = |own: &str| Some(own) == beside;
+    let is_only = match parts(body) {
+        Some(parts) => {
+            let mut others = parts.iter().filter(|part| !is_beside(part.name) || part.is_file);
+            others.next().is_some_and(|part| part.name == name && !part.is_file)
+                && others.next().is_none()
+        }
+        None => {
+            // Bytes outside UTF-8 are decoded to this character too.
+            let unknown = |text: &str| text.matches('\u{fffd}').count();
+            let pairs = || form_urlencoded::parse(body);
+            let decoded: usize =
+                pairs().map(|(name, value)| unknown(&name) + unknown(&value)).sum();
+            let written = std::str::from_utf8(body).ok()?.to_ascii_uppercase();
+            let meant = written.matches("%EF%BF%BD").count() + unknown(&written);
+            decoded == meant && pairs().filter(|(own, _)| !is_beside(own)).count() == 1
+        }
+    };
+    is_only.then_some(text)
 }
 
 /// The form with `***` for each value of a field; `None` if the body is not a form that has it.
@@ -259,7 +271,7 @@ mod tests {
             (&form(&(own.clone() + &part("name=\"b\""))), None),
             (&form(&part("name=\"a\"; filename=\"f\"")), None),
         ] {
-            assert_eq!(only_field(body.as_bytes(), "a").as_deref(), wanted, "{body}");
+            assert_eq!(only_field(body.as_bytes(), "a", None).as_deref(), wanted, "{body}");
         }
     }
 

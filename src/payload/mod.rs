@@ -10,6 +10,7 @@ mod plain;
 mod pointer;
 mod unclear;
 pub(crate) mod walk;
+mod xml;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -314,13 +315,15 @@ pub(crate) fn masked<'b, 'f>(
 }
 
 /// The JSON text of a body: the body without a byte order mark (RFC 8259 lets a reader ignore it),
-/// or the one field of a form. The body is plain.
+/// or the one field of a form, whose XML in base64 is read as JSON. The body is plain.
 pub fn json_of<'b>(body: &'b [u8], form_field: Option<&str>) -> Option<Cow<'b, [u8]>> {
     match form_field {
         Some(field) if !begins_as_json(body) => {
-            form::field(body, field).ok()?.map(|value| match value {
-                Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-                Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+            let value = form::field(body, field).ok()??;
+            Some(match (xml::json(&value), value) {
+                (Some(json), _) => Cow::Owned(json),
+                (None, Cow::Borrowed(text)) => Cow::Borrowed(text.as_bytes()),
+                (None, Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
             })
         }
         _ => Some(Cow::Borrowed(body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body))),

@@ -13,6 +13,8 @@ pub(crate) struct Handshake {
     pub(crate) proof: ChallengeProof,
     /// What `{value}` stands for.
     pub(crate) value: Option<Spot>,
+    /// The value is hexadecimal digits in lower case: what it can have signed is then no event.
+    pub(crate) is_hex: bool,
     pub(crate) status: u16,
     /// The values are escaped, because the body is JSON.
     pub(crate) is_json: bool,
@@ -53,14 +55,17 @@ pub(crate) enum Piece {
     /// `{hmac-hex}`, `{hmac-base64}`: of the value, with the source's secret and the signature's hash.
     HmacHex,
     HmacBase64,
+    /// `{sender}`: what the source has as `sender`.
+    Sender,
     /// `{verify_token-sha256}`: of each line of the source's `verify_token`, in hex, one a line.
     TokenLines,
 }
 
-const PLACEHOLDERS: [(&str, Piece); 4] = [
+const PLACEHOLDERS: [(&str, Piece); 5] = [
     ("{value}", Piece::Value),
     ("{hmac-hex}", Piece::HmacHex),
     ("{hmac-base64}", Piece::HmacBase64),
+    ("{sender}", Piece::Sender),
     ("{verify_token-sha256}", Piece::TokenLines),
 ];
 

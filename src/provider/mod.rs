@@ -19,7 +19,7 @@ pub use published::PublishedKeys;
 pub(crate) use published::{Confirmation, KeyUrl};
 pub(crate) use scheme::{
     Algorithm, AnswerText, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED,
-    Mechanism, PARTS, Signature, Stamp, StampPlace, StampUnit, ahead,
+    Mechanism, PARTS, SENDER_LABEL, Signature, Stamp, StampPlace, StampUnit, ahead,
 };
 pub use scheme::{
     Answers, Delivery, Fact, Facts, Handshakes, How, Identity, Proof, Resends, Scheme, Setup,
@@ -35,10 +35,10 @@ macro_rules! built_in {
 /// The built-in providers: name and the text of `providers/NAME.toml`.
 const EMBEDDED: &[(&str, &str)] = built_in! {
     "adyen" "adyen-platform" "airtable" "alertmanager" "alertmanager-basic" "anthropic" "argilla"
-    "asana" "aws-sns" "azure-event-grid" "basic" "bearer" "bitbucket" "bitbucket-data-center" "box"
+    "asana" "aws-sns" "azure-event-grid" "basic" "bearer" "bitbucket" "bitbucket-data-center" "box" "braintree"
     "brevo" "brevo-batched" "brex" "buildkite" "cal-com" "calendly" "certificate" "chargebee"
     "checkout-com" "circleci" "clerk" "clickup" "cloudflare-notifications" "cloudflare-stream"
-    "coinbase-cdp" "coinbase-commerce" "customer-io" "directus" "discord" "docker-registry"
+    "coinbase-cdp" "coinbase-commerce" "contentful" "customer-io" "directus" "discord" "docker-registry"
     "docusign" "dodo-payments" "doppler" "dropbox" "easypost" "elevenlabs" "fastly-logging"
     "flutterwave" "flutterwave-v4" "forgejo" "fusionauth" "ghost" "gitea" "gitea-form" "github"
     "gitlab" "gitlab-token" "gocardless" "gogs" "gogs-form" "google-pubsub" "grafana"

@@ -23,8 +23,12 @@ pub(crate) enum Part {
     Method,
     /// The configured public URL with the request's path and query.
     Url,
+    /// The path of the public URL, and its query, escaped as Contentful does it.
+    Path,
     /// One header's value.
     Header(String),
+    /// The headers that this header names, itself among them: `name:value`, joined by `;` and sorted.
+    Named(String),
     /// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
     Form,
     /// As Plivo joins them: the URL with its query sorted and decoded, and the fields of a form as in [`Part::Form`] but
@@ -53,13 +57,14 @@ pub(crate) enum Part {
 }
 
 /// The parts but headers, by name.
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
     ("timestamp", Part::Timestamp),
     ("id", Part::Id),
     ("body", Part::Body),
     ("method", Part::Method),
     ("url", Part::Url),
     ("url-other-port", Part::OtherPort),
+    ("path", Part::Path),
     ("form", Part::Form),
     ("url+form", Part::UrlForm),
     ("crc32:body", Part::Crc32),
@@ -71,6 +76,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, PARTS.iter().find(|(_, part)| part == self)) {
             (Part::Header(name), _) => write!(f, "{{header:{name}}}"),
+            (Part::Named(name), _) => write!(f, "{{headers-in:{name}}}"),
             (Part::Listed(item), _) => write!(f, "{{headers:{item}}}"),
             (Part::Field(name), _) => write!(f, "{{form:{name}}}"),
             (Part::Item(item), _) => write!(f, "{{item:{item}}}"),
@@ -168,6 +174,14 @@ impl Template {
         })
     }
 
+    /// The header that names the signed headers.
+    pub(crate) fn naming_header(&self) -> Option<&str> {
+        self.parts().find_map(|part| match part {
+            Part::Named(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
     /// The item of the signature header that is signed, or names signed headers.
     pub(crate) fn item(&self) -> Option<&str> {
         self.parts().find_map(|part| match part {
@@ -187,6 +201,16 @@ impl Template {
             Part::Field(name) => Some(name.as_str()),
             _ => None,
         })
+    }
+
+    /// The literals with `text` for a field.
+    pub(crate) fn around(&self, text: &str) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Literal(literal) => literal.clone(),
+            Piece::Part(Part::Field(_)) => text.to_owned(),
+            Piece::Part(_) => String::new(),
+        };
+        self.0.iter().map(piece).collect()
     }
 
     /// The places in the JSON body that it reads.
@@ -345,6 +369,9 @@ fn part(name: &str) -> Result<Part, String> {
         Some(("header", header)) if crate::model::is_header_name(header) => {
             Ok(Part::Header(header.to_owned()))
         }
+        Some(("headers-in", name)) if crate::model::is_header_name(name) => {
+            Ok(Part::Named(name.to_owned()))
+        }
         Some(("headers", item)) if crate::model::is_header_name(item) => {
             Ok(Part::Listed(item.to_owned()))
         }
@@ -359,7 +386,7 @@ fn part(name: &str) -> Result<Part, String> {
             names.split(',').map(member).collect::<Result<_, String>>().map(Part::Lines)
         }
         _ => Err(format!(
-            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{url-other-port}}, {{header:NAME}}, {{headers:ITEM}}, {{item:ITEM}}, {{form}}, {{form:FIELD}}, {{url+form}}, {{json:/POINTER}}, {{any-json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{json-string:body}}, {{sender}}"
+            "has {{{name}}}, which is not one of {{timestamp}}, {{id}}, {{body}}, {{method}}, {{url}}, {{url-other-port}}, {{path}}, {{header:NAME}}, {{headers-in:NAME}}, {{headers:ITEM}}, {{item:ITEM}}, {{form}}, {{form:FIELD}}, {{url+form}}, {{json:/POINTER}}, {{any-json:/POINTER}}, {{lines:NAME,…}}, {{crc32:body}}, {{json-string:body}}, {{sender}}"
         )),
     }
 }

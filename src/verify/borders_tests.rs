@@ -124,7 +124,7 @@ fn with_part(drafts: &[Draft], scheme: &Scheme, part: &Part, words: &[String]) -
                 .flat_map(|draft| methods.map(|method| Draft { method, ..draft.clone() }))
                 .collect()
         }
-        Part::Url | Part::OtherPort => {
+        Part::Url | Part::OtherPort | Part::Path => {
             let mut all = each(&|draft, word| draft.query = Some(word.clone()));
             all.extend_from_slice(drafts);
             all
@@ -145,6 +145,24 @@ fn with_part(drafts: &[Draft], scheme: &Scheme, part: &Part, words: &[String]) -
             each(&move |draft, word| draft.body = form(word))
         }
         Part::Item(_) => each(&|draft, word| draft.listed = Some(word.clone())),
+        Part::Named(own) => {
+            let mut all = Vec::new();
+            let time = proof.time_header().unwrap().to_ascii_lowercase();
+            let list = own.to_ascii_lowercase();
+            for listed in [&["x-a"][..], &["x-a", "x-b"], &["x-a", "x-z"]] {
+                let mut names = [listed, &[&list, &time]].concat();
+                names.sort_unstable();
+                let mut named = drafts.to_vec();
+                for draft in &mut named {
+                    draft.headers.push((own.clone(), names.join(",")));
+                    draft.headers.push((time.clone(), "1767225600000".to_owned()));
+                }
+                all.extend(listed.iter().fold(named, |drafts, name| {
+                    with_part(&drafts, scheme, &Part::Header((*name).to_owned()), words)
+                }));
+            }
+            all
+        }
         Part::Listed(_) => {
             let mut all = Vec::new();
             for listed in ["x-a", "x-a x-b"] {
@@ -239,6 +257,9 @@ fn no_two_requests_of_a_provider_have_one_signed_content() {
             atoms.dedup();
             if parts.iter().any(|part| matches!(part, Part::Lines(_))) {
                 atoms = ["a", "\n"].map(str::to_owned).to_vec();
+            }
+            if parts.iter().any(|part| matches!(part, Part::Named(_))) {
+                atoms = [";", "x-b:", "a"].map(str::to_owned).to_vec();
             }
             let members = template.pointers().count().max(parts.len());
             let mut words = texts(&atoms, 2);

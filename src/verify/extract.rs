@@ -73,7 +73,12 @@ impl<'a> Facts<'a> {
 
     /// The facts of a body that has not arrived.
     pub(super) fn none() -> Self {
-        Facts { body: &[], values: Vec::new(), is_json: false }
+        Facts::unparsed(&[])
+    }
+
+    /// Those of its fields alone, if it is a form.
+    pub(super) fn unparsed(body: &'a [u8]) -> Self {
+        Facts { body, values: Vec::new(), is_json: false }
     }
 
     /// The text at a place in the body; nothing for headers, digests, and pointers that the scheme does not have.

@@ -197,6 +197,9 @@ impl Handshake {
             }
             _ => Vec::new(),
         };
+        if self.is_hex && !value.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(bad("the value is not hexadecimal digits in lower case"));
+        }
         let mut lacks_token = false;
         let mut fill = |piece: &Piece| match piece {
             Piece::Literal(text) => text.clone(),
@@ -205,6 +208,7 @@ impl Handshake {
                 quoted[1..quoted.len() - 1].to_owned()
             }
             Piece::Value => value.clone(),
+            Piece::Sender => scheme.proof().senders.first().cloned().unwrap_or_default(),
             Piece::HmacBase64 => BASE64.encode(&tag),
             Piece::HmacHex => HEXLOWER.encode(&tag),
             Piece::TokenLines => token.map_or_else(

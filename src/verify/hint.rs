@@ -182,7 +182,7 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
             vec![(TEXT, format!("{prefix}{text}").into_bytes()), (TEXT, text.into_bytes())]
         }
         KeyText::Hex => vec![(TEXT, data_encoding::HEXLOWER.encode(key).into_bytes())],
-        KeyText::Spki => Vec::new(),
+        KeyText::Sha1 | KeyText::Spki => Vec::new(),
     }
 }
 

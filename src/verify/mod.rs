@@ -197,9 +197,8 @@ fn family_of<'s>(scheme: &'s Scheme, headers: &Headers) -> &'s Scheme {
 /// challenge without a signature. A token in the body is looked for only in a request that is not a challenge.
 pub fn is_bare(scheme: &Scheme, headers: &Headers) -> bool {
     let proof = scheme.proof();
-    let in_body = proof.signature.as_ref().is_some_and(|own| own.field.is_some());
     let mut carriers = scheme.families().flat_map(|family| family.proof().headers());
-    (!in_body || proof.token_field().is_some())
+    (!proof.is_in_body() || proof.token_field().is_some())
         && carriers.all(|name| headers.all(name).next().is_none())
 }
 
@@ -454,17 +453,28 @@ pub fn add_parameters(scheme: &Scheme, query: &str, headers: &mut Headers) {
     }
 }
 
-/// Whether `scheme` reads or keeps the header `name`.
-pub fn needs(scheme: &Scheme) -> impl Fn(&str) -> bool {
-    let mut reads: Vec<&str> = scheme.families().flat_map(Scheme::read_headers).collect();
+/// Whether `scheme` reads or keeps the header `name` of a request. `value` is what the request has in a header.
+pub fn needs<'h>(
+    scheme: &'h Scheme,
+    value: impl Fn(&'h str) -> Option<&'h [u8]>,
+) -> impl Fn(&str) -> bool + 'h {
+    let mut reads = reads(scheme, value);
     reads.extend(scheme.challenge().headers(false));
     move |name| listed(&reads, name) || listed(&scheme.identity().kept_headers, name)
+}
+
+/// The headers by which the scheme verifies and names a delivery, with those that the request itself says are signed.
+fn reads<'h>(scheme: &'h Scheme, value: impl Fn(&'h str) -> Option<&'h [u8]>) -> Vec<&'h str> {
+    let naming = scheme.families().filter_map(|family| family.proof().naming_header());
+    let lists = naming.filter_map(value).filter_map(|names| std::str::from_utf8(names).ok());
+    let named = lists.flat_map(|names| names.split(',').take(signature::NAMED_MAX));
+    scheme.families().flat_map(Scheme::read_headers).chain(named).collect()
 }
 
 /// The headers of a failed delivery that may be stored: those the scheme reads or keeps for an event, without a
 /// token that proves the sender only: its holder can send anything.
 pub fn evidence(scheme: &Scheme, headers: &Headers) -> Headers {
-    let reads: Vec<&str> = scheme.families().flat_map(Scheme::read_headers).collect();
+    let reads = reads(scheme, |name| headers.all(name).next());
     let needs = |name: &str| listed(&reads, name) || listed(&scheme.identity().kept_headers, name);
     let proves_sender = Some(scheme.proof()).filter(|proof| !proof.signs_content());
     let tokens: Vec<&str> = proves_sender.into_iter().flat_map(Proof::headers).collect();

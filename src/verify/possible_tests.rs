@@ -13,6 +13,8 @@ use crate::verify::{self, Draft, Request};
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
 const SECRET: &str = "c2VjcmV0LW9mLXRlc3Rz";
 const URL: &str = "https://h.example/t";
+/// Stands for a prefix that no header can have.
+const PREFIX: &str = "PREFIX";
 
 /// A file in parts.
 #[derive(Clone, Copy)]
@@ -38,7 +40,7 @@ const PLAIN: Keys = Keys {
     event: "",
 };
 
-const CARRIERS: [&str; 7] = [
+const CARRIERS: [&str; 8] = [
     "header = \"X-Signature\"",
     "header = \"X-Time\"",
     "header = \"X-Id\"",
@@ -46,6 +48,7 @@ const CARRIERS: [&str; 7] = [
     "query = \"token\"",
     "query = \"token\"\nfield = \"json:/sig\"",
     "field = \"json:/sig\"\nform = \"sig\"",
+    "form = \"sig\"",
 ];
 
 impl Keys {
@@ -85,19 +88,27 @@ fn has_a_request(keys: &Keys, scheme: &Scheme) -> Result<(), String> {
     let key = verify::key(scheme, "test", SECRET)?;
     let elements = keys.event.contains("each");
     let mut body = json!({ "a": "one", "time": NOW.seconds(), "sig": "" });
-    let in_body = keys.carrier.contains("field");
+    let by_form = keys.carrier.starts_with("form");
+    let in_body = keys.carrier.contains("field") || by_form;
     let signed = match in_body {
         true => {
-            let elsewhere = Keys { prefix: "", ..*keys }.file(Some("header = \"X-Elsewhere\""));
+            let elsewhere = Keys { prefix: PREFIX, ..*keys }.file(Some("header = \"X-Elsewhere\""));
             parse(&elsewhere).ok_or("no such file")?
         }
         false => scheme.clone(),
     };
     let signs_form = keys.algorithm == PLAIN.algorithm && keys.signed.contains("form}");
-    let is_form = signs_form || keys.event.contains("form_field");
+    let is_form = signs_form || keys.event.contains("form_field") || by_form;
     let text = |body: &Value| match () {
         () if is_form => {
             let mut form = form_urlencoded::Serializer::new(String::new());
+            let mut body = body.clone();
+            if by_form && let Some(signature) = body["sig"].as_str().filter(|sig| !sig.is_empty()) {
+                form.append_pair("sig", signature);
+            }
+            if by_form {
+                body["sig"] = "".into();
+            }
             form.append_pair("payload", &body.to_string());
             form.finish()
         }
@@ -115,7 +126,7 @@ fn has_a_request(keys: &Keys, scheme: &Scheme) -> Result<(), String> {
     if in_body {
         let value = headers.all("X-Elsewhere").next().unwrap_or_default();
         let prefix = keys.prefix.replace("\\u00e9", "\u{e9}");
-        body["sig"] = format!("{prefix}{}", String::from_utf8_lossy(value)).into();
+        body["sig"] = String::from_utf8_lossy(value).replace(PREFIX, &prefix).into();
     }
     let json_or_form =
         if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
@@ -172,7 +183,12 @@ fn every_form_of_a_signature_can_be_read() {
     }
     for separator in [",", ", ", ";", "=", "a", ".", " = "] {
         for label in ["v1", "t", "v=1", "v,1", "v;1"] {
-            for unless in ["", "\nunless = \"v1\"", "\nunless = \"v2\""] {
+            let others = ["", "\nunless = \"v1\"", "\nunless = \"v2\""];
+            for unless in others.into_iter().chain([
+                "\nequals = \"|\"",
+                "\nequals = \"\"",
+                "\nequals = \";\"",
+            ]) {
                 let pairs = "format = \"pairs\"\nseparator";
                 formats
                     .push(format!("{pairs} = \"{separator}\"\nlabel = \"{label}\"{unless}").leak());
@@ -232,6 +248,9 @@ fn everything_that_is_signed_can_be_signed() {
         "{url}{body}",
         "{crc32:body}",
         "{method}.{body}",
+        "{path}.{body}",
+        "{headers-in:X-Names}.{body}",
+        "{headers-in:X-Signature}.{body}",
         "{json-string:body}",
         "{{{json-string:body},{item:env},{timestamp}}",
         "{item:v1}.{body}",

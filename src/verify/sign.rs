@@ -3,6 +3,7 @@
 //! Test deliveries, the demo and tests call [`sign`]; forwards to an endpoint that verifies signatures
 //! call [`Signer::resign`]. It is next to the verifier because both read the same scheme and must agree.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,10 +12,12 @@ use zeroize::Zeroizing;
 
 use super::extract::Facts;
 use super::{Key, Request, jwt, keyed, sample, signature, stamp};
-use crate::model::{Headers, Timestamp};
+use crate::model::{Headers, Timestamp, is_header_name};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
-use crate::provider::{Algorithm, Format, KeyText, Mechanism, Scheme, Signature, StampPlace};
+use crate::provider::{
+    Algorithm, Format, KeyText, Mechanism, SENDER_LABEL, Scheme, Signature, StampPlace,
+};
 
 /// An unsigned request.
 #[derive(Debug, Clone, Default)]
@@ -75,6 +78,12 @@ pub fn sign(
             headers.push(name, draft.id);
         }
     }
+    if let Some(own) = proof.naming_header() {
+        let known = headers.iter().filter(|(name, _)| is_header_name(name));
+        let known = known.map(|(name, _)| name.to_ascii_lowercase());
+        let names: BTreeSet<String> = known.chain([own.to_ascii_lowercase()]).collect();
+        headers.push(own, names.into_iter().collect::<Vec<_>>().join(","));
+    }
     let Some(signed_by) = &proof.signature else { return Ok(headers) };
     if proof.has_public_key() || key.is_some_and(|key| !key.public.is_empty()) {
         return Err(only_provider_signs(scheme));
@@ -83,7 +92,7 @@ pub fn sign(
     let Draft { method, url, .. } = *draft;
     let request = Request { method, url, headers: &headers, body: draft.body.clone() };
     let unusable = "the secret cannot be a key";
-    if signed_by.field.is_some() {
+    if proof.is_in_body() {
         let name = scheme.name();
         return Err(format!(
             "provider {name} has its signature in the body: use its own test button"
@@ -110,9 +119,11 @@ pub fn sign(
     let line = match &signed_by.format {
         Format::Plain | Format::Commas => value,
         Format::List { label } => format!("{label},{value}"),
-        Format::Pairs { separator, label, .. } => {
-            let mut items = vec![format!("{label}={value}")];
-            items.extend(item.map(|item| format!("{item}={ITEM}")));
+        Format::Pairs { separator, equals, label, .. } => {
+            let sender = proof.senders.first().filter(|_| label == SENDER_LABEL);
+            let label = sender.unwrap_or(label);
+            let mut items = vec![format!("{label}{equals}{value}")];
+            items.extend(item.map(|item| format!("{item}{equals}{ITEM}")));
             if let Some(StampPlace::Item(stamp)) =
                 proof.timestamp.as_ref().map(|stamp| &stamp.place)
                 && let Some(time) = &time
@@ -120,7 +131,7 @@ pub fn sign(
                 // Last behind an item that is signed, as Hygraph has it; else first.
                 items.insert(
                     if item.is_some() { items.len() } else { 0 },
-                    format!("{stamp}={time}"),
+                    format!("{stamp}{equals}{time}"),
                 );
             }
             items.join(separator)
@@ -186,7 +197,8 @@ impl Signer {
     ) -> Result<Headers, String> {
         let scheme = super::family_of(&self.scheme, headers);
         let proof = scheme.proof();
-        let old: Vec<_> = proof.headers().chain(proof.time_header()).collect();
+        let own = proof.headers().chain(proof.time_header());
+        let old: Vec<_> = own.chain(proof.naming_header()).collect();
         let draft = Draft {
             method: "POST",
             url: self.url.as_deref(),

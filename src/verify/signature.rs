@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 
 use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -19,7 +21,8 @@ use crate::payload::{Pointer, one, only_field, parameters};
 use crate::provider::place::Place;
 use crate::provider::template::{Blurred, Part, Template};
 use crate::provider::{
-    Algorithm, Format, KeyText, MERGED, Mechanism, Proof, Scheme, Signature, StampPlace,
+    Algorithm, Format, KeyText, MERGED, Mechanism, Proof, SENDER_LABEL, Scheme, Signature,
+    StampPlace,
 };
 
 /// The signatures of one request that a public key is tried on: each costs a hash of the body.
@@ -88,6 +91,10 @@ fn own_key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
             false => Err("user:password".to_owned()),
         },
         KeyText::Text => Ok(text.as_bytes().to_vec()),
+        KeyText::Sha1 => Ok(match text.is_empty() {
+            true => Vec::new(),
+            false => Sha1::digest(text).to_vec(),
+        }),
         KeyText::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| "hex".to_owned()),
         KeyText::Base64 { prefix } => BASE64
             .decode(text.strip_prefix(prefix.as_str()).unwrap_or(text).as_bytes())
@@ -142,7 +149,7 @@ pub(super) fn present<'h>(
         }
     }
     let Some(signature) = &proof.signature else { return Ok(Presented::default()) };
-    if signature.field.is_some() {
+    if proof.is_in_body() {
         let stamp = stamp_text(proof, headers, &[])?;
         return Ok(Presented { stamp, ..Presented::default() });
     }
@@ -198,8 +205,8 @@ pub(super) fn present<'h>(
 
 /// The values of the items called `label` of a header line in pairs.
 fn items_of<'h>(signature: &Signature, line: &'h str, label: &str) -> Vec<&'h str> {
-    let Format::Pairs { separator, .. } = &signature.format else { return Vec::new() };
-    let pairs = line.split(separator.as_str()).filter_map(|item| item.split_once('='));
+    let Format::Pairs { separator, equals, .. } = &signature.format else { return Vec::new() };
+    let pairs = line.split(separator).filter_map(|item| item.split_once(equals));
     pairs.filter(|(name, _)| *name == label).map(|(_, value)| value).collect()
 }
 
@@ -232,8 +239,8 @@ pub(super) fn split<'h>(
             let items = line.split(' ').filter_map(|item| item.split_once(','));
             (items.map(|(name, value)| (name, value.trim_end_matches(','))).collect(), label)
         }
-        Format::Pairs { separator, label, unless } => {
-            let items = line.split(separator.as_str()).filter_map(|item| item.split_once('='));
+        Format::Pairs { separator, equals, label, unless } => {
+            let items = line.split(separator).filter_map(|item| item.split_once(equals));
             let items: Vec<_> = items.collect();
             if unless.as_ref().is_some_and(|other| items.iter().any(|(name, _)| name == other)) {
                 return (Vec::new(), Vec::new());
@@ -242,7 +249,11 @@ pub(super) fn split<'h>(
         }
     };
     let named = |label: &str| {
-        let own = items.iter().filter(|(name, _)| *name == label);
+        let is_own = |name: &str| match label {
+            SENDER_LABEL => proof.senders.iter().any(|sender| sender == name),
+            _ => name == label,
+        };
+        let own = items.iter().filter(|(name, _)| is_own(name));
         own.map(|(_, value)| *value).collect()
     };
     match proof.timestamp.as_ref().map(|stamp| &stamp.place) {
@@ -315,7 +326,10 @@ pub(super) fn matching<'k>(
     if keys.is_empty() {
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
-    let found = scheme.proof().reads_body().then(|| Facts::read(scheme, &request.body));
+    let found = match scheme.proof() {
+        proof if proof.reads_json() => Some(Facts::read(scheme, &request.body)),
+        proof => proof.is_in_body().then(|| Facts::unparsed(&request.body)),
+    };
     if found.is_some()
         && let Some(signed) = scheme.proof().signed_content()
         && !extract::only_elements(&request.body, signed.pointers())
@@ -323,21 +337,10 @@ pub(super) fn matching<'k>(
         let detail = "the signature covers one element of a list, and the list has more";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
-    let in_body = signature.field.as_ref().zip(found.as_ref()).map(|(field, found)| {
-        let missing = || {
-            let form = signature.form.iter().map(|form| format!(", and no field {form} of a form"));
-            let form: String = form.collect();
-            let detail = format!("there is no signature: {field} in the JSON body{form}");
-            Rejection::unproven("missing_signature", detail)
-        };
-        let of_form = || {
-            let field = Place::Form(signature.form.clone()?);
-            found.at(&field).ok().flatten().map(Cow::Owned)
-        };
-        let text = found.text(field).map(Cow::Borrowed).or_else(of_form).ok_or_else(missing)?;
-        decode(signature, &text).ok_or_else(missing)
-    });
-    let in_body = in_body.transpose()?;
+    let in_body = match found.as_ref().filter(|_| scheme.proof().is_in_body()) {
+        Some(found) => of_body(scheme.proof(), signature, found)?,
+        None => Vec::new(),
+    };
     let proves = |expected: &[u8]| {
         let fits = |given: &Vec<u8>| bool::from(given.as_slice().ct_eq(expected));
         presented.signatures.iter().chain(&in_body).any(fits)
@@ -390,8 +393,28 @@ pub(super) fn matching<'k>(
     })
 }
 
+/// The signatures that the body carries.
+fn of_body(
+    proof: &Proof,
+    signature: &Signature,
+    found: &Facts<'_>,
+) -> Result<Vec<Vec<u8>>, Rejection> {
+    let places = signature.field.iter().cloned().map(Place::Json);
+    let places: Vec<Place> =
+        places.chain(signature.form.iter().cloned().map(Place::Form)).collect();
+    let text = places.iter().find_map(|place| found.at(place).ok().flatten());
+    let values = text.as_deref().map(|text| split(proof, signature, text).0).unwrap_or_default();
+    let all: Vec<_> = values.into_iter().filter_map(|value| decode(signature, value)).collect();
+    if all.is_empty() {
+        let places: Vec<String> = places.iter().map(Place::to_string).collect();
+        let detail = format!("there is no signature: {}", places.join(", and no "));
+        return Err(Rejection::unproven("missing_signature", detail));
+    }
+    Ok(all)
+}
+
 /// The signed content of a request, in pieces so that the body is not copied. `found` is what the body has, for a scheme
-/// with [`Proof::reads_body`].
+/// whose body is read before it is proven.
 pub(super) fn pieces<'a>(
     scheme: &'a Scheme,
     signed: &'a Template,
@@ -427,6 +450,12 @@ pub(super) fn pieces<'a>(
                 unclear = unclear.take().or((!is_clear).then(|| part.clone()));
                 text.into()
             }),
+            Part::Path => request.url.map(|url| path(url).into_bytes().into()),
+            Part::Named(own) => header(own).and_then(|names| {
+                let (text, is_clear) = signed_headers(proof, own, names, request)?;
+                unclear = unclear.take().or((!is_clear).then(|| part.clone()));
+                Some(text.into())
+            }),
             Part::OtherPort => request.url.map(|url| other_port(url).into_bytes().into()),
             Part::Timestamp => stamp.map(|stamp| stamp.as_bytes().into()),
             // An id that is signed and empty names nothing.
@@ -444,9 +473,8 @@ pub(super) fn pieces<'a>(
                 let text = std::str::from_utf8(&request.body).ok();
                 text.and_then(|text| serde_json::to_vec(text).ok()).map(Cow::Owned)
             }
-            // Another field would be unsigned content that reaches the handlers.
             Part::Field(name) => {
-                only_field(&request.body, name).map(|text| text.into_bytes().into())
+                only_signed(scheme, request, name).map(|text| text.into_bytes().into())
             }
             Part::Json(pointer) | Part::Free(pointer) => {
                 found.and_then(|found| found.signed(pointer)).map(Cow::Borrowed)
@@ -503,13 +531,23 @@ pub(super) fn digest(
     Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 
-/// The digest of what a signature over fields covers of a request: of one field that of its text, however it is spelled.
+/// The field of a form that is signed alone. Another one would be unsigned content that reaches the handlers.
+fn only_signed(scheme: &Scheme, request: &Request<'_>, name: &str) -> Option<String> {
+    let signature = scheme.proof().signature.as_ref();
+    only_field(&request.body, name, signature.and_then(|own| own.form.as_deref()))
+}
+
+/// The digest of what a signature over fields covers of a request: of one field that of its text, however it is spelled,
+/// with what is signed around it, which another family may have in the field.
 /// Under sorted fields, bytes can move between the URL and the fields, and from one field to the next: all these requests
 /// have one digest, as have another spelling of the form and, of a URL with and without its port, both.
 pub(super) fn digest_of_form(scheme: &Scheme, request: &Request<'_>) -> Digest {
     let proof = scheme.proof();
-    if let Some(field) = proof.signed_content().and_then(Template::field) {
-        return Digest::of(only_field(&request.body, field).unwrap_or_default());
+    if let Some(signed) = proof.signed_content()
+        && let Some(field) = signed.field()
+    {
+        let text = only_signed(scheme, request, field).unwrap_or_default();
+        return Digest::of(signed.around(&text));
     }
     let url = request.url.filter(|_| proof.covers_url()).unwrap_or_default();
     let text = match proof.signed_content().is_some_and(|signed| signed.has(&Part::UrlForm)) {
@@ -572,6 +610,74 @@ fn named_headers(names: &str, request: &Request<'_>) -> (Vec<u8>, bool) {
     let is_plain = values.iter().all(|value| !value.contains(&b'{'));
     let text = [names.as_bytes(), b".", &values.join(&b'.')].concat();
     (text, is_once && is_plain && request.body.starts_with(b"{"))
+}
+
+/// What `{headers-in:NAME}` stands for, and whether it can be read in one way only: no value has in it what begins the next
+/// header. `None` if the list is not sorted, in lower case and with `own` and the time's header in it, or if a header of it
+/// is missing or there twice.
+fn signed_headers(
+    proof: &Proof,
+    own: &str,
+    names: &[u8],
+    request: &Request<'_>,
+) -> Option<(Vec<u8>, bool)> {
+    let names: Vec<&str> = std::str::from_utf8(names).ok()?.split(',').collect();
+    let is_name = |name: &&str| is_header_name(name) && !name.contains(char::is_uppercase);
+    let is_sorted = names.windows(2).all(|two| two[0] < two[1]);
+    let mut needed = proof.time_header().into_iter().chain([own]);
+    let is_whole = needed.all(|needed| names.iter().any(|name| name.eq_ignore_ascii_case(needed)));
+    if names.len() > NAMED_MAX || !names.iter().all(is_name) || !is_sorted || !is_whole {
+        return None;
+    }
+    let (mut lines, mut is_clear) = (Vec::new(), true);
+    for name in names {
+        let value = one(request.headers.all(name)).ok()??.trim_ascii();
+        let begins = |text: &[u8]| {
+            let name = text.iter().position(|&byte| byte == b':').map(|at| &text[..at]);
+            name.and_then(|name| std::str::from_utf8(name).ok()).is_some_and(is_header_name)
+        };
+        is_clear &= !value.split(|&byte| byte == b';').skip(1).any(begins);
+        lines.push([name.as_bytes(), b":", value].concat());
+    }
+    Some((lines.join(&b';'), is_clear))
+}
+
+/// The most headers that a header can name. Contentful names its own, some fifteen, and those that its user adds.
+pub(super) const NAMED_MAX: usize = 64;
+
+/// What JavaScript's `encodeURI` leaves as it is, and of a query `encodeURIComponent` (ECMA-262, section 19.2.6).
+const PLAIN: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
+const OF_PATH: AsciiSet = PLAIN
+    .remove(b';')
+    .remove(b',')
+    .remove(b'/')
+    .remove(b'?')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'&')
+    .remove(b'=')
+    .remove(b'+')
+    .remove(b'$')
+    .remove(b'#');
+
+/// What `{path}` stands for: the path as `encodeURI` writes it, and a query as `encodeURIComponent` and it do.
+fn path(url: &str) -> String {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    let path = rest.find(['/', '?']).map_or("/", |at| &rest[at..]);
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+    let escaped = |text, set| utf8_percent_encode(text, set).to_string();
+    let query = query.map(|query| format!("?{}", escaped(query, &PLAIN).replace('%', "%25")));
+    escaped(path, &OF_PATH) + &query.unwrap_or_default()
 }
 
 /// The URL without its port, or with the standard one if it has none.

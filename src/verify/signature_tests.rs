@@ -257,3 +257,93 @@ fn lines_and_a_checksum_are_signed_as_they_are_written() {
     assert!(of(b"123456789").unwrap().id_signed());
     assert_eq!(of(b"123456788").unwrap_err().reason, "bad_signature");
 }
+
+/// `X-Names` names the signed headers.
+fn naming() -> Scheme {
+    scheme(
+        "header = \"X-Sig\"\nsigned = \"{path}\\n{headers-in:X-Names}\\n{body}\"",
+        "id = \"digest\"\n[timestamp]\nfrom = \"header:X-Time\"\nunit = \"s\"\ntolerance = \"5min\"\n[delivery]\nkeep_headers = [\"X-A\"]",
+    )
+}
+
+#[test]
+fn headers_that_a_header_names_are_signed_in_one_reading_only() {
+    let scheme = naming();
+    let judged = |url: &str, sent: &[(&str, &str)], content: &str| {
+        let keys: Vec<Key> = vec![key(&scheme, "test", "secret").unwrap()];
+        let mut headers = Headers::new();
+        headers.push("X-Sig", hmac(content));
+        sent.iter().for_each(|(name, value)| headers.push(*name, *value));
+        let body = Bytes::from_static(b"{}");
+        let request = Request { method: "POST", url: Some(url), headers: &headers, body };
+        verify(&scheme, &keys, request, NOW).map(drop).map_err(|error| error.reason)
+    };
+    let time = ("X-Time", "1767225600");
+    let tail = "x-time:1767225600\n{}";
+    let all = "x-a,x-names,x-time";
+    let content = format!("/in\nx-a:b; c=d;x-names:{all};{tail}");
+    let genuine = [("X-A", " b; c=d "), ("X-Names", all), time];
+    assert_eq!(judged(URL, &genuine, &content), Ok(()));
+    let spaced = content.replace("/in\n", "/a%20b?c%253D%2525d\n");
+    assert_eq!(judged("https://example.com/a b?c=%d", &genuine, &spaced), Ok(()));
+    for (names, value) in [
+        ("x-names,x-a,x-time", "v"),
+        ("X-a,x-names,x-time", "v"),
+        ("x-a,x-a,x-names,x-time", "v"),
+        ("x-a,x-time", "v"),
+        ("x-a,x-names", "v"),
+        ("x-a,x-b,x-names,x-time", "v"),
+        ("x-a, x-names,x-time", "v"),
+        ("", "v"),
+    ] {
+        let sent = [("X-A", value), ("X-Names", names), time];
+        assert_eq!(judged(URL, &sent, &content), Err("missing_part"), "{names}");
+    }
+    let twice = [("X-A", "v"), ("X-A", "w"), ("X-Names", all), time];
+    assert_eq!(judged(URL, &twice, &content), Err("missing_part"));
+    let moved = [("X-A", "b;x-b:c"), ("X-Names", all), time];
+    let content = format!("/in\nx-a:b;x-b:c;x-names:{all};{tail}");
+    assert_eq!(judged(URL, &moved, &content), Err("ambiguous_part"));
+}
+
+#[test]
+fn a_header_that_names_itself_as_the_signature_is_refused() {
+    let text = "name = \"own\"\n[signature]\nalgorithm = \"hmac-sha256\"\nencoding = \"hex\"\nheader = \"X-Names\"\nsigned = \"{headers-in:X-Names}.{body}\"\n[event]\nid = \"digest\"\n";
+    let problems = Problems::new();
+    assert!(Scheme::parse("own.toml", text, &problems).is_none());
+}
+
+/// The signature is in a field of the form, labelled with the source's sender.
+#[test]
+fn a_signature_in_a_form_counts_under_the_senders_label() {
+    let text = "form = \"sig\"\nformat = \"pairs\"\nseparator = \"&\"\nequals = \"|\"\nlabel = \"{sender}\"\nsigned = \"{form:data}\"";
+    let scheme = scheme(text, "id = \"digest\"\nform_field = \"data\"\n[[alternative]]\nsignature.signed = \"{form:data}!\"")
+        .with_sender("own");
+    let judged = |fields: &[(&str, &str)]| {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.extend_pairs(fields);
+        judge(&scheme, "", URL, form.finish().as_bytes())
+    };
+    let of = |label: &str, content: &str| format!("{label}|{}", hmac(content));
+    let first = judged(&[("sig", &of("own", "a!")), ("data", "a!")]).unwrap();
+    let both = format!("other|{}&{}", hmac("b"), of("own", "a!"));
+    let second = judged(&[("data", "a"), ("sig", &both)]).unwrap();
+    assert_eq!(first.event_id(), second.event_id(), "the signed bytes are the same");
+    for (fields, wanted) in [
+        (vec![("sig", of("other", "a")), ("data", "a".to_owned())], "missing_signature"),
+        (vec![("sig", of("own", "b")), ("data", "a".to_owned())], "bad_signature"),
+        (vec![("data", "a".to_owned())], "missing_signature"),
+        (
+            vec![("sig", of("own", "a")), ("data", "a".to_owned()), ("c", String::new())],
+            "missing_part",
+        ),
+        (
+            vec![("sig", of("own", "a")), ("sig", of("own", "a")), ("data", "a".to_owned())],
+            "missing_signature",
+        ),
+    ] {
+        let fields: Vec<(&str, &str)> =
+            fields.iter().map(|(name, text)| (*name, &**text)).collect();
+        assert_eq!(reason(judged(&fields)), wanted, "{fields:?}");
+    }
+}

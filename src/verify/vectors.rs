@@ -364,8 +364,7 @@ impl Vector {
                 Some(())
             });
         }
-        let signs_url =
-            [Part::Url, Part::OtherPort, Part::UrlForm].iter().any(|part| signed.has(part));
+        let signs_url = proof.signs_url();
         for at in places(self.url().filter(|_| signs_url).map(str::len)) {
             change("url byte", at, &|request| {
                 request.url = Some(altered(request.url.as_deref()?, at));
@@ -389,7 +388,9 @@ impl Vector {
                 });
             }
         }
-        if !(signed.has(&Part::Body) || signed.has(&Part::Crc32)) {
+        // Of a form with one signed field every byte counts: there is no other field, and the signature's is one.
+        let is_whole = signed.has(&Part::Body) || signed.field().is_some();
+        if !(is_whole || signed.has(&Part::Crc32)) {
             return found;
         }
         let length = self.body.len();

@@ -172,7 +172,7 @@ fn a_name_that_is_unknown_is_never_answered_with_another_company() {
     let site = Site::new("");
     let said = |args: &[&str]| text(&site.run(args).stderr);
     for (name, near) in
-        [("gitlabb", Some("'gitlab'")), ("gitla", Some("'gitea' or 'gitlab'")), ("braintree", None)]
+        [("gitlabb", Some("'gitlab'")), ("gitla", Some("'gitea' or 'gitlab'")), ("worldpay", None)]
     {
         for args in [
             &["providers", "show", name][..],

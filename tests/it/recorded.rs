@@ -151,7 +151,7 @@ fn answers_to_a_new_users_mistakes_are_as_recorded() {
             handler("command = [\"/bin/sh\"]\nenv = { STRIPE_KEY = \"sk_live_1234\" }"),
         ),
         ("a folder that is missing", good.replace("\"store.db\"", "\"nowhere/store.db\"")),
-        ("no such provider", good.replace("\"stripe\"\npath", "\"braintree\"\npath")),
+        ("no such provider", good.replace("\"stripe\"\npath", "\"worldpay\"\npath")),
         ("backoff_base", good.replace("[limits]", "[limits]\nbackoff_base = \"10s\"")),
     ];
     let mut all = Vec::new();
@@ -170,7 +170,7 @@ fn answers_to_a_new_users_mistakes_are_as_recorded() {
         all.push(check(name));
     }
     site.write_config(&good);
-    for args in [&["init", "--source", "braintree"][..], &["init", "--source", "strip"]] {
+    for args in [&["init", "--source", "worldpay"][..], &["init", "--source", "strip"]] {
         all.push(transcript(args, &site.run(args)));
     }
     let here = |args: &[&str], variable: &str| {

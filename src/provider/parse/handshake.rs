@@ -39,6 +39,7 @@ fn one(section: Section<'_>) -> Option<Handshake> {
             other => other.map(|_| ChallengeProof::Nothing),
         };
     let value = place(section.get("value"));
+    let is_hex = section.has("is") && one_of(&section, "is", ["hex", "any"])? == "hex";
     let status = section.parse("status", |status: u64| match u16::try_from(status) {
         Ok(status @ (200..=202 | 204)) => Ok(status),
         _ => Err("must be one of 200, 201, 202, 204"),
@@ -70,6 +71,7 @@ fn one(section: Section<'_>) -> Option<Handshake> {
         wanted: wanted.unwrap_or_default(),
         proof: proof?,
         value,
+        is_hex,
         status: status.map_or(200, |status| status.value),
         is_json,
         body: body.map_or(Text(Vec::new()), |body| body.value),

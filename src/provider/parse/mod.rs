@@ -132,7 +132,9 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         }
         let stamp = proof.timestamp.as_ref();
         let by_body = stamp.is_some_and(|stamp| matches!(stamp.place, StampPlace::Json(_)));
-        match (stamp, signed.has(&Part::Timestamp)) {
+        // `verify` refuses a request whose list of signed headers leaves the time's out.
+        let names_it = proof.time_header().is_some() && signed.naming_header().is_some();
+        match (stamp, signed.has(&Part::Timestamp) || names_it) {
             (None, true) => root.problem(Fault::new("{timestamp} is signed, but there is no [timestamp]", "add [timestamp] with from, unit and tolerance")),
             (Some(_), true) if by_body => root
                 .problem("{timestamp} cannot be taken from the body, which is signed itself"),

@@ -110,9 +110,9 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
     let query = section.get::<String>("query");
     let is_token = matches!(mechanism, None | Some(Mechanism::Token));
     let form = section.value::<String>("form");
-    if form.is_some() && (field.is_none() || !is_token) {
+    if form.is_some() && field.is_some() != is_token {
         section.problem(
-            "signature.form is the field of a token that stands at 'field' in a JSON body",
+            "signature.form goes with 'field' for a token, and stands alone for a signature",
         );
     }
     if query.is_some() && !is_token {
@@ -121,6 +121,7 @@ fn carried(section: &Section<'_>, mechanism: Option<Mechanism>) -> Option<Signat
     let headers = match (&query, &field) {
         (Some(query), _) => Some(vec![in_query(&query.value)]),
         (None, Some(_)) => Some(Vec::new()),
+        (None, None) if form.is_some() => Some(Vec::new()),
         (None, None) => {
             let headers = section.required::<OneOrMany>("header");
             parsed(section, headers, |OneOrMany(names)| header_names(names))
@@ -165,7 +166,8 @@ fn format(section: &Section<'_>) -> Option<Format> {
         "pairs" => {
             let (separator, label) = (filled(section, "separator"), filled(section, "label"));
             let unless = section.value::<String>("unless").filter(|label| !label.is_empty());
-            Some(Format::Pairs { separator: separator?, label: label?, unless })
+            let equals = section.value::<String>("equals").unwrap_or_else(|| "=".to_owned());
+            Some(Format::Pairs { separator: separator?, equals, label: label?, unless })
         }
         "commas" => Some(Format::Commas),
         "list" => Some(Format::List { label: filled(section, "label")? }),
@@ -198,7 +200,7 @@ fn signed(section: &Section<'_>, algorithm: Algorithm, key: Option<KeyText>) -> 
         (true, KeyText::Spki) => {
             section.problem("secret.encoding is for a public key: an HMAC has none")
         }
-        (false, KeyText::Text) => {
+        (false, KeyText::Text | KeyText::Sha1) => {
             section.problem("secret.encoding: the bytes of a text are not a public key")
         }
         _ => {}
@@ -249,16 +251,18 @@ fn tolerance(section: &Section<'_>) -> Option<Duration> {
 }
 
 fn key_text(section: Section<'_>) -> Option<KeyText> {
-    let key = one_of(&section, "encoding", ["text", "base64", "hex", "spki"]).map(|encoding| {
-        match encoding {
-            "base64" => {
-                KeyText::Base64 { prefix: section.value::<String>("prefix").unwrap_or_default() }
+    let key =
+        one_of(&section, "encoding", ["text", "base64", "hex", "sha1", "spki"]).map(|encoding| {
+            match encoding {
+                "base64" => KeyText::Base64 {
+                    prefix: section.value::<String>("prefix").unwrap_or_default(),
+                },
+                "hex" => KeyText::Hex,
+                "sha1" => KeyText::Sha1,
+                "spki" => KeyText::Spki,
+                _ => KeyText::Text,
             }
-            "hex" => KeyText::Hex,
-            "spki" => KeyText::Spki,
-            _ => KeyText::Text,
-        }
-    });
+        });
     section.finish();
     key
 }

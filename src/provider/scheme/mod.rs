@@ -15,7 +15,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::place::Place;
-use super::template::Template;
 use crate::document::Fault;
 use crate::limits::{TOLERANCE_AHEAD, TOLERANCE_MAX, TOLERANCE_MIN, TOLERANCE_RUNS};
 use crate::model::{Name, Repeats, ReplayGuard};
@@ -29,7 +28,7 @@ pub use identity::Identity;
 pub use proof::Proof;
 pub(crate) use proof::{
     Algorithm, BodyClaim, Encoding, Format, Hash, Jwt, JwtAlgorithm, KeyText, MERGED, Mechanism,
-    Signature, Stamp, StampPlace, StampUnit, ahead,
+    SENDER_LABEL, Signature, Stamp, StampPlace, StampUnit, ahead,
 };
 pub use setup::{Delivery, Resends, Setup};
 
@@ -276,7 +275,8 @@ impl Scheme {
         let ids = identity.ids.iter().flat_map(Place::parts);
         let places = proof.key_url().into_iter().chain(proof.sender_place());
         let places = places.chain(ids).chain(&identity.types).chain(&identity.subtype);
-        let signed = proof.signed_content().into_iter().flat_map(Template::headers);
+        let signed = proof.signed_content().into_iter();
+        let signed = signed.flat_map(|signed| signed.headers().chain(signed.naming_header()));
         let all =
             proof.headers().chain(proof.time_header()).chain(places.filter_map(Place::header));
         let mut names: Vec<&str> = Vec::new();

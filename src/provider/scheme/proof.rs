@@ -45,7 +45,7 @@ pub(crate) struct Signature {
     pub(crate) mechanism: Mechanism,
     /// The place in the JSON body that carries it, in place of a header.
     pub(crate) field: Option<Pointer>,
-    /// The field that carries it where the body is a form: only of a token, and with `field`.
+    /// The field that carries it where the body is a form; beside `field` of a token.
     pub(crate) form: Option<String>,
     /// The parameter of the query with SHA-256 of the body in hex, where the body is no form.
     pub(crate) body_digest: Option<String>,
@@ -53,14 +53,17 @@ pub(crate) struct Signature {
     pub(crate) sender: Option<Place>,
 }
 
+/// The label of a signature that is called as the source's `sender`.
+pub(crate) const SENDER_LABEL: &str = "{sender}";
+
 /// How a header's value is split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The whole value.
     Plain,
-    /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several.
-    /// No item may be called `unless`: then another form of the file is meant.
-    Pairs { separator: String, label: String, unless: Option<String> },
+    /// `t=1,v1=aa,v1=bb`: the items called `label`, which may be several; [`SENDER_LABEL`] is the source's `sender`.
+    /// `equals` stands between name and value. No item may be called `unless`: then another form of the file is meant.
+    Pairs { separator: String, equals: String, label: String, unless: Option<String> },
     /// `v1,aa v1,bb`: the items labelled `label`.
     List { label: String },
     /// `aa,bb`
@@ -164,6 +167,8 @@ pub(crate) enum KeyText {
     Base64 { prefix: String },
     /// Hex, of either case.
     Hex,
+    /// SHA-1 of the text.
+    Sha1,
     /// SubjectPublicKeyInfo (RFC 5280): PEM, or base64 of the DER.
     Spki,
 }
@@ -255,7 +260,7 @@ impl Proof {
 
     /// Whether the signed content has the URL, so that the query's end must be known.
     pub fn signs_url(&self) -> bool {
-        [Part::Url, Part::OtherPort, Part::UrlForm].iter().any(|part| self.signs(part))
+        [Part::Url, Part::OtherPort, Part::UrlForm, Part::Path].iter().any(|part| self.signs(part))
     }
 
     /// The query with which a test delivery is signed.
@@ -322,7 +327,12 @@ impl Proof {
 
     /// Whether a test delivery cannot be signed here: the private key is the provider's, or the body has the signature.
     pub fn only_provider_signs(&self) -> bool {
-        self.has_public_key() || self.signature.as_ref().is_some_and(|own| own.field.is_some())
+        self.has_public_key() || self.is_in_body()
+    }
+
+    /// Whether the body carries the signature.
+    pub(crate) fn is_in_body(&self) -> bool {
+        self.signature.as_ref().is_some_and(|own| own.field.is_some() || own.form.is_some())
     }
 
     /// The word for what the operator gets from the provider.
@@ -334,6 +344,9 @@ impl Proof {
     pub fn sender_word(&self) -> Option<String> {
         if self.signs_sender() {
             return Some("the endpoint's id at the provider".to_owned());
+        }
+        if self.names_sender() {
+            return Some("the public key that belongs to the secret".to_owned());
         }
         if let Some(place) = self.sender_place() {
             return Some(format!("{place} of requests meant for you"));
@@ -347,6 +360,12 @@ impl Proof {
         self.signs(&Part::Sender)
     }
 
+    /// Whether signatures are labelled with the sender.
+    fn names_sender(&self) -> bool {
+        let format = self.signature.as_ref().map(|signature| &signature.format);
+        matches!(format, Some(Format::Pairs { label, .. }) if label == SENDER_LABEL)
+    }
+
     /// The place that names the customer.
     pub(crate) fn sender_place(&self) -> Option<&Place> {
         self.signature.as_ref()?.sender.as_ref()
@@ -356,7 +375,9 @@ impl Proof {
     pub(crate) fn check_sender(&self, text: &str) -> Result<(), &'static str> {
         match text.contains('*') {
             _ if text.is_empty() => Err("is empty"),
-            true if self.signs_sender() => Err("is signed itself, so '*' has no meaning"),
+            true if self.signs_sender() || self.names_sender() => {
+                Err("is compared as it is, so '*' has no meaning")
+            }
             true if family(text).is_none() => Err(
                 "takes other accounts too: '*' may stand at the end of an ARN, behind the account number",
             ),
@@ -383,10 +404,10 @@ impl Proof {
         self.tolerance().map(ahead)
     }
 
-    /// Whether the body must be parsed before it is proven, because it carries the signature or what is signed.
-    pub(crate) fn reads_body(&self) -> bool {
-        let field = self.signature.as_ref().is_some_and(|signature| signature.field.is_some());
-        field || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
+    /// Whether JSON must be parsed before it is proven, because it carries the signature or what is signed.
+    pub(crate) fn reads_json(&self) -> bool {
+        let in_json = self.signature.as_ref().is_some_and(|own| own.field.is_some());
+        in_json || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())
     }
 
     /// Whether the secret itself is a parameter of the URL, which proxies log.
@@ -421,6 +442,11 @@ impl Proof {
             StampPlace::Header(name) => Some(name),
             StampPlace::Item(_) | StampPlace::Json(_) => None,
         }
+    }
+
+    /// The header that names the signed headers.
+    pub(crate) fn naming_header(&self) -> Option<&str> {
+        self.signed_content()?.naming_header()
     }
 
     /// The header of the event id, if `{id}` is signed.
@@ -477,6 +503,7 @@ impl Proof {
                 " with the secret decoded from hex"
             }
             Some(Mechanism::Signed { key: KeyText::Text, .. }) => " with the secret's text",
+            Some(Mechanism::Signed { key: KeyText::Sha1, .. }) => " with SHA-1 of the secret",
             _ => "",
         };
         let place =

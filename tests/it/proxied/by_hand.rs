@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+use hmac::{Hmac, KeyInit, Mac};
 use hooklatch::clock::Clock;
 use serde_json::{Value, json};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::support::{Site, hmac};
@@ -42,6 +44,7 @@ pub(super) fn sender(provider: &str) -> Option<&'static str> {
     match provider {
         "aws-sns" => Some(TOPIC),
         "google-pubsub" => Some("push@example.iam.gserviceaccount.com"),
+        "braintree" => Some("public"),
         "kick" => Some("7"),
         "paypal" => Some("WH-1"),
         _ => None,
@@ -56,6 +59,13 @@ pub(super) fn registrations() -> [(&'static str, Request); 2] {
         ("asana", Request::post(&[format!("X-Hook-Secret: {token}")], "{}".to_owned())),
         ("notion", Request::post(&[], body)),
     ]
+}
+
+/// HMAC-SHA1 by the SHA-1 of the secret, in hex.
+fn keyed_by_sha1(secret: &str, content: &str) -> String {
+    let mut tag = Hmac::<Sha1>::new_from_slice(&Sha1::digest(secret)).unwrap();
+    tag.update(content.as_bytes());
+    HEXLOWER.encode(&tag.finalize().into_bytes())
 }
 
 /// The providers' private keys, made by OpenSSL.
@@ -148,6 +158,18 @@ impl Keys {
                 });
                 let body = json!({ "live": "false", "notificationItems": [{ "NotificationRequestItem": item }] });
                 Request::post(&[], body.to_string())
+            }
+            "braintree" => {
+                let xml = format!(
+                    "<notification><kind>check</kind><subject>{id}</subject></notification>"
+                );
+                let payload = BASE64.encode(xml.as_bytes()) + "\n";
+                let tag = keyed_by_sha1(secret, &payload);
+                let mut form = form_urlencoded::Serializer::new(String::new());
+                form.append_pair("bt_signature", &format!("public|{tag}"));
+                form.append_pair("bt_payload", &payload);
+                let headers = ["Content-Type: application/x-www-form-urlencoded".to_owned()];
+                Request::post(&headers, form.finish())
             }
             "ko-fi" => {
                 let data =
@@ -311,6 +333,14 @@ impl Keys {
                 "bitbucket",
                 Request::post(&[text("X-Event-Key: diagnostics:ping")], text(r#"{"test":true}"#)),
                 text("200"),
+            ),
+            (
+                "braintree",
+                Request::get().query("?bt_challenge=20f9f8ed05f77439fe955c977e4c8a53"),
+                format!(
+                    "public|{}",
+                    keyed_by_sha1(&secret("braintree"), "20f9f8ed05f77439fe955c977e4c8a53")
+                ),
             ),
             (
                 "discord",
