@@ -137,7 +137,7 @@ CREATE TABLE job (
     CHECK (CASE state
         WHEN 'held' THEN reason IS 'unknown outcome' OR reason IS 'suspected replay' OR reason IS 'id reused'
             OR reason IS 'restored' OR reason IS 'cancelled' OR reason IS 'handler gone'
-            OR reason IS 'condition failed' OR reason IS 'value refused'
+            OR reason IS 'condition failed' OR reason IS 'value refused' OR reason IS 'payload unreadable'
         WHEN 'dead' THEN reason IS 'rejected' OR reason IS 'attempts exhausted' OR reason IS 'payload gone'
             OR reason IS 'resolved as failed'
         WHEN 'dropped' THEN reason IS 'by the operator' OR reason IS 'superseded'

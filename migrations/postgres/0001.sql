@@ -1,6 +1,11 @@
 -- Text that is compared is COLLATE "C". An update of the C library changes the order of any other collation under an
 -- index, and a unique index with a changed order lets a duplicate in.
-CREATE SCHEMA hooklatch;
+-- An administrator may have made the schema for the role, which then needs no right to make one.
+DO $$ BEGIN
+    IF to_regnamespace('hooklatch') IS NULL THEN
+        CREATE SCHEMA hooklatch;
+    END IF;
+END $$;
 
 CREATE TABLE meta (
     one smallint PRIMARY KEY CHECK (one = 1),
@@ -10,6 +15,10 @@ CREATE TABLE meta (
     -- The server and its timeline in hexadecimal. A restore or a promotion changes them.
     system text COLLATE "C" NOT NULL,
     timeline text COLLATE "C" NOT NULL,
+    -- The oids of the database and of this table, which a dump that is loaded elsewhere changes. As numbers: a name would be
+    -- looked up again when the dump is loaded.
+    database oid NOT NULL,
+    own oid NOT NULL,
     -- The number of the newest event of which retention removed a job that had run, where the latest of a group wins.
     newest_removed bigint NOT NULL DEFAULT 0,
     -- How many migrations were run, and how many a program must know at least.
@@ -18,9 +27,16 @@ CREATE TABLE meta (
 );
 
 -- Made once. A copy of the database has the same one.
-INSERT INTO meta (one, store_id, origin, system, timeline)
-SELECT 1, id, id, system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+INSERT INTO meta (one, store_id, origin, system, timeline, database, own)
+SELECT 1, id, id, system_identifier::text, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+    (SELECT oid FROM pg_database WHERE datname = current_database()), 'hooklatch.meta'::regclass
 FROM pg_control_system(), gen_random_uuid() id;
+
+-- Whether the rows are where they were written, and not loaded from a dump.
+CREATE FUNCTION is_in_place() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT own = 'hooklatch.meta'::regclass
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) FROM hooklatch.meta
+$$;
 
 CREATE TABLE node (
     -- Random, made in the node's state folder.
@@ -32,6 +48,8 @@ CREATE TABLE node (
     session uuid NOT NULL,
     -- Grows with each session.
     count bigint NOT NULL,
+    -- Grows while the node works. Its state folder has it too: rows with a smaller one were put back.
+    mark bigint NOT NULL DEFAULT 0,
     version text COLLATE "C" NOT NULL,
     -- How many migrations its program knows.
     schema bigint NOT NULL DEFAULT 1,
@@ -82,6 +100,13 @@ BEGIN
         RAISE EXCEPTION 'the tables are of an older version of this program; upgrade the nodes that run one (hooklatch node list), then start a receiver of this version'
             USING ERRCODE = 'HL003';
     END IF;
+END $$;
+
+-- Between a transaction's last statement and its COMMIT: a warning that comes behind this message is about the commit.
+-- INFO is sent whatever the client's level is, and does not go to the server's log.
+CREATE FUNCTION commit_follows() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE INFO 'COMMIT follows' USING ERRCODE = 'HL100';
 END $$;
 
 -- The time of the database's clock at the begin of the transaction, in milliseconds since 1970.
@@ -231,7 +256,7 @@ CREATE TABLE job (
     CHECK (superseded_by IS NULL OR reason = 'superseded'),
     CHECK (CASE state
         WHEN 'held' THEN coalesce(reason IN ('unknown outcome', 'suspected replay', 'id reused', 'restored',
-            'cancelled', 'handler gone', 'condition failed', 'value refused'), false)
+            'cancelled', 'handler gone', 'condition failed', 'value refused', 'payload unreadable'), false)
         WHEN 'dead' THEN coalesce(reason IN ('rejected', 'attempts exhausted', 'payload gone',
             'resolved as failed'), false)
         WHEN 'dropped' THEN coalesce(reason IN ('by the operator', 'superseded', 'condition false'), false)

@@ -202,6 +202,9 @@ pub struct NodeLost {
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
+    /// Also where it has a connection to the database, so that something of it runs
+    #[arg(long)]
+    pub connected: bool,
     #[command(flatten)]
     pub note: Note,
     #[command(flatten)]

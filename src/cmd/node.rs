@@ -77,6 +77,9 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     })?;
     let (node, work, has_active) = looked?;
     warn(&node, &work);
+    if node.connections > 0 && !args.connected {
+        return Err(connected(&node));
+    }
     if !args.yes {
         if !options.json() {
             output::listing(work.iter().map(work_row).collect(), false, "nothing runs there")?;
@@ -98,15 +101,17 @@ pub(super) fn lost(args: &cli::NodeLost) -> Result<Exit, Failure> {
     report(&node, &lost, options)
 }
 
+/// Something of the node runs. The server notices within half a minute that a machine is gone.
+fn connected(node: &NodeRow) -> Failure {
+    let (name, connections) = (&node.name, count(node.connections, "connection"));
+    Exit::No
+        .failure(format!("node '{name}' is alive: it has {connections} to the database"))
+        .help("stop its receiver and its runners; if its machine has just died, wait for half a minute; --connected declares it lost all the same")
+}
+
 /// Says what makes the declaration wrong.
 fn warn(node: &NodeRow, work: &[NodeWork]) {
     let name = &node.name;
-    if node.connections > 0 {
-        let connections = count(node.connections, "connection");
-        output::note(format!(
-            "node '{name}' is alive: it has {connections} to the database. Stop its receiver and its runners first"
-        ));
-    }
     let reruns = work.iter().filter(|work| work.on_unknown == "rerun").count() as u64;
     if reruns > 0 {
         let jobs = count(reruns, "job");

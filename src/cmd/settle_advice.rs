@@ -14,7 +14,7 @@ pub(super) fn advice(reason: &str) -> &'static str {
                 "another body came under this id before; run the first if this one is genuine, else the second"
             }
             HeldReason::Restored => {
-                "it may have run after the backup was made; check, then run one of these"
+                "it may have run after the state that was put back; check, then run one of these"
             }
             HeldReason::Cancelled => {
                 "its command was cancelled while it ran; check what it did, then run one of these"
@@ -24,6 +24,9 @@ pub(super) fn advice(reason: &str) -> &'static str {
             }
             HeldReason::ConditionFailed => {
                 "its handler's condition could not be decided; correct `when`, reload, and run the first, which decides again"
+            }
+            HeldReason::PayloadUnreadable => {
+                "its payload was read twice in vain; see the log and `hooklatch doctor`, and run the first, which reads it again"
             }
             HeldReason::ValueRefused => {
                 "a value of the event is not what the handler takes; correct `values`, reload, and run the first, or drop it"

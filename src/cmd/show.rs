@@ -87,9 +87,8 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     output::fact("digest", &detail.digest)?;
     output::list("notes", Some(events::notes(event)).filter(|notes| !notes.is_empty()))?;
     for restored in &detail.restores {
-        let (at, made) = (local(restored.restored_at), local(restored.made_at));
         let lost = "what its jobs did in between is not known";
-        output::fact("restored", format_args!("{at} from a backup of {made}: {lost}"))?;
+        output::fact("restored", format_args!("{}: {lost}", restored.event(local)))?;
     }
     for (name, value) in &detail.headers {
         output::fact("header", format_args!("{}: {}", escape(name), escape(value)))?;

@@ -129,6 +129,8 @@ words! {
         ConditionFailed = "condition failed",
         /// A value of the event is not what the handler's configuration allows.
         ValueRefused = "value refused",
+        /// Its payload is there, and was read twice in vain: by the disk, the memory or the way from the server.
+        PayloadUnreadable = "payload unreadable",
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
     let own = "WHERE event = (SELECT event FROM job WHERE id = ";
     cluster.run(&format!("DELETE FROM payload {own}'{}')", second.running.job)).await;
     let payloads = a.payloads(&claimed).await.unwrap();
-    assert!(payloads[0].is_some() && payloads[1].is_none());
+    assert!(payloads[0].is_ok() && payloads[1].is_err());
 
     // Fails, waits, is due by the database's clock, and is claimed with the end of the other.
     let next = Next::Wait { due_at: START.after(Duration::from_secs(60)) };
@@ -104,7 +104,7 @@ async fn a_payload_is_read_on_no_connection_of_an_earlier_session() {
         "SELECT pid FROM pg_stat_activity WHERE usename = 'app' AND query LIKE '%JOIN payload%'";
     let mut pids = Vec::new();
     for _ in 0..2 {
-        assert!(a.payloads(&own).await.unwrap()[0].is_some());
+        assert!(a.payloads(&own).await.unwrap()[0].is_ok());
         pids.push(
             cluster.get::<i32>(&format!("{readers} ORDER BY backend_start DESC LIMIT 1")).await,
         );

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use hooklatch::clock::Clock;
 use hooklatch::model::Timestamp;
 use hooklatch::store::postgres::{
-    AddressError, ConnectError, Connection, Flight, Severity, Target, check, check_address,
+    AddressError, ConnectError, Connection, Flight, FlightOutcome, Refusal, Severity, Target,
+    check, check_address, migrate,
 };
 use rcgen::{CertificateParams, KeyPair};
 
 use super::server::{PASSWORD, ROLE, Server};
-use super::site::{INSERT, Site, committed, target};
+use super::site::{INSERT, Site, committed, said, target};
 
 /// Gives the server a certificate for `localhost`, and returns it as a file. The role must then log in over TLS.
 async fn use_tls(server: &Server, algorithm: &'static rcgen::SignatureAlgorithm) -> PathBuf {
@@ -54,6 +55,10 @@ async fn tls_checks_the_server_and_binds_the_login_to_the_channel() {
         let required = "sslmode=require&channel_binding=require";
         let own = address(&server, "localhost", required);
         let connection = open(&own, PASSWORD, Some(&authority)).await.unwrap();
+        // As services write it, and what is done in any case.
+        let full =
+            address(&server, "localhost", "sslmode=verify-full&target_session_attrs=primary");
+        open(&full, PASSWORD, Some(&authority)).await.unwrap();
         // A TLS connection of the ordinary role, by the server's own account.
         let query = format!(
             "SELECT 1 FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = '{ROLE}'"
@@ -138,6 +143,14 @@ fn an_address_with_a_password_or_a_gap_is_refused_and_not_shown() {
         ("postgresql://app@/app", AddressError::Incomplete("host")),
         ("postgresql://localhost/app", AddressError::Incomplete("user")),
         ("postgresql://app@localhost", AddressError::Incomplete("database")),
+        (
+            "postgresql://app@localhost/app?sslmode=verify-full&sslrootcert=not-to-be-shown",
+            AddressError::Unused("sslrootcert", "remove it, and name the file in storage.ca"),
+        ),
+        (
+            "postgresql://app@localhost/app?sslmode=allow",
+            AddressError::Unused("sslmode=allow", "write sslmode=disable, or require"),
+        ),
     ] {
         let error = check_address(address).unwrap_err();
         assert_eq!(error, expected, "{address}");
@@ -215,7 +228,7 @@ async fn a_standby_is_no_server_to_write_to() {
     let server = Server::start(&[]).await;
     let standby = server.standby("s1");
     let error = Connection::open(&target(standby.port, false)).await.err().expect("refused");
-    assert!(error.to_string().contains("does not allow writes"), "{error}");
+    assert!(error.to_string().contains("the server is a standby; name the primary"), "{error}");
     standby.promote().await;
     Connection::open(&target(standby.port, false)).await.unwrap();
 }
@@ -269,4 +282,27 @@ async fn what_is_wrong_with_a_server_is_found() {
     let connection = site.direct(false).await;
     let late = check(&connection, &Clock::manual(Timestamp(0))).await.unwrap();
     assert!(late.iter().any(|finding| finding.text.contains("clocks")), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_primary_that_only_reads_by_its_settings_is_not_called_a_standby() {
+    let server = Server::start(&[]).await;
+    let admin = server.admin().await;
+    admin.batch_execute("ALTER ROLE app SET default_transaction_read_only = on").await.unwrap();
+    let error = Connection::open(&target(server.port, false)).await.err().expect("refused");
+    assert!(matches!(error, ConnectError::ReadOnly), "{error}");
+}
+
+/// The role may make no schema, as where an administrator makes it.
+#[tokio::test]
+async fn the_tables_are_made_in_a_schema_that_an_administrator_has_made() {
+    let server = Server::start(&[]).await;
+    server.admin().await.batch_execute("ALTER DATABASE app OWNER TO postgres").await.unwrap();
+    let target = target(server.port, false);
+    let refused = migrate(Connection::open(&target).await.unwrap(), None).await;
+    let is_refused = matches!(&refused, FlightOutcome::NotCommitted(Refusal::Failed { code, .. }, _) if code == "42501");
+    assert!(is_refused, "{}", said(&refused));
+    let admin = server.client("postgres", "app").await;
+    admin.batch_execute(&format!("CREATE SCHEMA hooklatch AUTHORIZATION {ROLE}")).await.unwrap();
+    committed(migrate(Connection::open(&target).await.unwrap(), None).await);
 }

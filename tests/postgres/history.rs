@@ -9,9 +9,9 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
-    Admin, Connection, EndResult, PublishedHandler, Registered, Registrar, Target, Writer,
+    Admin, Connection, EndResult, NodeFile, PublishedHandler, Registered, Registrar, Target, Writer,
 };
-use hooklatch::store::{Error, Group, Replay, Replayed};
+use hooklatch::store::{Error, Group, JobFilter, Replay, Replayed};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 
@@ -26,7 +26,12 @@ use super::working::{
 
 /// Whichever of two servers takes writes.
 fn either(cluster: &Cluster, standby: &Server, require_standby: bool) -> Target {
-    let (first, second) = (cluster.server.port, standby.port);
+    either_of(&cluster.server, standby, require_standby)
+}
+
+/// The same of these two, in this order.
+fn either_of(first: &Server, second: &Server, require_standby: bool) -> Target {
+    let (first, second) = (first.port, second.port);
     let address =
         format!("postgresql://{ROLE}@127.0.0.1:{first},127.0.0.1:{second}/app?sslmode=disable");
     Target::new(&address, Some(PASSWORD), None, require_standby).unwrap()
@@ -46,6 +51,11 @@ async fn worker(name: &str, target: Target) -> Writer {
 
 fn admin(cluster: &Cluster) -> Admin {
     Admin::new(target(cluster.server.port, false), &Limits::default(), Clock::system())
+}
+
+/// A connection for a registration.
+async fn open(cluster: &Cluster) -> Connection {
+    Connection::open(&target(cluster.server.port, false)).await.unwrap()
 }
 
 async fn caught_up(server: &Server) {
@@ -247,9 +257,6 @@ async fn a_restored_copy_holds_everything_until_each_node_has_asked_its_runners(
     let mut cluster = Cluster::new(&[]).await;
     let own = node("a");
     let mut first = Registrar::new(own.clone());
-    let open = async |cluster: &Cluster| {
-        Connection::open(&target(cluster.server.port, false)).await.unwrap()
-    };
     first.register(open(&cluster).await).await.unwrap();
     let b = worker("b", target(cluster.server.port, false)).await;
     add_jobs(&b, 0, 2).await;
@@ -317,4 +324,112 @@ async fn a_database_that_lacks_an_accepted_event_has_gone_back() {
     let admin = admin(&cluster);
     assert_eq!(replay(&admin, of_b.running.job).await.unwrap().jobs, [of_b.running.job]);
     assert_eq!(cluster.count("restored").await, 1);
+}
+
+/// The old primary is up again beside the new one, takes writes, and is named first: nothing is read there or written.
+#[tokio::test]
+async fn an_old_primary_that_is_up_again_is_neither_read_nor_written() {
+    for require_standby in [false, true] {
+        let mut cluster = Cluster::new(&[]).await;
+        let standby = cluster.server.standby("s1");
+        if require_standby {
+            cluster.server.set("synchronous_standby_names", "s1").await;
+        }
+        let target = either(&cluster, &standby, require_standby);
+        let a = worker("a", target.clone()).await;
+        let before = session(&a).await;
+        caught_up(&cluster.server).await;
+        cluster.server.crash();
+        standby.promote().await;
+        let mut old = std::mem::replace(&mut cluster.server, standby);
+        // With a required standby nothing is accepted until one is there.
+        let third = require_standby.then(|| cluster.server.standby("s2"));
+        if third.is_some() {
+            cluster.server.set("synchronous_standby_names", "s2").await;
+        }
+        let now = later_session(&a, &before).await;
+        ready(&a).await;
+        old.launch();
+
+        add_jobs(&a, 0, 1).await;
+        let claimed = claim(&a, 9).await;
+        assert_eq!(claimed.len(), 1);
+        let payloads = a.payloads(&claimed).await.unwrap();
+        assert!(payloads.iter().all(Result::is_ok), "{payloads:?}");
+        let paused = "lane WHERE paused_at IS NOT NULL";
+        let guest = either_of(&old, &cluster.server, require_standby);
+        for (target, is_paused) in [(target.clone(), true), (guest, false)] {
+            let admin = Admin::new(target, &Limits::default(), Clock::system());
+            let changed = match is_paused {
+                true => admin.pause(&"h".parse().unwrap()).await,
+                false => admin.resume(&"h".parse().unwrap()).await,
+            };
+            assert_eq!(changed, Ok(true));
+            assert_eq!(cluster.count(paused).await, i64::from(is_paused));
+            let jobs = admin.jobs(JobFilter::default()).await.unwrap().rows;
+            assert_eq!(jobs.len(), 1, "read on the new primary");
+        }
+        cluster
+            .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'")
+            .await;
+        later_session(&a, &now).await;
+        ready(&a).await;
+        assert_eq!(complete(&a, succeeded(&claimed[0])).await, SUCCEEDED);
+        assert_eq!(job(&cluster, claimed[0].running.job).await, "succeeded 1 1");
+    }
+}
+
+/// A snapshot of a running server is put back, and the node has not registered since it was made: only its mark tells.
+#[tokio::test]
+async fn a_snapshot_of_a_running_server_that_is_put_back_is_noticed() {
+    let mut cluster = Cluster::new(&[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = || NodeFile::open(&folder.path().join("h.db")).unwrap();
+    let of_folder = || Registrar::of_folder(file(), "a".to_owned(), "m".to_owned());
+    let mut registrar = of_folder();
+    let policy = policy(OnUnknown::Rerun);
+    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
+    registrar.handlers =
+        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    let to = target(cluster.server.port, false);
+    let (a, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
+    ready(&a).await;
+    add_jobs(&a, 0, 2).await;
+    let snapshot = cluster.server.snapshot();
+    let ran = claim(&a, 1).await.remove(0);
+    assert_eq!(complete(&a, succeeded(&ran)).await, SUCCEEDED);
+    add_jobs(&a, 2, 1).await;
+    a.close();
+    task.await.unwrap();
+    assert!(file().mark > 0);
+    cluster.server.put_back(&snapshot);
+
+    let (connection, _) = of_folder().register(open(&cluster).await).await.unwrap();
+    drop(connection);
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
+    assert_eq!(cluster.count("restored").await, 1);
+    // The next start finds the same history.
+    of_folder().register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count("restored").await, 1);
+}
+
+/// A dump loaded into another database of the same server: system and timeline are the same.
+#[tokio::test]
+async fn a_dump_in_another_database_of_the_server_is_noticed() {
+    let cluster = Cluster::new(&[]).await;
+    let node = node("a");
+    let (to, registrar) = (target(cluster.server.port, false), Registrar::new(node.clone()));
+    let (a, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
+    ready(&a).await;
+    add_jobs(&a, 0, 2).await;
+    a.close();
+    task.await.unwrap();
+    let admin = cluster.server.admin().await;
+    // Once more the same database: nothing is held.
+    Registrar::new(node.clone()).register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count("job WHERE state = 'held'").await, 0);
+    admin.batch_execute("ALTER DATABASE app RENAME TO before").await.unwrap();
+    admin.batch_execute("CREATE DATABASE app OWNER app TEMPLATE before").await.unwrap();
+    Registrar::new(node).register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
 }

@@ -90,13 +90,16 @@ async fn an_operator_lists_the_nodes_and_declares_one_lost() {
     assert!(code == 66 && err.contains("hooklatch node list"), "{code} {err}");
     assert_eq!(job(&cluster, of_a.running.job).await, "running 1 0");
 
-    // Declared while it is connected: it says so, and what the policy brings.
+    // Declared while it is connected: that takes a second word. It says what the policy brings.
     cluster.run("UPDATE handler SET on_unknown = 'rerun'").await;
     let connected = cluster.connected("a").await;
-    let (code, out, err) = operator.run(&["node", "lost", "a", "--yes"]).await;
+    let (code, _, err) = operator.run(&["node", "lost", "a", "--yes"]).await;
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("node 'a' is alive: it has 1 connection"), "{err}");
+    assert_eq!(job(&cluster, of_a.running.job).await, "running 1 0");
+    let (code, out, err) = operator.run(&["node", "lost", "a", "--yes", "--connected"]).await;
     drop(connected);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("node 'a' is alive: it has 1 connection"), "{err}");
     assert!(err.contains("1 job with on_unknown = \"rerun\""), "{err}");
     assert!(out.contains("node a is lost; 1 attempt of it ended as unknown"), "{out}");
     assert_eq!(job(&cluster, of_a.running.job).await, "waiting 1 1");

@@ -257,7 +257,7 @@ async fn a_node_declared_lost_behind_a_cut_is_awaited_by_nobody_and_its_end_come
     cluster.server.wait_for(IDLE).await;
 
     let _at_a = a.start();
-    a.run(&["node", "lost", "b", "--yes"]).await;
+    a.run(&["node", "lost", "b", "--yes", "--connected"]).await;
     println!("declared {} ms after the cut", cut.elapsed().as_millis());
     becomes(&cluster, &job, "held unknown outcome 1").await;
     until(PATIENCE, "the job that was being claimed", || a.site.lines("ran") == ["paced"]).await;

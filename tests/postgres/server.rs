@@ -383,6 +383,26 @@ impl Server {
         standby
     }
 
+    /// A copy of the running server's data, which starts as after a crash.
+    pub(crate) fn snapshot(&self) -> PathBuf {
+        let copy = self.folder().join("snapshot");
+        run(command("pg_basebackup")
+            .args(["--username=postgres", "--no-sync", "--checkpoint=fast", "--wal-method=stream"])
+            .args(["--port", &self.port.to_string(), "--host"])
+            .arg(self.folder())
+            .arg("--pgdata")
+            .arg(&copy));
+        copy
+    }
+
+    /// Ends the server, and starts it with this data.
+    pub(crate) fn put_back(&mut self, copy: &Path) {
+        self.signal(Signal::INT);
+        fs::remove_dir_all(self.data()).unwrap();
+        fs::rename(copy, self.data()).unwrap();
+        self.launch();
+    }
+
     /// Loads a dump of the database `app` into another server.
     pub(crate) fn copy_to(&self, other: &Server) {
         let file = self.folder().join("dump.sql");

@@ -18,7 +18,7 @@ pub(crate) const INSERT: &str = "INSERT INTO item (key) VALUES ($1)";
 
 pub(crate) fn node(name: &str) -> Node {
     let id = Uuid::from_bytes(hooklatch::random::id());
-    Node { id, name: name.to_owned(), machine: "machine one".to_owned(), count: 0 }
+    Node { id, name: name.to_owned(), machine: "machine one".to_owned(), count: 0, mark: 0 }
 }
 
 pub(crate) fn target(port: u16, require_standby: bool) -> Target {

@@ -50,7 +50,7 @@ async fn older_programs_run_on_beside_a_newer_one_until_it_takes_away_what_they_
 
     // It is declared lost, and comes back to a database that it does not know.
     signal(&at_a, Signal::STOP);
-    b.run(&["node", "lost", "a", "--yes"]).await;
+    b.run(&["node", "lost", "a", "--yes", "--connected"]).await;
     at_b.kill();
     let at_b = b.start();
     assert_eq!(schema(&cluster).await, "3 3 0");

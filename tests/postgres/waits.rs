@@ -176,3 +176,32 @@ async fn a_wait_ends_as_committed_when_the_standby_comes() {
     let _standby = site.server.standby("s1");
     committed(ended(flight).await);
 }
+
+/// As the server warns of each transaction whose ids are near their end: it says nothing about the commit.
+#[tokio::test]
+async fn a_warning_before_the_commit_does_not_put_it_in_doubt() {
+    let site = Site::new(&[]).await;
+    let admin = site.server.client("postgres", "app").await;
+    let warning = "CREATE FUNCTION warned() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE WARNING 'database must be vacuumed within 39000000 transactions'; RETURN NULL; END $$";
+    admin.batch_execute("SET search_path = hooklatch").await.unwrap();
+    admin.batch_execute(warning).await.unwrap();
+    admin
+        .batch_execute("CREATE TRIGGER warned AFTER INSERT ON item EXECUTE FUNCTION warned()")
+        .await
+        .unwrap();
+    let connection = committed(site.store(site.direct(false).await, 1).await);
+    assert!(site.sees(1).await);
+    // One that comes with the commit is about it.
+    admin
+        .batch_execute(
+            "DROP TRIGGER warned ON item;
+             CREATE CONSTRAINT TRIGGER warned AFTER INSERT ON item DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION warned()",
+        )
+        .await
+        .unwrap();
+    let doubt = unknown(site.store(connection, 2).await);
+    assert!(matches!(&doubt, Doubt::Warned(text) if text.contains("vacuumed")), "{doubt}");
+    assert!(site.has(2).await);
+}

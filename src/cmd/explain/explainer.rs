@@ -76,10 +76,10 @@ impl Explainer<'_> {
             lines.extend(were_removed(detail).then(|| format!("{removed}: {}", jobs(event))));
         }
         lines.extend(detail.restores.iter().map(|restored| {
-            let (at, made) = ((self.time)(restored.restored_at), (self.time)(restored.made_at));
+            let event = restored.event(self.time);
             format!(
-                "the store was restored {at} from a backup of {made}: what its handlers did with it in \
-                 between is not known, and what was not finished is held"
+                "the store was restored {event}: what its handlers did with it in between is not known, \
+                 and what was not finished is held"
             )
         }));
         lines

@@ -276,7 +276,7 @@ fn every_job_state_states_the_next_step() {
         ("suspected replay", "the same signed body came before"),
         ("id reused", "another body came under this id before"),
         ("cancelled", "its command was cancelled while it ran"),
-        ("restored", "it may have run after the backup was made"),
+        ("restored", "it may have run after the state that was put back"),
         ("handler gone", "its handler is not configured any more"),
     ] {
         let what = format!("nothing until you decide: {advice}");

@@ -103,8 +103,8 @@ pub(super) fn facts(screen: &Screen) -> Vec<Fact> {
     }
     say("jobs", PLAIN, jobs(screen));
     for restored in &screen.restores {
-        let (at, made) = (when(restored.restored_at, screen.now), local(restored.made_at));
-        let line = format!("{at} from a backup of {made}: what came in between is not known");
+        let event = restored.event(local);
+        let line = format!("{event}: what came in between is not known");
         say("restored", PLAIN, vec![line]);
     }
     if let Some(serving) = &screen.receiver {

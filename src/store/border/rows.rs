@@ -135,16 +135,27 @@ pub struct KeyRow {
     pub body: Option<Blob>,
 }
 
-/// A restore of the store from a backup.
+/// A restore of the store from a backup; on PostgreSQL any change of the database's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredRow {
     /// The identity of the store that the backup was made of.
     pub from_store: Uuid,
-    /// Since then nothing was known when it was restored.
+    /// Since then nothing was known when it was restored. PostgreSQL does not say since when: then it is `restored_at`.
     pub made_at: Timestamp,
     pub restored_at: Timestamp,
     /// Jobs that were not finished in the backup, and were held.
     pub held: u64,
+}
+
+impl RestoredRow {
+    /// What happened and when, for people.
+    pub fn event(&self, print: impl Fn(Timestamp) -> String) -> String {
+        let at = print(self.restored_at);
+        match self.made_at == self.restored_at {
+            true => format!("{at}, as the database was put back or another server took its place"),
+            false => format!("{at} from a backup of {}", print(self.made_at)),
+        }
+    }
 }
 
 /// Another event with the same signed body, under another id or type.

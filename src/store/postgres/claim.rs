@@ -77,7 +77,8 @@ const CLAIM: &str = "
         SELECT row, attempt, now_ms(), $8, $9, $10, $11 FROM taken
     )
     SELECT id AS job, attempt, $1 AS handler, source, event_id, counted, since, $10::text AS incarnation,
-        $11::text AS runner, $9::uuid AS claimant, group_key AS group, now_ms() - since AS age
+        $11::text AS runner, $9::uuid AS claimant, group_key AS group, now_ms() - since AS age,
+        EXISTS (SELECT FROM payload WHERE payload.event = taken.event) AS has_payload
     FROM taken JOIN event ON event.row = taken.event ORDER BY taken.row";
 
 /// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
@@ -91,7 +92,7 @@ const NEXT_DUE: &str = "
 pub(super) const RUNNING: &str = "
     SELECT key.id AS job, a.number AS attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation,
         a.runner, coalesce(a.claimant, '00000000-0000-0000-0000-000000000000') AS claimant, j.group_key AS group,
-        now_ms() - j.since AS age
+        now_ms() - j.since AS age, true AS has_payload
     FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event CROSS JOIN LATERAL (
         SELECT coalesce((SELECT f.id FROM former_key f WHERE f.job = j.row AND f.attempt >= a.number
             ORDER BY f.attempt LIMIT 1), j.id) AS id) key
@@ -112,11 +113,13 @@ pub struct NodeAttempt {
     pub age: Duration,
     /// The group of its job.
     pub group: Option<String>,
+    /// What the claim itself saw. Another connection may be to a server that lacks it.
+    pub has_payload: bool,
 }
 
 from_row! {
     NodeAttempt {
-        claimant, group; columns =>
+        claimant, group, has_payload; columns =>
         running: RunningAttempt::from_row(columns)?,
         age: Duration::from_millis(column::<i64>(columns, "age")?.try_into().unwrap_or(0))
     }

@@ -5,18 +5,20 @@ use std::error::Error as _;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::poll_fn;
+use futures_util::future::{join_all, poll_fn};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, Error, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, SimpleQueryMessage, Statement};
+use uuid::Uuid;
 
 use crate::store::mutex::lock;
 
 pub(super) use super::target::{ConnectError, Target};
 
-use super::target::{CONNECT_WAIT, UNREACHED};
+use super::history::ServerHistory;
+use super::target::UNREACHED;
 
 /// Set after the login, so that neither the role's nor the database's own settings remain.
 ///
@@ -33,9 +35,14 @@ use super::target::{CONNECT_WAIT, UNREACHED};
 /// - A page of a listing costs the same wherever it lies: the server does not read a whole index in the order of the
 ///   table.
 /// - Temporary tables come last, so that none hides a table of the store.
+///
+/// The first row says what the server is; of a standby, no timeline.
 const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false);
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), current_setting('default_transaction_read_only'),
+        system_identifier, CASE WHEN NOT pg_is_in_recovery()
+            THEN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END
+    FROM pg_control_system();
     SET client_min_messages = warning;
     SET default_transaction_isolation = 'read committed';
     SET default_transaction_read_only = on;
@@ -55,6 +62,9 @@ const SETTINGS: &str = "
     SET tcp_keepalives_interval = 5;
     SET tcp_keepalives_count = 3;
     SET tcp_user_timeout = '25s';";
+
+/// Behind the settings, once the node has used a store there.
+const STORE: &str = "SELECT store_id FROM meta";
 
 /// What to do about a failed connection, by what its text contains. The server's code ends its text.
 const FIXES: [(&str, &str); 12] = [
@@ -76,7 +86,10 @@ const FIXES: [(&str, &str); 12] = [
         "invalid peer certificate",
         "set storage.ca to the authority that signed the server's certificate, and name the host in storage.url as the certificate does",
     ),
-    ("does not allow writes", "it is a standby: name the primary in storage.url, or both"),
+    (
+        "early eof",
+        "a proxy in front of the server has no primary now, or the server ended: wait, or see their logs",
+    ),
     ("lookup address", "correct the host in storage.url"),
     ("error connecting to server", UNREACHED),
 ];
@@ -90,11 +103,18 @@ fn explain(error: &Error) -> String {
     }
 }
 
+/// The code of `commit_follows`.
+const COMMIT_FOLLOWS: &str = "HL100";
+
 /// What the server said outside of its answers.
 #[derive(Default)]
 struct Heard {
-    /// The first message of severity WARNING or above, or of a severity that this program does not know.
+    /// A flight's statements are answered, and COMMIT is not.
+    at_commit: bool,
+    /// The first message since then of severity WARNING or above, or of a severity that this program does not know.
     warning: Option<String>,
+    /// The last such message before: it says nothing about a commit.
+    remark: Option<String>,
     /// Why the connection ended.
     end: Option<String>,
     /// The backends that have sent a wake-up.
@@ -105,6 +125,8 @@ struct Heard {
 pub struct Connection {
     pub(super) client: Arc<Client>,
     pub(super) require_standby: bool,
+    /// What the server said when the connection was made. Without a store that was used before, its `store` is nil.
+    pub(super) history: ServerHistory,
     heard: Arc<Mutex<Heard>>,
     woken: Arc<Notify>,
     statements: HashMap<&'static str, Statement>,
@@ -118,25 +140,70 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects to a server that takes writes, and makes the settings.
+    /// Connects to the first host that takes writes and has the history that the node uses, and makes the settings. A
+    /// node that has used none yet looks at all hosts, and takes the one from which no other has gone on: an old primary
+    /// that is up again takes writes too.
     pub async fn open(target: &Target) -> Result<Self, ConnectError> {
-        let made = async {
-            let (client, connection) = target.config.connect(target.tls.clone()).await?;
-            let (heard, woken) = (Arc::default(), Arc::default());
-            let connection = Connection {
-                client: Arc::new(client),
-                require_standby: target.require_standby,
-                driver: tokio::spawn(drive(connection, Arc::clone(&heard), Arc::clone(&woken))),
-                heard,
-                woken,
-                statements: HashMap::new(),
-            };
-            connection.client.batch_execute(SETTINGS).await?;
-            Ok(connection)
+        if target.used().is_none() {
+            let all = target.hosts.iter().map(|host| Connection::reach(target, host));
+            return best(join_all(all).await);
+        }
+        let mut tried = Vec::new();
+        for host in &target.hosts {
+            tried.push(Connection::reach(target, host).await);
+            if matches!(tried.last(), Some(Ok(_))) {
+                break;
+            }
+        }
+        best(tried)
+    }
+
+    async fn reach(target: &Target, host: &Config) -> Result<Self, ConnectError> {
+        let made = timeout(target.wait(), Connection::make(target, host)).await;
+        let connection = made.unwrap_or(Err(ConnectError::Slow(target.wait())))?;
+        target.check(&connection.history)?;
+        Ok(connection)
+    }
+
+    async fn make(target: &Target, host: &Config) -> Result<Self, ConnectError> {
+        let failed = |error: Error| ConnectError::Failed(explain(&error));
+        let (client, connection) = host.connect(target.tls.clone()).await.map_err(failed)?;
+        let (heard, woken) = (Arc::default(), Arc::default());
+        let driver = tokio::spawn(drive(connection, Arc::clone(&heard), Arc::clone(&woken)));
+        let asked = match target.knows_store() {
+            true => [SETTINGS, STORE].concat(),
+            false => SETTINGS.to_owned(),
         };
-        let made = timeout(CONNECT_WAIT, made).await;
-        let made = made.map_err(|_| ConnectError::Slow(CONNECT_WAIT))?;
-        made.map_err(|error: Error| ConnectError::Failed(explain(&error)))
+        let (system, timeline, store) = (String::new(), String::new(), Uuid::nil());
+        let mut connection = Connection {
+            client: Arc::new(client),
+            require_standby: target.require_standby,
+            history: ServerHistory { system, timeline, store },
+            driver,
+            heard,
+            woken,
+            statements: HashMap::new(),
+        };
+        let said = connection.client.simple_query(&asked).await.map_err(failed)?;
+        let rows = said.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let rows: Vec<_> = rows.collect();
+        let text = |row: usize, column| rows.get(row)?.try_get(column).ok()?.map(str::to_owned);
+        let history = &mut connection.history;
+        history.system = text(0, 2).unwrap_or_default();
+        history.timeline = text(0, 3).ok_or(ConnectError::Standby)?;
+        history.store = text(1, 0).and_then(|id| id.parse().ok()).unwrap_or_default();
+        match text(0, 1).as_deref() {
+            Some("off") => Ok(connection),
+            _ => Err(ConnectError::ReadOnly),
+        }
+    }
+
+    /// Whether it is open, and to the history that the node uses now: a server that another one has replaced may go on.
+    pub(super) fn is_usable(&self, target: &Target) -> bool {
+        !self.client.is_closed() && target.check(&self.history).is_ok()
     }
 
     pub(super) fn has_prepared(&self, sql: &'static str) -> bool {
@@ -153,15 +220,19 @@ impl Connection {
         Ok(statement)
     }
 
-    /// Forgets a warning that came before.
+    /// A flight begins.
     pub(super) fn clear_warning(&self) {
-        lock(&self.heard).warning = None;
+        let mut heard = lock(&self.heard);
+        (heard.at_commit, heard.warning) = (false, None);
     }
 
-    /// The first warning since [`Connection::clear_warning`]. It is here before the answer of the statement
-    /// that it belongs to.
+    /// The first warning about the commit of the flight. It is here before the answer of COMMIT.
     pub(super) fn warning(&self) -> Option<String> {
-        lock(&self.heard).warning.clone()
+        let heard = lock(&self.heard);
+        match heard.at_commit {
+            true => heard.warning.clone(),
+            false => Some("the server did not say where its COMMIT begins".to_owned()),
+        }
     }
 
     /// Waits for wake-ups. Returns the process ids of the backends that sent them: none once the connection has ended.
@@ -174,6 +245,21 @@ impl Connection {
     pub(super) fn end(&self) -> Option<String> {
         lock(&self.heard).end.clone()
     }
+}
+
+/// Of several connections the one to the latest history of the first one's system. Of several errors the first that is
+/// not of a standby, beside which a primary was looked for.
+fn best(tried: Vec<Result<Connection, ConnectError>>) -> Result<Connection, ConnectError> {
+    let (mut found, mut error) = (None::<Connection>, None);
+    for one in tried {
+        match (one, &found, &error) {
+            (Ok(one), None, _) => found = Some(one),
+            (Ok(one), Some(first), _) if first.history.is_before(&one.history) => found = Some(one),
+            (Err(one), _, None | Some(ConnectError::Standby)) => error = Some(one),
+            _ => {}
+        }
+    }
+    found.ok_or_else(|| error.unwrap_or(ConnectError::Standby))
 }
 
 /// Moves bytes until the connection ends. The driver's own loop only logs the warnings.
@@ -192,9 +278,15 @@ async fn drive<S, T>(
                     notice.parsed_severity(),
                     Some(Severity::Debug | Severity::Log | Severity::Info | Severity::Notice)
                 );
-                if !is_harmless {
-                    let warning = format!("{} ({})", notice.message(), notice.code().code());
-                    lock(&heard).warning.get_or_insert(warning);
+                let mut heard = lock(&heard);
+                if notice.code().code() == COMMIT_FOLLOWS {
+                    heard.at_commit = true;
+                } else if !is_harmless {
+                    let text = format!("{} ({})", notice.message(), notice.code().code());
+                    match heard.at_commit {
+                        true => drop(heard.warning.get_or_insert(text)),
+                        false => note(&mut heard.remark, text),
+                    }
                 }
             }
             Ok(AsyncMessage::Notification(notification)) => {
@@ -209,6 +301,15 @@ async fn drive<S, T>(
         }
     }
     woken.notify_one();
+}
+
+/// Keeps a warning, and logs one that is not the same as the last but for its numbers.
+fn note(remark: &mut Option<String>, text: String) {
+    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+    if remark.as_deref().map(words) != Some(words(&text)) {
+        tracing::warn!(warning = text, "the database's server warns");
+    }
+    *remark = Some(text);
 }
 
 /// What an error says, with its causes: the driver's own text may be "db error" alone.

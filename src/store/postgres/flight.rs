@@ -4,8 +4,8 @@
 //! `COMMIT` proves nothing by itself: it is `Ok` for a transaction that had failed, and for a commit whose wait for a
 //! standby was cancelled.
 //!
-//! - **Committed:** every statement and `COMMIT` were answered without an error, no warning came meanwhile, and, if
-//!   standbys are required, `synchronous_standby_names` was not empty just before `COMMIT` and just after it, and the
+//! - **Committed:** every statement and `COMMIT` were answered without an error, no warning came between the answer to the
+//!   last statement and that of `COMMIT`, and, if standbys are required, `synchronous_standby_names` was not empty just before `COMMIT` and just after it, and the
 //!   backend did not load its configuration in between. [`STANDBYS`] says what this does not show.
 //! - **Not committed:** `COMMIT` was never sent, or the server answered a statement before it with an error.
 //! - **Unknown:** everything else. The connection is dropped.
@@ -51,6 +51,9 @@ const PASSING: [&str; 4] = ["53", "57", "58", "25"];
 /// commits do not wait, and the answers are equal all the same.
 const STANDBYS: &str =
     "SELECT current_setting('synchronous_standby_names') <> '', pg_conf_load_time()::text";
+
+/// Tells the driver that no later warning is about a statement.
+const COMMIT_FOLLOWS: &str = "SELECT commit_follows()";
 
 /// The right of one node to write, until its next registration or until it is declared lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,6 +245,7 @@ impl Flight {
         if self.connection.require_standby {
             self.send(STANDBYS, Vec::new()).await;
         }
+        self.send(COMMIT_FOLLOWS, Vec::new()).await;
         let sent = self.answers.len();
         self.run("COMMIT");
         if self.connection.require_standby {
@@ -273,7 +277,7 @@ impl Flight {
         if self.connection.require_standby && !has_standbys_throughout(&rows) {
             return FlightOutcome::Unknown(Doubt::NoStandby);
         }
-        rows.truncate(sent - usize::from(self.connection.require_standby));
+        rows.truncate(sent - 1 - usize::from(self.connection.require_standby));
         rows.drain(..self.leading);
         FlightOutcome::Committed(self.connection, rows)
     }
@@ -311,7 +315,7 @@ fn has_standbys_throughout(rows: &[Vec<Row>]) -> bool {
         let row = rows.first()?;
         Some((row.try_get(0).ok()?, row.try_get(1).ok()?))
     };
-    let [.., before, _, behind] = rows else { return false };
+    let [.., before, _follows, _commit, behind] = rows else { return false };
     match (look(before), look(behind)) {
         (Some((true, before)), Some((true, behind))) => before == behind,
         _ => false,

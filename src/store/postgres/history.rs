@@ -18,7 +18,7 @@ use super::stop::{Stop, ask};
 /// timeline of before a promotion.
 const READ: &str = "
     SELECT meta.system, meta.timeline, control.system_identifier::text,
-        substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), store_id
+        substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), store_id, is_in_place()
     FROM meta, pg_control_system() control";
 
 /// Waits for the operators' transactions under way, and keeps later ones and other registrations that act waiting.
@@ -66,7 +66,8 @@ const HOLD_ALL: &str = "
     UPDATE job SET settled_at = now_ms() WHERE state = 'dead' AND settled_at > now_ms();";
 
 const RENAME: &str = "
-    UPDATE meta SET store_id = gen_random_uuid(), system = $1, timeline = $2
+    UPDATE meta SET store_id = gen_random_uuid(), system = $1, timeline = $2, own = 'meta'::regclass,
+        database = (SELECT oid FROM pg_database WHERE datname = current_database())
     RETURNING store_id, (SELECT held FROM restored ORDER BY row DESC LIMIT 1)";
 
 /// Of a node that is called: those of its attempts ($2 jobs, $3 numbers) that do not run in this history.
@@ -102,6 +103,11 @@ impl fmt::Display for ServerHistory {
 }
 
 impl ServerHistory {
+    /// Whether another server has gone on from this one, or from an earlier state of it.
+    pub(super) fn is_before(&self, other: &ServerHistory) -> bool {
+        self.system == other.system && self.timeline < other.timeline
+    }
+
     /// The server's history, and whether claims or ends may be missing in its rows. Where commits wait for a standby and a
     /// failover promotes only one that has each of them, a later timeline changes nothing (N26).
     pub(super) async fn read(flight: &mut Flight) -> Result<(Self, bool), Stop> {
@@ -123,7 +129,8 @@ impl ServerHistory {
             timeline: row.try_get(3)?,
             store: row.try_get(4)?,
         };
-        let is_known = found.system == system
+        let is_known = row.try_get(5)?
+            && found.system == system
             && (found.timeline == timeline || require_standby && found.timeline > timeline);
         if is_known && found.timeline > timeline {
             flight.send(TAKE_TIMELINE, vec![Box::new(found.timeline.clone())]).await;

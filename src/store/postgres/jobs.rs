@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{DeadReason, JobId, Name, Runner, RunnerName};
+use crate::model::{DeadReason, HeldReason, JobId, Name, Runner, RunnerName};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
     Claim, Claimed, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused,
@@ -216,44 +216,69 @@ impl Jobs {
         AttemptEnd { done: Arc::clone(done), claimant: claimant.unwrap_or(Uuid::nil()) }
     }
 
-    /// Reads what the handlers get. While the server is away, it tries again: the attempts are live, and nothing else
-    /// would start them.
+    /// Reads what the handlers get. A payload that cannot be read is read again on another connection, because bytes can
+    /// be lost on the way. What the claim itself did not see is gone (R19).
     async fn claimed(&self, claims: NodeClaims) -> Result<Claims, Error> {
         let NodeClaims { number, attempts, due, pause } = claims;
         let due = due.map(|due| self.clock.now().after(due));
-        let payloads = loop {
-            if attempts.is_empty() {
-                break Vec::new();
+        let (whole, gone): (Vec<_>, Vec<_>) =
+            attempts.into_iter().partition(|attempt| attempt.has_payload);
+        for attempt in gone {
+            self.cannot_run(&attempt, Next::Dead(DeadReason::PayloadGone), "the payload is gone");
+        }
+        let mut payloads = self.payloads(&whole).await?;
+        let is_unread = |payload: &Result<Claimed, String>| payload.is_err();
+        if payloads.iter().any(is_unread) {
+            self.writer.read_elsewhere();
+            let left: Vec<NodeAttempt> = whole
+                .iter()
+                .zip(&payloads)
+                .filter(|(_, payload)| is_unread(payload))
+                .map(|(attempt, _)| attempt.clone())
+                .collect();
+            let again = self.payloads(&left).await?;
+            let unread = payloads.iter_mut().filter(|payload| is_unread(payload));
+            unread.zip(again).for_each(|(payload, again)| *payload = again);
+        }
+        let mut jobs = Vec::with_capacity(whole.len());
+        for (attempt, payload) in whole.into_iter().zip(payloads) {
+            match payload {
+                Ok(claimed) => {
+                    jobs.push(Claimed { since: self.by_own_clock(attempt).since, ..claimed });
+                }
+                Err(why) => {
+                    let detail = format!("the payload cannot be read: {why}");
+                    let next = Next::Held(HeldReason::PayloadUnreadable);
+                    self.cannot_run(&attempt, next, &detail);
+                }
             }
-            match self.writer.payloads(&attempts).await {
-                Ok(payloads) => break payloads,
+        }
+        Ok(Claims { number, jobs, due, pause })
+    }
+
+    /// While the server is away, it tries again: the attempts are live, and nothing else would start them.
+    async fn payloads(
+        &self,
+        attempts: &[NodeAttempt],
+    ) -> Result<Vec<Result<Claimed, String>>, Error> {
+        loop {
+            if attempts.is_empty() {
+                return Ok(Vec::new());
+            }
+            match self.writer.payloads(attempts).await {
+                Ok(payloads) => return Ok(payloads),
                 // Nothing has begun them, and the next process recovers them.
                 Err(why) if self.writer.queue.is_closed() => return Err(why.into()),
                 Err(why) => tracing::warn!(%why, "the payloads of claimed jobs cannot be read"),
             }
             sleep(PAYLOAD_PAUSE).await;
-        };
-        let mut jobs = Vec::with_capacity(attempts.len());
-        for (attempt, payload) in attempts.into_iter().zip(payloads) {
-            match payload {
-                Some(claimed) => {
-                    jobs.push(Claimed { since: self.by_own_clock(attempt).since, ..claimed });
-                }
-                None => {
-                    let RunningAttempt { job, attempt: number, .. } = attempt.running;
-                    tracing::error!(%job, attempt = number, "a claimed job cannot run: its payload is gone");
-                    let next = Next::Dead(DeadReason::PayloadGone);
-                    let end = AttemptEnd::unstarted(
-                        &attempt,
-                        next,
-                        "the payload is gone",
-                        self.clock.now(),
-                    );
-                    settle_soon(&self.writer.queue, end);
-                }
-            }
         }
-        Ok(Claims { number, jobs, due, pause })
+    }
+
+    fn cannot_run(&self, own: &NodeAttempt, next: Next, detail: &str) {
+        let (job, attempt) = own.key();
+        tracing::error!(%job, attempt, detail, "a claimed job cannot run");
+        settle_soon(&self.writer.queue, AttemptEnd::unstarted(own, next, detail, self.clock.now()));
     }
 }
 

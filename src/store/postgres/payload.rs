@@ -14,8 +14,7 @@ use super::claim::{NodeAttempt, uuid};
 use super::connection::{Target, describe};
 use super::reader::Reader;
 
-/// The events of these jobs ($1 ids) with their payloads, and who has asked, each by its key. A job whose payload
-/// retention has deleted is missing.
+/// The events of these jobs ($1 ids) with their payloads, and who has asked, each by its key.
 const READ: &str = "
     SELECT job.replays, event.type, event.raw_type, event.received_at, event.body_bytes, payload.headers, payload.body,
         nullif(answer.caller, ''), job.id
@@ -23,39 +22,35 @@ const READ: &str = "
     LEFT JOIN answer ON answer.event = job.event
     WHERE job.id = ANY ($1::uuid[])";
 
-pub(super) struct Payloads(ArcSwap<Reader>);
+pub(super) struct Payloads {
+    target: Target,
+    reader: ArcSwap<Reader>,
+}
 
 impl Payloads {
     pub(super) fn new(target: Target) -> Self {
-        Payloads(ArcSwap::from_pointee(Reader::new(target)))
+        Payloads { reader: ArcSwap::from_pointee(Reader::new(target.clone())), target }
     }
 
-    /// A session is registered. An earlier connection may be to a server that was the primary, and has no payload of
-    /// what this session claims.
-    pub(super) fn renew(&self, target: &Target) {
-        self.0.store(Arc::new(Reader::new(target.clone())));
+    /// Reads on another connection from now on: after a registration, and where this one gave what cannot be read.
+    pub(super) fn renew(&self) {
+        self.reader.store(Arc::new(Reader::new(self.target.clone())));
     }
 
-    /// Of each attempt, in their order. None where the payload is gone or cannot be read: such a job must not run
+    /// Of each attempt, in their order. An inner error says why the payload cannot be read: such a job must not run
     /// (R19).
     pub(super) async fn read(
         &self,
         attempts: &[NodeAttempt],
-    ) -> Result<Vec<Option<Claimed>>, Refused> {
+    ) -> Result<Vec<Result<Claimed, String>>, Refused> {
         let rows = self.ask(attempts).await.map_err(Refused::Unreachable)?;
         let mut found = Vec::with_capacity(attempts.len());
         for attempt in attempts {
             let job = attempt.running.job;
             let row = rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job)));
             found.push(match row {
-                Some(row) => read(attempt, row).await.map_or_else(
-                    |error| {
-                        tracing::error!(%job, error, "the stored payload cannot be read");
-                        None
-                    },
-                    Some,
-                ),
-                None => None,
+                Some(row) => read(attempt, row).await,
+                None => Err("its row was there for the claim, and is not".to_owned()),
             });
         }
         Ok(found)
@@ -67,7 +62,7 @@ impl Payloads {
             other => other.to_string(),
         };
         let jobs: Vec<Uuid> = attempts.iter().map(|attempt| uuid(&attempt.running.job)).collect();
-        let reader = self.0.load_full();
+        let reader = self.reader.load_full();
         let mut reading = reader.read().await.map_err(failed)?;
         reading.rows(READ, &[&jobs]).await.map_err(failed)
     }

@@ -45,7 +45,7 @@ impl Reader {
         let mut kept = turn.map_err(|_| {
             Error::Unavailable("other readings wait for the database's answers".to_owned())
         })?;
-        if kept.as_ref().is_none_or(|kept| kept.client.is_closed()) {
+        if kept.as_ref().is_none_or(|kept| !kept.is_usable(&self.target)) {
             *kept = None;
             *kept = Some(self.connect().await?);
         }

@@ -23,20 +23,29 @@ use super::stop::{Stop, ask};
 use crate::model::{EventId, Name, RunnerName, Timestamp};
 use crate::random;
 
+/// Another process that is connected by the node's name $1, and from where.
+const CONNECTED: &str = "
+    SELECT coalesce(host(client_addr), 'this machine') FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = left('hooklatch ' || $1, 63)
+        AND pid <> pg_backend_pid() LIMIT 1";
+
 /// Gives the node its row. Another node may be active under the name: the unique index refuses it.
 const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version, state)
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
 /// Locks the row until the end of the transaction.
 const LOCK: &str =
-    "SELECT machine, session, state, count FROM node WHERE id = $1 FOR NO KEY UPDATE";
+    "SELECT machine, session, state, count, mark FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
 /// node, and when the database was last restored.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
-    version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1
-    RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1), 
-        (SELECT max(greatest(made_at, restored_at)) FROM restored)";
+    version = $5, schema = $6, mark = greatest(mark, $7), state = 'active', seen_at = now_ms() WHERE id = $1
+    RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1),
+        (SELECT max(greatest(made_at, restored_at)) FROM restored), mark";
+
+/// One above the row's, and written to the folder behind the commit.
+pub(super) const MARK: &str = "UPDATE node SET mark = mark + 1 WHERE id = $1 RETURNING mark";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -51,6 +60,8 @@ pub struct Node {
     pub machine: String,
     /// The count of the last session that the state folder knows of. A database that was put back knows fewer.
     pub count: i64,
+    /// The mark of its row, as of its last commit that is known.
+    pub mark: i64,
 }
 
 /// Why a node has no session.
@@ -64,6 +75,11 @@ pub enum RegisterError {
         "node '{name}' is on machine {machine}: this state folder was copied; declare that node lost (`hooklatch node lost {name}`), or delete the copy"
     )]
     OtherMachine { name: String, machine: String },
+    /// The original of a copied state folder, or what the server has not noticed to be gone.
+    #[error(
+        "another process is connected as node '{name}', from {place}: this state folder was copied; delete the copy"
+    )]
+    Connected { name: String, place: String },
     /// Two processes take turns in one row, which must not go on.
     #[error(
         "another process has registered as node '{name}' (session {session}); stop one of the two"
@@ -134,7 +150,7 @@ impl Registrar {
 
     /// The same for the node of a state folder, whose file keeps the count of its sessions.
     pub fn of_folder(file: NodeFile, name: String, machine: String) -> Self {
-        let node = Node { id: file.id, name, machine, count: file.count };
+        let node = Node { id: file.id, name, machine, count: file.count, mark: file.mark };
         Registrar { file: Some(file), ..Registrar::new(node) }
     }
 
@@ -171,12 +187,13 @@ impl Registrar {
                 let is_called = count.and_then(|row| row.try_get(1).ok()).unwrap_or(true);
                 let restored_at: Option<i64> = count.and_then(|row| row.try_get(2).ok()).flatten();
                 let restored_at = restored_at.map(Timestamp);
+                let mark = count.and_then(|row| row.try_get(3).ok()).unwrap_or(self.node.mark);
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
                 self.away_since = None;
                 self.seen = Some(sent.history);
-                self.node.count = count;
+                (self.node.count, self.node.mark) = (count, mark);
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
                 self.keep(&running).await;
                 let asked =
@@ -209,6 +226,13 @@ impl Registrar {
             let (seen, found) = (Box::new(seen.clone()), Box::new(history));
             return Ok(Err(RegisterError::EarlierHistory { seen, found }));
         }
+        if self.file.is_some() && !self.is_registered {
+            let rows = ask(flight, CONNECTED, params![node.name.clone()]).await?;
+            if let Some(row) = rows.first() {
+                let (name, place) = (node.name.clone(), row.try_get(0)?);
+                return Ok(Err(RegisterError::Connected { name, place }));
+            }
+        }
         let own = || (Box::new(node.id), Box::new(node.name.clone()));
         let add: Vec<Param> = vec![own().0, own().1, Box::new(node.machine.clone()), Box::new(id)];
         flight.send(ADD, add).await;
@@ -236,7 +260,7 @@ impl Registrar {
         history::answer(flight, node.id, live).await;
         let (known, _) = schema::migration_counts();
         let version = env!("CARGO_PKG_VERSION");
-        let params = params![node.id, node.name.clone(), id, node.count, version, known];
+        let params = params![node.id, node.name.clone(), id, node.count, version, known, node.mark];
         let renew = flight.send(RENEW, params).await;
         // Behind the writes to the table, which a migration that contracts waits for, or which wait for it.
         schema::check(flight).await;
@@ -270,7 +294,7 @@ impl Registrar {
     pub(super) async fn keep(&mut self, running: &[NodeAttempt]) {
         let Some(file) = &mut self.file else { return };
         let before = file.clone();
-        file.count = self.node.count;
+        (file.count, file.mark) = (self.node.count, self.node.mark);
         let of_attempts = running.iter().filter_map(|own| own.running.runner.as_ref());
         file.runners.extend(of_attempts.map(|runner| runner.name.clone()));
         file.runners.extend(self.handlers.iter().filter_map(|handler| handler.runner.clone()));
@@ -285,7 +309,7 @@ impl Registrar {
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
-    /// the row counts fewer sessions than the node.
+    /// the row counts fewer sessions than the node, or has a smaller mark.
     fn check(&self, row: &Row, id: Uuid, is_other: bool) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
         let name = self.node.name.clone();
@@ -293,12 +317,14 @@ impl Registrar {
         let session: Uuid = row.try_get(1).map_err(unreadable)?;
         let is_active = row.try_get::<_, &str>(2).map_err(unreadable)? == "active";
         let count: i64 = row.try_get(3).map_err(unreadable)?;
+        let mark: i64 = row.try_get(4).map_err(unreadable)?;
         if machine != self.node.machine {
             return Err(RegisterError::OtherMachine { name, machine });
         }
         // A nil session is nobody's: another node has acted on a change of the history.
         let is_taken = is_active && !session.is_nil();
-        let has_gone_back = is_other || is_taken && (1..self.node.count).contains(&count);
+        let is_behind = (1..self.node.count).contains(&count) || mark < self.node.mark;
+        let has_gone_back = is_other || is_taken && is_behind;
         let is_own = session == id || !self.is_registered || self.written.contains(&session);
         match has_gone_back || is_own || !is_taken {
             true => Ok(has_gone_back),

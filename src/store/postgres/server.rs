@@ -9,6 +9,10 @@ const OLDEST: i32 = 150_000;
 /// How far the clocks of the server and of this machine may be apart, in milliseconds.
 const CLOCK_MILLIS: i64 = 1000;
 
+/// The server itself warns from 40 million before the end of the 2,147 million transaction ids on, and stops at 3 million
+/// (PostgreSQL 18, access/transam/varsup.c). Autovacuum works against it from 200 million on.
+const IDS: i64 = 1_500_000_000;
+
 /// Everything in one row. Any role may read it.
 const LOOK: &str = "
     SELECT current_setting('server_version_num')::int,
@@ -22,7 +26,8 @@ const LOOK: &str = "
         current_setting('synchronous_standby_names') <> '',
         current_setting('full_page_writes') = 'on',
         current_setting('data_checksums') = 'on',
-        (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+        (SELECT max(age(datfrozenxid))::bigint FROM pg_database)";
 
 /// What a finding means for the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,7 @@ pub async fn check(connection: &Connection, clock: &Clock) -> Result<Vec<Finding
     let is = |column: usize| row.try_get::<_, bool>(column).map_err(unreadable);
     let version: i32 = row.try_get(0).map_err(unreadable)?;
     let time: i64 = row.try_get(10).map_err(unreadable)?;
+    let ids: i64 = row.try_get(11).map_err(unreadable)?;
     let is_timely = (before - CLOCK_MILLIS..=after + CLOCK_MILLIS).contains(&time);
     use Severity::{Refused, Unready, Warned};
     let table = [
@@ -114,6 +120,11 @@ pub async fn check(connection: &Connection, clock: &Clock) -> Result<Vec<Finding
             is_timely,
             Warned,
             "the clocks of the server and of this machine are more than 1 s apart; synchronise both",
+        ),
+        (
+            ids < IDS,
+            Warned,
+            "over 1.5 of 2.1 billion transaction ids are used, and at the end the server stores nothing; find what keeps its vacuum back: SELECT datname, age(datfrozenxid) FROM pg_database",
         ),
     ];
     let wrong = table.into_iter().filter(|(is_right, ..)| !is_right);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::select;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -53,6 +53,16 @@ const LEAST_WAIT: Duration = Duration::from_secs(1);
 const PUBLISH_WAIT: Duration = Duration::from_secs(2);
 
 const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.url right?";
+
+/// How long a start waits until the server notices that the node's last process is gone: keepalives find it within 25 s.
+/// That of a process that was killed is gone at once.
+const GONE_WAIT: Duration = Duration::from_secs(30);
+
+/// Between two looks whether it is gone.
+const GONE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The server's code for a right that the role lacks.
+const NO_RIGHT: &str = "42501";
 
 /// Between two tries to change the tables: accepts go on meanwhile.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
@@ -111,7 +121,13 @@ impl PostgresStore {
         held: StoreLock,
         clock: Clock,
     ) -> Result<PostgresStore, OpenError> {
-        let look = async { identity(&connect(&target, &clock).await?).await };
+        let target = target.taking_later();
+        let look = async {
+            let connection = connect(&target, &clock).await?;
+            // Every other connection of the command is to this server, or to one that has gone on from it.
+            target.use_history(connection.history.clone());
+            identity(&connection).await
+        };
         let store = in_time(look).await?;
         let writer = Writer::closed(target.clone(), &settings.limits);
         PostgresStore::start(settings, target, (store, Uuid::nil()), writer, held, clock)
@@ -178,6 +194,7 @@ async fn enter(
     clock: &Clock,
     registrar: &mut Registrar,
 ) -> Result<(Connection, Registered), OpenError> {
+    let mut gone_by = None;
     loop {
         let connection = in_time(connect(target, clock)).await?;
         let own = (registrar.node.id, registrar.node.machine.as_str());
@@ -191,6 +208,9 @@ async fn enter(
                 sleep(LOCKED_PAUSE).await;
                 continue;
             }
+            FlightOutcome::NotCommitted(Refusal::Failed { code, text }, _) if code == NO_RIGHT => {
+                return Err(failed(format!("{text}; {}", target.grant())));
+            }
             FlightOutcome::NotCommitted(why, _) => return Err(failed(why)),
             FlightOutcome::Unknown(doubt) => return Err(failed(doubt)),
         };
@@ -202,6 +222,13 @@ async fn enter(
                     why,
                     "the start waits for a transaction of this node's last process"
                 );
+            }
+            Err(why @ RegisterError::Connected { .. }) => {
+                let by = *gone_by.get_or_insert_with(|| Instant::now() + GONE_WAIT);
+                if by <= Instant::now() {
+                    return Err(failed(why));
+                }
+                sleep(GONE_PAUSE).await;
             }
             registered => return registered.map_err(failed),
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -12,7 +13,9 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// How long a connection may take to be made: name look-up, handshakes, login and settings.
+use super::history::ServerHistory;
+
+/// How long a connection may take to be made: name look-up, handshakes, login and settings. Several hosts share it.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
 /// Idle time after which the kernel asks whether the server is still there; it asks every 5 s, three times.
@@ -29,6 +32,8 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 pub enum AddressError {
     #[error("the database's address cannot be read")]
     Unreadable,
+    #[error("the database's address has '{0}'")]
+    Unused(&'static str, &'static str),
     #[error("the database's address lacks its {0}")]
     Incomplete(&'static str),
     #[error("the database's address has a password, which is not shown here")]
@@ -42,6 +47,7 @@ impl AddressError {
             AddressError::Password => {
                 "change that password, put the new one into a file that only hooklatch can read, and write storage.password = \"file:/path\""
             }
+            AddressError::Unused(_, help) => help,
             _ => "write \"postgresql://USER@HOST:PORT/DATABASE\"",
         }
     }
@@ -58,6 +64,19 @@ pub enum ConnectError {
     Failed(String),
     #[error("failed to connect to the database within {} s; {UNREACHED}", .0.as_secs())]
     Slow(Duration),
+    #[error(
+        "failed to connect to the database: the server is a standby; name the primary in storage.url, or both"
+    )]
+    Standby,
+    #[error(
+        "failed to connect to the database: default_transaction_read_only is on, as some services set it when a disk is full; see why, and reset it"
+    )]
+    ReadOnly,
+    /// Another server has taken this one's place, and this one does not know it; or the database was put back.
+    #[error(
+        "the server is {found}, and this node has used {used}: another server has taken its place; stop this one, or connect to that one"
+    )]
+    OtherHistory { used: Arc<ServerHistory>, found: ServerHistory },
     /// The server does not keep the store's promises.
     #[error("the server cannot hold a store: {0}")]
     Unfit(String),
@@ -65,11 +84,58 @@ pub enum ConnectError {
 
 pub(super) const UNREACHED: &str = "see whether the server runs, and listens where this machine reaches it (listen_addresses, port, firewall)";
 
+/// Parameters of libpq (PostgreSQL 18, section 34.1.2) that the driver does not know, each with what to write.
+const UNUSED: [(&str, &str); 16] = [
+    ("sslrootcert", "remove it, and name the file in storage.ca"),
+    ("sslcert", "remove it: the server asks for a password, storage.password"),
+    ("sslkey", "remove it: the server asks for a password, storage.password"),
+    ("sslpassword", "remove it: the server asks for a password, storage.password"),
+    ("sslcrl", "remove it: lists of revoked certificates are not read"),
+    ("sslcompression", "remove it: nothing is compressed"),
+    ("sslsni", "remove it: the server's name is sent"),
+    ("ssl_min_protocol_version", "remove it: TLS 1.2 is the least"),
+    ("gssencmode", "remove it: TLS is used, and no GSSAPI"),
+    ("krbsrvname", "remove it: TLS is used, and no GSSAPI"),
+    ("service", "remove it, and write host, port and database"),
+    ("passfile", "remove it, and set storage.password"),
+    ("require_auth", "remove it: what the server asks for is used"),
+    ("client_encoding", "remove it: UTF8 is set"),
+    ("replication", "remove it"),
+    ("fallback_application_name", "remove it: the node's name is used"),
+];
+
+/// The address as the driver reads it. `verify-full` is what is done in any case, and `verify-ca` less; which servers take
+/// writes is asked of each.
+///
+/// # Errors
+/// Names a known parameter that has no meaning here. A text that is none may be a part of a password.
+fn readable(address: &str) -> Result<String, AddressError> {
+    let Some((place, query)) = address.split_once('?') else { return Ok(address.to_owned()) };
+    let mut kept = Vec::new();
+    for pair in query.split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if let Some((key, help)) = UNUSED.iter().find(|(known, _)| *known == key) {
+            return Err(AddressError::Unused(key, help));
+        }
+        match (key, value) {
+            ("sslmode", "verify-full" | "verify-ca") => kept.push("sslmode=require"),
+            ("sslmode", "allow") => {
+                let help = "write sslmode=disable, or require";
+                return Err(AddressError::Unused("sslmode=allow", help));
+            }
+            ("target_session_attrs", _) => {}
+            _ => kept.push(pair),
+        }
+    }
+    Ok(format!("{place}?{}", kept.join("&")))
+}
+
 /// Reads an address. It names host, user and database, and has no password.
 fn parse(address: &str) -> Result<Config, AddressError> {
     if !["postgresql://", "postgres://"].iter().any(|scheme| address.starts_with(scheme)) {
         return Err(AddressError::Unreadable);
     }
+    let address = readable(address)?;
     // The driver's own text may quote a part of a password.
     let config: Config = address.parse().map_err(|_| AddressError::Unreadable)?;
     if config.get_password().is_some() {
@@ -92,13 +158,18 @@ pub fn check_address(address: &str) -> Result<bool, AddressError> {
     Ok(config.get_ssl_mode() == SslMode::Disable && !is_local(&config))
 }
 
-/// Where the database is, how it is reached, and what its commits must wait for.
+/// Where the database is, how it is reached, which history it must have, and what its commits must wait for.
 #[derive(Clone)]
 pub struct Target {
-    pub(super) config: Config,
+    /// One for each host, in the order of the address.
+    pub(super) hosts: Vec<Config>,
     pub(super) tls: MakeRustlsConnect,
     /// Commits wait for a standby, and one that did not is not known to be committed.
     pub(super) require_standby: bool,
+    /// What the node's session speaks to. All clones share it.
+    used: Arc<ArcSwapOption<ServerHistory>>,
+    /// For a registration, which decides what a later history means.
+    takes_later: bool,
 }
 
 impl Target {
@@ -120,9 +191,10 @@ impl Target {
         if let Some(password) = password {
             config.password(password);
         }
+        // Which servers are standbys is asked with the settings.
         config
             .application_name("hooklatch")
-            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .target_session_attrs(TargetSessionAttrs::Any)
             .connect_timeout(CONNECT_WAIT)
             .keepalives(true)
             .keepalives_idle(KEEPALIVE_IDLE)
@@ -130,14 +202,108 @@ impl Target {
             .keepalives_retries(KEEPALIVE_RETRIES)
             .tcp_user_timeout(UNACKNOWLEDGED);
         let tls = MakeRustlsConnect::new(client(authorities).map_err(ConnectError::Authorities)?);
-        Ok(Target { config, tls, require_standby })
+        let (used, takes_later) = (Arc::default(), false);
+        Ok(Target { hosts: each_host(&config), tls, require_standby, used, takes_later })
     }
 
     /// The same for a node, by whose name its connections are known to the server.
     pub fn of_node(mut self, name: &str) -> Self {
-        self.config.application_name(format!("hooklatch {name}"));
+        for host in &mut self.hosts {
+            host.application_name(format!("hooklatch {name}"));
+        }
         self
     }
+
+    /// The same for connections that register, or of a command that has no session: to a later history too.
+    pub(super) fn taking_later(&self) -> Self {
+        Target { takes_later: true, ..self.clone() }
+    }
+
+    /// What lets the role make its tables.
+    pub(super) fn grant(&self) -> String {
+        let host = self.hosts.first();
+        let name =
+            |name: Option<&str>| format!("\"{}\"", name.unwrap_or_default().replace('"', "\"\""));
+        let role = name(host.and_then(|host| host.get_user()));
+        let database = name(host.and_then(|host| host.get_dbname()));
+        format!(
+            "run as an administrator in the database {database}: CREATE SCHEMA hooklatch AUTHORIZATION {role}"
+        )
+    }
+
+    /// From now on connections are to this history alone.
+    pub(super) fn use_history(&self, history: ServerHistory) {
+        self.used.store(Some(Arc::new(history)));
+    }
+
+    pub(super) fn used(&self) -> Option<Arc<ServerHistory>> {
+        self.used.load_full()
+    }
+
+    /// Whether a server must have the rows of the session's store: a registration makes or mends them.
+    pub(super) fn knows_store(&self) -> bool {
+        self.used().is_some() && !self.takes_later
+    }
+
+    /// # Errors
+    /// A server with this history is not the session's.
+    pub(super) fn check(&self, found: &ServerHistory) -> Result<(), ConnectError> {
+        let Some(used) = self.used() else { return Ok(()) };
+        let is_right = match self.takes_later {
+            true => !found.is_before(&used),
+            false => *found == *used,
+        };
+        match is_right {
+            true => Ok(()),
+            false => Err(ConnectError::OtherHistory { used, found: found.clone() }),
+        }
+    }
+
+    /// How long a connection to one host may take.
+    pub(super) fn wait(&self) -> Duration {
+        CONNECT_WAIT / u32::try_from(self.hosts.len()).unwrap_or(1).max(1)
+    }
+}
+
+/// The same for each host alone: the driver's own choice among several knows no history.
+fn each_host(config: &Config) -> Vec<Config> {
+    let (names, addresses, ports) =
+        (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+    let one = |at: usize| {
+        let mut one = Config::new();
+        match names.get(at) {
+            Some(Host::Tcp(name)) => drop(one.host(name)),
+            Some(Host::Unix(path)) => drop(one.host_path(path)),
+            None => {}
+        }
+        if let Some(address) = addresses.get(at) {
+            one.hostaddr(*address);
+        }
+        if let Some(port) = ports.get(at).or(ports.first()) {
+            one.port(*port);
+        }
+        if let Some(password) = config.get_password() {
+            one.password(password);
+        }
+        if let Some(options) = config.get_options() {
+            one.options(options);
+        }
+        one.user(config.get_user().unwrap_or_default())
+            .dbname(config.get_dbname().unwrap_or_default())
+            .application_name(config.get_application_name().unwrap_or_default())
+            .ssl_mode(config.get_ssl_mode())
+            .ssl_negotiation(config.get_ssl_negotiation())
+            .channel_binding(config.get_channel_binding())
+            .target_session_attrs(config.get_target_session_attrs())
+            .connect_timeout(CONNECT_WAIT)
+            .keepalives(config.get_keepalives())
+            .keepalives_idle(config.get_keepalives_idle())
+            .keepalives_interval(KEEPALIVE_INTERVAL)
+            .keepalives_retries(KEEPALIVE_RETRIES)
+            .tcp_user_timeout(UNACKNOWLEDGED);
+        one
+    };
+    (0..names.len().max(addresses.len())).map(one).collect()
 }
 
 /// Whether every host is this machine.
@@ -168,5 +334,8 @@ fn client(authorities: Option<&Path>) -> Result<ClientConfig, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    // What a server asks for where TLS begins at once (sslnegotiation=direct); older ones ignore it.
+    config.alpn_protocols = vec![b"postgresql".to_vec()];
+    Ok(config)
 }

@@ -25,12 +25,13 @@ use crate::store::node::subscriptions::Subscriptions;
 use super::batches::{Batches, Setback, Work};
 use super::complete::AttemptEnd;
 use super::connection::{Connection, Target};
-use super::flight::{FlightOutcome, Refusal, Session};
+use super::flight::{Flight, FlightOutcome, Refusal, Session};
 use super::live::LiveAttempts;
 use super::notices::NodeNotices;
+use super::params::params;
 use super::payload::Payloads;
 use super::queue::Queue;
-use super::register::{RegisterError, Registered, Registrar};
+use super::register::{MARK, RegisterError, Registered, Registrar};
 use super::request::{Request, Tried};
 use super::schema::migrate;
 use super::server::{connect, inspect};
@@ -64,6 +65,8 @@ pub(super) struct WriterTask {
     pub(super) batches: Batches,
     /// When the server is checked next.
     pub(super) look: Instant,
+    /// Something was committed since the node's row was marked.
+    pub(super) is_unmarked: bool,
 }
 
 /// Why there is no session.
@@ -165,7 +168,10 @@ impl WriterTask {
 
     fn begin(&mut self, registered: Registered) -> Session {
         let session = registered.session;
-        self.payloads.renew(&self.target);
+        if let Some(history) = &self.registrar.seen {
+            self.target.use_history(history.clone());
+        }
+        self.payloads.renew();
         self.live.set_asked_runners(registered.asked.clone());
         for attempt in self.live.finish_registration(&registered.running) {
             // No runner was asked to start it.
@@ -190,6 +196,10 @@ impl WriterTask {
                     return false;
                 }
                 self.queue.open();
+                match self.mark(connection, &session).await {
+                    Some(next) => connection = next,
+                    None => return false,
+                }
             }
             self.batches.drop_lapsed(self.queue.has_ended_claims());
             if let Some(work) = self.batches.next() {
@@ -202,13 +212,43 @@ impl WriterTask {
             let wake_at = self.batches.retry_at().map_or(self.look, |at| at.min(self.look));
             let requests = match self.queue.take(wake_at, self.batches.held()).await {
                 Some(requests) => requests,
-                None if !self.batches.has_retries_left() => return true,
+                None if !self.batches.has_retries_left() => {
+                    self.mark(connection, &session).await;
+                    return true;
+                }
                 None => {
                     sleep_until(wake_at).await;
                     Vec::new()
                 }
             };
             self.plan(requests);
+        }
+    }
+
+    /// Marks the node's row, and then its folder, where something was committed since the last mark. Rows that were put
+    /// back to a state before it have a smaller one.
+    async fn mark(&mut self, connection: Connection, session: &Session) -> Option<Connection> {
+        if !self.is_unmarked {
+            return Some(connection);
+        }
+        let mut flight = Flight::begin(connection, session).await;
+        let marked = flight.send(MARK, params![session.node]).await;
+        match flight.commit().await {
+            FlightOutcome::Committed(connection, rows) => {
+                let mark = rows.get(marked).and_then(|rows| rows.first()?.try_get(0).ok());
+                self.registrar.node.mark = mark.unwrap_or(self.registrar.node.mark);
+                self.registrar.keep(&[]).await;
+                self.is_unmarked = false;
+                Some(connection)
+            }
+            FlightOutcome::NotCommitted(why, connection) => {
+                tracing::warn!(%why, "the node's row cannot be marked");
+                connection.filter(|_| !why.ends_the_session())
+            }
+            FlightOutcome::Unknown(doubt) => {
+                tracing::warn!(%doubt, "not known whether the node's row is marked");
+                None
+            }
         }
     }
 
@@ -240,6 +280,7 @@ impl WriterTask {
         let closing = self.queue.is_closed();
         match outcome {
             FlightOutcome::Committed(connection, _) => {
+                self.is_unmarked = true;
                 self.commits.batch(items, began.elapsed());
                 *lock(&self.commits.last) = Some(self.clock.now());
                 self.committed(work, tried);

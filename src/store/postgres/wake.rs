@@ -132,6 +132,7 @@ impl Wakeups {
         let mut next_notify = Instant::now();
         let mut is_first = true;
         loop {
+            target.check(&connection.history).map_err(|error| error.to_string())?;
             let may_have_jobs = select! {
                 by = connection.woken() => by.iter().any(|process| *process != own),
                 () = self.others.notified() => {

@@ -73,7 +73,7 @@ impl Writer {
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
         let task = WriterTask {
-            target,
+            target: target.taking_later(),
             registrar,
             first,
             clock,
@@ -87,6 +87,7 @@ impl Writer {
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),
+            is_unmarked: false,
         };
         let writer =
             Writer { queue, live, wakeups, commits, notices, payloads, subscriptions, sessions };
@@ -201,13 +202,18 @@ impl Writer {
         self.live.may_begin((job, attempt))
     }
 
-    /// What the handlers of these attempts get, in their order. None where the payload is gone: then it must not begin
-    /// (R19).
+    /// What the handlers of these attempts get, in their order. An inner error says why a payload cannot be read: then it
+    /// must not begin (R19).
     pub async fn payloads(
         &self,
         attempts: &[NodeAttempt],
-    ) -> Result<Vec<Option<Claimed>>, Refused> {
+    ) -> Result<Vec<Result<Claimed, String>>, Refused> {
         self.payloads.read(attempts).await
+    }
+
+    /// The next payloads are read on another connection.
+    pub(super) fn read_elsewhere(&self) {
+        self.payloads.renew();
     }
 
     /// Counts the wake-ups, and when accepts begin or end to be refused.

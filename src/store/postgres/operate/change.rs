@@ -182,7 +182,8 @@ impl Changer {
 
     /// The kept connection, or another one to a server that is as it must be.
     async fn take(&self, kept: &mut Option<Connection>) -> Result<Connection, String> {
-        if let Some(connection) = kept.take().filter(|kept| kept.end().is_none()) {
+        let is_usable = |kept: &Connection| kept.end().is_none() && kept.is_usable(&self.target);
+        if let Some(connection) = kept.take().filter(is_usable) {
             return Ok(connection);
         }
         let connected = connect(&self.target, &self.clock).await;

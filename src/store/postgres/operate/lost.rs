@@ -24,7 +24,7 @@ use super::audit::{Operated, Operation};
 /// Whether the server has the history that its rows are of, or a later one that changes nothing ($1: commits wait for a
 /// standby, and a failover promotes only one that has them).
 const IS_KNOWN: &str = "
-    SELECT meta.system = control.system_identifier::text AND (timeline = now OR $1 AND timeline < now)
+    SELECT is_in_place() AND meta.system = control.system_identifier::text AND (timeline = now OR $1 AND timeline < now)
     FROM meta, pg_control_system() control, substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) now";
 
 /// Locks the node's row, behind the node's transaction that is under way. A roll call also waits for a node that was

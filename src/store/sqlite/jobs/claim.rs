@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 
 use crate::crash;
 use crate::model::{
-    DeadReason, EventType, Facts, Headers, JobId, Name, Outcome, Runner, Timestamp,
+    DeadReason, EventType, Facts, Headers, HeldReason, JobId, Name, Outcome, Runner, Timestamp,
 };
 use crate::retry::Next;
 use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
@@ -113,22 +113,29 @@ impl Jobs {
         Claims { number: taken.number, jobs, due: taken.due, pause: taken.pause }
     }
 
-    /// Decompresses the payload. One that cannot be is as good as gone.
+    /// Decompresses the payload. One that cannot be is read from the store once more, because memory may have changed it
+    /// or run out.
     async fn unpack(&self, taken: Job) -> Option<Claimed> {
-        let Job { job, attempt, counted, since, facts, headers, body_bytes, .. } = taken;
-        let detail = match facts {
-            Some(mut facts) => {
-                let stored = std::mem::take(&mut facts.body).into();
-                match codec::decompress(stored, body_bytes).await {
-                    Ok(body) => {
-                        facts.headers = Headers::from_wire(&headers);
-                        facts.body = body.into();
-                        return Some(Claimed { facts, counted, since });
-                    }
-                    Err(error) => format!("the stored body cannot be read: {error}"),
+        let (row, job, attempt) = (taken.row, taken.job, taken.attempt);
+        let handler = taken.facts.as_ref().map(|facts| facts.handler.clone());
+        let (next, detail) = match (unpacked(taken).await, handler) {
+            (Ok(claimed), _) => return Some(claimed),
+            (Err(_), Some(handler)) => {
+                let again = self.engine.read(move |tx| read(tx, row, &handler)).await;
+                let again = again.map_err(|error| error.to_string());
+                let again = match again {
+                    Ok(again) => unpacked(again).await,
+                    Err(error) => Err(error),
+                };
+                match again {
+                    Ok(claimed) => return Some(claimed),
+                    Err(error) => (
+                        Next::Held(HeldReason::PayloadUnreadable),
+                        format!("the payload cannot be read: {error}"),
+                    ),
                 }
             }
-            None => "the payload is gone".to_owned(),
+            (Err(gone), None) => (Next::Dead(DeadReason::PayloadGone), gone),
         };
         tracing::error!(%job, attempt, detail, "a claimed job cannot run");
         let done = Completion {
@@ -136,7 +143,7 @@ impl Jobs {
             attempt,
             outcome: Outcome::NotStarted,
             counts: false,
-            next: Next::Dead(DeadReason::PayloadGone),
+            next,
             finished_at: self.engine.clock.now(),
             record: Record { detail, ..Record::default() },
             answer: None,
@@ -145,6 +152,17 @@ impl Jobs {
         self.complete_soon(done).await;
         None
     }
+}
+
+/// What the job's handler gets, or why that cannot be read.
+async fn unpacked(taken: Job) -> Result<Claimed, String> {
+    let Job { counted, since, facts, headers, body_bytes, .. } = taken;
+    let mut facts = facts.ok_or("the payload is gone")?;
+    let stored = std::mem::take(&mut facts.body).into();
+    let body = codec::decompress(stored, body_bytes).await.map_err(|error| error.to_string())?;
+    facts.headers = Headers::from_wire(&headers);
+    facts.body = body.into();
+    Ok(Claimed { facts, counted, since })
 }
 
 fn claim(
