@@ -1,8 +1,10 @@
 //! Commits that wait for a standby, and what ends the wait.
 
+use hooklatch::limits::Limits;
 use hooklatch::store::postgres::{Connection, Doubt, Flight, FlightOutcome};
 use tokio::task::JoinHandle;
 
+use super::cluster::{CREATED, Cluster, accept, stripe};
 use super::proxy::{Act, Proxy, Side};
 use super::server::PATIENCE;
 use super::site::{INSERT, Site, committed, said, target};
@@ -204,4 +206,32 @@ async fn a_warning_before_the_commit_does_not_put_it_in_doubt() {
     let doubt = unknown(site.store(connection, 2).await);
     assert!(matches!(&doubt, Doubt::Warned(text) if text.contains("vacuumed")), "{doubt}");
     assert!(site.has(2).await);
+}
+
+/// Whoever asks learns that nothing is stored, and does not wait for it.
+#[tokio::test]
+async fn a_commit_that_waits_for_too_long_is_told_until_it_is_answered() {
+    let cluster = Cluster::new(&[]).await;
+    let limits = Limits { accept_wait_millis: 100, ..Limits::default() };
+    let a = cluster.node_with("a", cluster.server.port, false, &limits).await;
+    cluster.server.set(NAMES, "absent").await;
+    let mut wakeups = a.wakeups();
+    let waits = tokio::spawn({
+        let a = a.clone();
+        async move { accept(&a, stripe("e1", "{}")).await }
+    });
+    let why = loop {
+        wakeups.mark_unchanged();
+        match a.ready() {
+            Err(why) => break why.to_string(),
+            Ok(()) => tokio::time::timeout(PATIENCE, wakeups.changed()).await.unwrap().unwrap(),
+        }
+    };
+    assert!(
+        why.contains("no answer for 0.1 s; see whether its commits wait for a standby"),
+        "{why}"
+    );
+    cluster.server.set(NAMES, "").await;
+    assert_eq!(waits.await.unwrap(), Ok(CREATED));
+    assert_eq!(a.ready(), Ok(()));
 }

@@ -67,7 +67,7 @@ const NO_RIGHT: &str = "42501";
 /// Between two tries to change the tables: accepts go on meanwhile.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
-const SLOW: &str =
+pub(super) const SLOW: &str =
     "see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
 
 /// One of several receivers on a database: how it reaches that, and which node it is.

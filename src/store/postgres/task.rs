@@ -7,12 +7,13 @@
 //! aborts the process (S13). A stop drops the connection at its limit: the outcome of the transaction under way is then
 //! unknown, as after a kill, and its callers get no acknowledgement.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::Clock;
 use crate::model::NoticeType;
@@ -36,6 +37,7 @@ use super::request::{Request, Tried};
 use super::schema::migrate;
 use super::server::{connect, inspect};
 use super::settle::settle_soon;
+use super::store::SLOW;
 use super::wake::Wakeups;
 
 /// How often the server is checked.
@@ -65,6 +67,8 @@ pub(super) struct WriterTask {
     pub(super) batches: Batches,
     /// When the server is checked next.
     pub(super) look: Instant,
+    /// How long a provider waits for a commit: one that takes longer shuts the door, and its answer opens it.
+    pub(super) answer_wait: Duration,
     /// Something was committed since the node's row was marked.
     pub(super) is_unmarked: bool,
 }
@@ -276,7 +280,7 @@ impl WriterTask {
         let (handlers, items, began) =
             (&self.registrar.handlers, work.requests.len(), Instant::now());
         let flight = work.fly(connection, session, &self.live, &self.notices, handlers);
-        let (outcome, tried) = flight.await;
+        let (outcome, tried) = self.answered(flight).await;
         let closing = self.queue.is_closed();
         match outcome {
             FlightOutcome::Committed(connection, _) => {
@@ -312,6 +316,24 @@ impl WriterTask {
                 None
             }
         }
+    }
+
+    /// The end of a flight. While it has had no answer for too long, new requests are refused: none would be answered in
+    /// time, and a load balancer learns of it.
+    async fn answered<T>(&self, flight: impl Future<Output = T>) -> T {
+        let mut flight = pin!(flight);
+        if let Ok(ended) = timeout(self.answer_wait, &mut flight).await {
+            return ended;
+        }
+        let seconds = self.answer_wait.as_secs_f32();
+        let why = format!("a commit has had no answer for {seconds} s; {SLOW}");
+        tracing::warn!(why, "nothing is stored now");
+        self.queue.shut(Refused::Unreachable(why));
+        self.wakeups.wake_own();
+        let ended = flight.await;
+        self.queue.open();
+        self.wakeups.wake_own();
+        ended
     }
 
     fn committed(&mut self, work: Work, tried: Vec<Option<Tried>>) {
