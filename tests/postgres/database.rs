@@ -126,6 +126,10 @@ impl TestDatabase {
         let make = format!("CREATE DATABASE {name} TEMPLATE {original} OWNER {ROLE}");
         admin.batch_execute(&make).await.unwrap();
         let client = connect(&name).await;
+        // A copy of the server would have the oids of the original, as this one stands for.
+        let here = "UPDATE meta SET own = 'meta'::regclass,
+            database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        client.batch_execute(here).await.unwrap();
         TestDatabase { name, client }
     }
 
