@@ -59,7 +59,7 @@ pub struct Vector {
     /// The path of the request, with its query.
     #[serde(default)]
     pub path: String,
-    url: Option<String>,
+    pub url: Option<String>,
     headers: BTreeMap<String, Lines>,
     body_base64: String,
     /// When to judge it, in seconds since 1970.
@@ -365,7 +365,11 @@ impl Vector {
             });
         }
         let signs_url = proof.signs_url();
-        for at in places(self.url().filter(|_| signs_url).map(str::len)) {
+        // Of a URL whose path is signed, scheme and host are not.
+        let host = |url: &str| url.splitn(4, '/').take(3).map(|part| part.len() + 1).sum::<usize>();
+        let from = self.url().filter(|_| signed.has(&Part::Path)).map_or(0, |url| host(url) - 1);
+        let in_url = places(self.url().filter(|_| signs_url).map(str::len));
+        for at in in_url.into_iter().filter(|at| *at >= from) {
             change("url byte", at, &|request| {
                 request.url = Some(altered(request.url.as_deref()?, at));
                 Some(())

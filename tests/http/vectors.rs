@@ -36,6 +36,10 @@ fn read(path: &Path) -> Vec<Vector> {
         {
             vector.expect_id = None;
         }
+        // They name the path alone of a URL whose path is signed.
+        if vector.provider == "contentful" {
+            vector.url = Some(format!("https://hooks.example.org{}", vector.path));
+        }
         // The vectors name no type of a message, and no first level of a list's or of Customer.io's.
         if ["asana", "customer-io", "gocardless", "okta", "twilio"].contains(&&*vector.provider) {
             vector.expect_type = None;
@@ -77,7 +81,9 @@ fn scheme(vector: &Vector) -> Option<Scheme> {
             .replace("X-Hub-Signature-256", "X-Hub-Signature")
             .replace("sha256=", "sha1="),
         embedded => {
-            let sender = ["email", "webhook_id"].iter().find_map(|name| vector.keys.get(*name));
+            let mut names = vec!["email", "webhook_id"];
+            names.extend((embedded == "braintree").then_some("public_key"));
+            let sender = names.iter().find_map(|name| vector.keys.get(*name));
             // The shared vectors of Amazon SNS name no topic in `keys`; all are of one account.
             let topics = (embedded == "aws-sns").then_some("arn:aws:sns:us-west-2:123456789012:*");
             let scheme = Scheme::embedded(embedded)?;
@@ -153,7 +159,9 @@ fn the_shared_vectors_get_the_expected_verdicts() {
         let is_example = vector.name == "line/accept/published-library-example";
         // HMAC-SHA256, which Twilio's library takes since 6.3.1 (npm), for shared keys.
         let is_newer = vector.name == "twilio/reject/sha256";
-        let wrong = vector.wrong(&scheme).filter(|_| !is_example && !is_newer);
+        // The library's 30 s are less than a queue takes. A copy within our five minutes is a duplicate, or held.
+        let is_late = vector.name == "contentful/reject/expired-60s";
+        let wrong = vector.wrong(&scheme).filter(|_| !is_example && !is_newer && !is_late);
         match (vector.class.as_str(), wrong) {
             ("core", None) => core += 1,
             ("policy", None) => policy += 1,
