@@ -17,7 +17,7 @@ use crate::store::mutex::lock;
 
 pub(super) use super::target::{ConnectError, Target};
 
-use super::history::ServerHistory;
+use super::server_history::ServerHistory;
 use super::target::UNREACHED;
 
 /// Set after the login, so that neither the role's nor the database's own settings remain.

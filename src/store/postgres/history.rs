@@ -4,14 +4,13 @@
 //! itself: each unfinished job is held. And while a node may run an attempt that the new history does not know, no job is
 //! replayed and none of a group is claimed. A row of `roll_call` is such a node, or such an attempt.
 
-use std::fmt;
-
 use uuid::Uuid;
 
 use super::claim::uuid;
 use super::flight::{Flight, Param};
 use super::live::LiveAttempts;
 use super::params::params;
+use super::server_history::ServerHistory;
 use super::stop::{Stop, ask};
 
 /// The history that the rows are of, and the one that the server has. `pg_control_checkpoint()` would name the
@@ -85,29 +84,7 @@ const ANSWERED: &str = "
         OR NOT EXISTS (SELECT FROM unnest($2::uuid[], $3::bigint[]) own (job, number)
             WHERE own.job = roll_call.job AND own.number = attempt))";
 
-/// Which line of commits this is (N25).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerHistory {
-    /// The server's identifier, which its standbys have too.
-    pub system: String,
-    /// Eight hexadecimal digits, which grow with each promotion and restore.
-    pub timeline: String,
-    /// Random. A new one each time a history begins.
-    pub store: Uuid,
-}
-
-impl fmt::Display for ServerHistory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "system {} at timeline {}", self.system, self.timeline)
-    }
-}
-
 impl ServerHistory {
-    /// Whether another server has gone on from this one, or from an earlier state of it.
-    pub(super) fn is_before(&self, other: &ServerHistory) -> bool {
-        self.system == other.system && self.timeline < other.timeline
-    }
-
     /// The server's history, and whether claims or ends may be missing in its rows. Where commits wait for a standby and a
     /// failover promotes only one that has each of them, a later timeline changes nothing (N26).
     pub(super) async fn read(flight: &mut Flight) -> Result<(Self, bool), Stop> {

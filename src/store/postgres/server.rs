@@ -6,6 +6,10 @@ use crate::clock::Clock;
 /// The oldest version that has what the store uses.
 const OLDEST: i32 = 150_000;
 
+/// What to do about a commit that has no answer.
+pub(super) const SLOW: &str =
+    "see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
+
 /// How far the clocks of the server and of this machine may be apart, in milliseconds.
 const CLOCK_MILLIS: i64 = 1000;
 

@@ -31,7 +31,7 @@ use super::node_file::NodeFile;
 use super::operate::housekeeping::Housekeeping;
 use super::register::{RegisterError, Registered, Registrar};
 use super::schema::{self, migrate};
-use super::server;
+use super::server::{self, SLOW};
 use super::writer::Writer;
 
 /// The random identity of the store.
@@ -66,9 +66,6 @@ const NO_RIGHT: &str = "42501";
 
 /// Between two tries to change the tables: accepts go on meanwhile.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
-
-pub(super) const SLOW: &str =
-    "see whether its commits wait for a standby (synchronous_standby_names), or for a lock";
 
 /// One of several receivers on a database: how it reaches that, and which node it is.
 pub struct ClusterNode {

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::history::ServerHistory;
+use super::server_history::ServerHistory;
 
 /// How long a connection may take to be made: name look-up, handshakes, login and settings. Several hosts share it.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(10);

@@ -35,10 +35,12 @@ use super::queue::Queue;
 use super::register::{MARK, RegisterError, Registered, Registrar};
 use super::request::{Request, Tried};
 use super::schema::migrate;
-use super::server::{connect, inspect};
+use super::server::{SLOW, connect, inspect};
 use super::settle::settle_soon;
-use super::store::SLOW;
 use super::wake::Wakeups;
+
+/// How long a commit may take before new requests are refused: as long as a provider waits, by default.
+const ANSWER_WAIT: Duration = Duration::from_secs(8);
 
 /// How often the server is checked.
 const LOOK: Duration = Duration::from_secs(2);
@@ -67,8 +69,6 @@ pub(super) struct WriterTask {
     pub(super) batches: Batches,
     /// When the server is checked next.
     pub(super) look: Instant,
-    /// How long a provider waits for a commit: one that takes longer shuts the door, and its answer opens it.
-    pub(super) answer_wait: Duration,
     /// Something was committed since the node's row was marked.
     pub(super) is_unmarked: bool,
 }
@@ -322,10 +322,10 @@ impl WriterTask {
     /// time, and a load balancer learns of it.
     async fn answered<T>(&self, flight: impl Future<Output = T>) -> T {
         let mut flight = pin!(flight);
-        if let Ok(ended) = timeout(self.answer_wait, &mut flight).await {
+        if let Ok(ended) = timeout(ANSWER_WAIT, &mut flight).await {
             return ended;
         }
-        let seconds = self.answer_wait.as_secs_f32();
+        let seconds = ANSWER_WAIT.as_secs();
         let why = format!("a commit has had no answer for {seconds} s; {SLOW}");
         tracing::warn!(why, "nothing is stored now");
         self.queue.shut(Refused::Unreachable(why));

@@ -1,7 +1,6 @@
 //! The way into the writer, which is one task: the handles of this node share it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{oneshot, watch};
@@ -88,7 +87,6 @@ impl Writer {
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),
-            answer_wait: Duration::from_millis(limits.accept_wait_millis),
             is_unmarked: false,
         };
         let writer =
