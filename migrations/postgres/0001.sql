@@ -103,7 +103,7 @@ BEGIN
 END $$;
 
 -- Between a transaction's last statement and its COMMIT: a warning that comes behind this message is about the commit.
--- INFO is sent whatever the client's level is, and does not go to the server's log.
+-- INFO is sent at every level of the client, and is not written to the server's log.
 CREATE FUNCTION commit_follows() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE INFO 'COMMIT follows' USING ERRCODE = 'HL100';

@@ -103,7 +103,7 @@ pub(super) fn facts(screen: &Screen) -> Vec<Fact> {
     }
     say("jobs", PLAIN, jobs(screen));
     for restored in &screen.restores {
-        let event = restored.event(local);
+        let event = restored.event(|at| when(at, screen.now));
         let line = format!("{event}: what came in between is not known");
         say("restored", PLAIN, vec![line]);
     }

@@ -404,7 +404,7 @@ impl Proof {
         self.tolerance().map(ahead)
     }
 
-    /// Whether JSON must be parsed before it is proven, because it carries the signature or what is signed.
+    /// Whether JSON must be parsed before it is proven: it carries the signature, or signed values.
     pub(crate) fn reads_json(&self) -> bool {
         let in_json = self.signature.as_ref().is_some_and(|own| own.field.is_some());
         in_json || self.signed_content().is_some_and(|signed| signed.pointers().next().is_some())

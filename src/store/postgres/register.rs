@@ -221,8 +221,7 @@ impl Registrar {
         let node = &self.node;
         let (mut history, mut is_other) = ServerHistory::read(flight).await?;
         if let Some(seen) = &self.seen
-            && seen.system == history.system
-            && history.timeline < seen.timeline
+            && history.is_before(seen)
         {
             let (seen, found) = (Box::new(seen.clone()), Box::new(history));
             return Ok(Err(RegisterError::EarlierHistory { seen, found }));

@@ -84,7 +84,7 @@ pub enum ConnectError {
 
 pub(super) const UNREACHED: &str = "see whether the server runs, and listens where this machine reaches it (listen_addresses, port, firewall)";
 
-/// Parameters of libpq (PostgreSQL 18, section 34.1.2) that the driver does not know, each with what to write.
+/// Parameters of libpq (15.18, and `require_auth` of later ones) that the driver does not know, each with what to write.
 const UNUSED: [(&str, &str); 16] = [
     ("sslrootcert", "remove it, and name the file in storage.ca"),
     ("sslcert", "remove it: the server asks for a password, storage.password"),
@@ -104,11 +104,11 @@ const UNUSED: [(&str, &str); 16] = [
     ("fallback_application_name", "remove it: the node's name is used"),
 ];
 
-/// The address as the driver reads it. `verify-full` is what is done in any case, and `verify-ca` less; which servers take
-/// writes is asked of each.
+/// The address as the driver reads it. The server's name is checked in any case, as `verify-full` asks; each server is asked
+/// whether it takes writes.
 ///
 /// # Errors
-/// Names a known parameter that has no meaning here. A text that is none may be a part of a password.
+/// Names a known parameter that has no meaning here. Any other text may be a part of a password.
 fn readable(address: &str) -> Result<String, AddressError> {
     let Some((place, query)) = address.split_once('?') else { return Ok(address.to_owned()) };
     let mut kept = Vec::new();
@@ -191,16 +191,6 @@ impl Target {
         if let Some(password) = password {
             config.password(password);
         }
-        // Which servers are standbys is asked with the settings.
-        config
-            .application_name("hooklatch")
-            .target_session_attrs(TargetSessionAttrs::Any)
-            .connect_timeout(CONNECT_WAIT)
-            .keepalives(true)
-            .keepalives_idle(KEEPALIVE_IDLE)
-            .keepalives_interval(KEEPALIVE_INTERVAL)
-            .keepalives_retries(KEEPALIVE_RETRIES)
-            .tcp_user_timeout(UNACKNOWLEDGED);
         let tls = MakeRustlsConnect::new(client(authorities).map_err(ConnectError::Authorities)?);
         let (used, takes_later) = (Arc::default(), false);
         Ok(Target { hosts: each_host(&config), tls, require_standby, used, takes_later })
@@ -265,7 +255,8 @@ impl Target {
     }
 }
 
-/// The same for each host alone: the driver's own choice among several knows no history.
+/// How each host is reached alone: the driver's own choice among several knows no history. Which servers are standbys is
+/// asked with the settings.
 fn each_host(config: &Config) -> Vec<Config> {
     let (names, addresses, ports) =
         (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
@@ -290,14 +281,14 @@ fn each_host(config: &Config) -> Vec<Config> {
         }
         one.user(config.get_user().unwrap_or_default())
             .dbname(config.get_dbname().unwrap_or_default())
-            .application_name(config.get_application_name().unwrap_or_default())
+            .application_name("hooklatch")
             .ssl_mode(config.get_ssl_mode())
             .ssl_negotiation(config.get_ssl_negotiation())
             .channel_binding(config.get_channel_binding())
-            .target_session_attrs(config.get_target_session_attrs())
+            .target_session_attrs(TargetSessionAttrs::Any)
             .connect_timeout(CONNECT_WAIT)
-            .keepalives(config.get_keepalives())
-            .keepalives_idle(config.get_keepalives_idle())
+            .keepalives(true)
+            .keepalives_idle(KEEPALIVE_IDLE)
             .keepalives_interval(KEEPALIVE_INTERVAL)
             .keepalives_retries(KEEPALIVE_RETRIES)
             .tcp_user_timeout(UNACKNOWLEDGED);

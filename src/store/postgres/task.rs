@@ -282,9 +282,10 @@ impl WriterTask {
         let flight = work.fly(connection, session, &self.live, &self.notices, handlers);
         let (outcome, tried) = self.answered(flight).await;
         let closing = self.queue.is_closed();
+        // Where the outcome is unknown it may be committed, too.
+        self.is_unmarked = true;
         match outcome {
             FlightOutcome::Committed(connection, _) => {
-                self.is_unmarked = true;
                 self.commits.batch(items, began.elapsed());
                 *lock(&self.commits.last) = Some(self.clock.now());
                 self.committed(work, tried);
