@@ -13,7 +13,7 @@ use crate::handler::RunnerPool;
 use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Name, State, Timestamp};
 use crate::registration::Registrations;
-use crate::store::{Admin, JobRow, Refused, StoreStatus};
+use crate::store::{Admin, JobRow, Refused, Stall, StoreStatus};
 use crate::traffic::{RecentTraffic, Seen, Traffic};
 
 use super::failure::Failure;
@@ -93,6 +93,9 @@ pub struct Status {
     pub receiver: Option<ReceiverStatus>,
     /// Why accepts are refused, where a receiver runs and refuses them.
     pub refused: Option<Refusal>,
+    /// What stands still in the receiver, the worst first. A receiver of an earlier version omits it.
+    #[serde(default)]
+    pub stalls: Vec<Stall>,
     /// What the store says; nothing while its receiver has closed it for repair.
     pub store: Option<StoreStatus>,
 }
@@ -158,11 +161,12 @@ pub(super) async fn look(
         .err()
         .map(|why| Refusal { reason: why.to_string(), space: matches!(why, Refused::NoSpace(_)) });
     let refused = refused.filter(|_| receiver.is_some());
+    let stalls = store.stalls();
     let store = match store.status(sources).await {
         Ok(standing) => Some(standing),
         // A receiver that repairs its store has much to say all the same, the reason first of all.
         Err(_) if refused.is_some() => None,
         Err(error) => return Err(error.into()),
     };
-    Ok(Status { receiver, refused, store })
+    Ok(Status { receiver, refused, stalls, store })
 }

@@ -22,7 +22,9 @@ use crate::notify;
 use crate::retry::{Next, Policy};
 use crate::runner::AskedBy;
 use crate::runner::message::Key;
-use crate::store::{Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt};
+use crate::store::{
+    Claimed, Claims, Completion, Error, Jobs, Notice, NoticeJob, RunningAttempt, Stalled,
+};
 use crate::traffic::Traffic;
 
 use super::attempt::{self, Attempt, Ending, Exchange, Exchanged, PendingAcks};
@@ -380,6 +382,7 @@ impl Flow {
         let claim = &pending.claim;
         match claims {
             Ok(Claims { number, jobs, due, pause }) => {
+                self.store.moves(Stalled::Claims);
                 self.slots.finish_claim(claim, jobs.len());
                 self.slots.set_due(&claim.handler, number, due);
                 self.slots.pause(claim, pause, self.clock.monotonic());
@@ -390,6 +393,7 @@ impl Flow {
             Err(_) if self.stopping => self.slots.finish_claim(claim, 0),
             Err(error) => {
                 tracing::error!(handler = %claim.handler, %error, "failed to claim");
+                self.store.stalled(Stalled::Claims, format!("handler {}: {error}", claim.handler));
                 self.slots.finish_claim(claim, 0);
                 self.slots.pause(claim, Some(STORE_PAUSE), self.clock.monotonic());
             }

@@ -8,7 +8,7 @@ use crate::store::Intake;
 /// Answers 200 while the process serves.
 pub(super) const ALIVE: &str = "/healthz";
 
-/// Answers 200 only while deliveries are accepted.
+/// Answers 200 only while deliveries are accepted, with a reason where something else stands still.
 pub(super) const READY: &str = "/readyz";
 
 pub(super) fn ready(store: &Intake, is_closing: bool) -> Answer {
@@ -16,7 +16,7 @@ pub(super) fn ready(store: &Intake, is_closing: bool) -> Answer {
         return Answer::Unready("stopping");
     }
     match store.ready() {
-        Ok(()) => Answer::Ready,
+        Ok(()) => Answer::Ready(store.stalls().first().map(|stall| stall.what.sentence())),
         Err(refused) => Answer::Unready(reply::word(&refused)),
     }
 }

@@ -90,8 +90,8 @@ pub(super) enum Answer {
     Unavailable(&'static str),
     /// The process serves.
     Alive,
-    /// Deliveries are accepted.
-    Ready,
+    /// Deliveries are accepted. A fixed sentence says what stands still.
+    Ready(Option<&'static str>),
     /// Deliveries are not accepted. A fixed word says why.
     Unready(&'static str),
 }
@@ -138,7 +138,7 @@ impl Answer {
             Answer::TooLarge(_) => ("too_large", StatusCode::PAYLOAD_TOO_LARGE),
             Answer::Unavailable(_) => ("unavailable", StatusCode::SERVICE_UNAVAILABLE),
             Answer::Alive => ("alive", StatusCode::OK),
-            Answer::Ready => ("ready", StatusCode::OK),
+            Answer::Ready(_) => ("ready", StatusCode::OK),
             Answer::Unready(_) => ("unready", StatusCode::SERVICE_UNAVAILABLE),
         }
     }
@@ -230,6 +230,7 @@ impl Answer {
             Answer::Malformed(reason)
             | Answer::Refused(reason)
             | Answer::Unavailable(reason)
+            | Answer::Ready(Some(reason))
             | Answer::Unready(reason) => facts.push(("reason", (*reason).into())),
             Answer::NoId(header) => {
                 let hint = format!(
@@ -400,7 +401,7 @@ mod tests {
             Answer::TooLarge(7),
             Answer::Unavailable("busy"),
             Answer::Alive,
-            Answer::Ready,
+            Answer::Ready(None),
             Answer::Unready("stopping"),
         ];
         all.extend(State::ALL.iter().map(|state| {

@@ -1,7 +1,7 @@
 //! What the page shows.
 
 use crate::model::Timestamp;
-use crate::store::{Gauges, WriterGauges};
+use crate::store::{Gauges, Stalled, WriterGauges};
 use crate::traffic::Traffic;
 
 /// The state of the HTTP server.
@@ -38,6 +38,8 @@ pub struct Facts {
     pub writer: WriterGauges,
     /// `None` while the store cannot be read.
     pub store: Option<Gauges>,
+    /// What stands still.
+    pub stalls: Vec<Stalled>,
     pub runners: Vec<Runner>,
     pub log_lines_lost: u64,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::model::{Name, State, Timestamp};
-use crate::store::NodeRow;
+use crate::store::{NodeRow, Stalled};
 use crate::traffic::{UNKNOWN_PATH, UNREADABLE};
 
 use super::facts::{Facts, Runner};
@@ -57,6 +57,11 @@ families! {
     Gauge "hooklatch_ready" []
         "Whether deliveries are accepted now: 1 or 0, as /readyz says."
         |facts, out| out.count(&[], facts.front.ready.into());
+    Gauge "hooklatch_stalled" ["what"]
+        "Whether this stands still: 1 or 0. commits: no delivery is stored; recovery, claims: no job can run; payloads: claimed jobs do not begin; wake_ups: a resume or a cancel, and jobs of other nodes, are not heard of."
+        |facts, out| for what in Stalled::ALL {
+            out.count(&[what.as_str()], facts.stalls.contains(&what).into());
+        };
     Gauge "hooklatch_open_connections" []
         "Open connections to the deliveries' port."
         |facts, out| out.count(&[], facts.front.connections);

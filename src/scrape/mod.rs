@@ -77,6 +77,7 @@ impl Gatherer {
             front: (self.front)(),
             traffic: self.traffic.clone(),
             writer: self.store.writer_gauges(),
+            stalls: self.store.stalls().into_iter().map(|stall| stall.what).collect(),
             runners: (self.runners)(),
             log_lines_lost: log::lost_lines(),
         }

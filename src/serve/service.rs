@@ -69,7 +69,10 @@ async fn feed(store: Admin, manager: Manager) {
 
 async fn line(store: &Admin) -> String {
     let accepts = match store.ready() {
-        Ok(()) => "accepting".to_owned(),
+        Ok(()) => match store.stalls().first() {
+            Some(stall) => format!("accepting; {stall}"),
+            None => "accepting".to_owned(),
+        },
         Err(why) => format!("refusing deliveries: {why}"),
     };
     match store.stuck_counts().await {

@@ -39,6 +39,7 @@ mod receivers;
 mod registering;
 mod server;
 mod site;
+mod stalled;
 mod starting;
 mod storm;
 #[allow(dead_code, reason = "shared with other test binaries, which use other parts")]

@@ -294,6 +294,11 @@ impl Receiver {
 
     /// Whether the receiver reports that it accepts events.
     pub(crate) fn is_ready(&self) -> bool {
+        self.readyz().0 == 200
+    }
+
+    /// The status and the JSON of `/readyz`.
+    pub(crate) fn readyz(&self) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = b"GET /readyz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
@@ -302,7 +307,8 @@ impl Receiver {
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.get(9..12).unwrap();
         assert!(["200", "503"].contains(&status), "{answer}");
-        status == "200"
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status.parse().unwrap(), serde_json::from_str(body).unwrap())
     }
 }
 

@@ -188,7 +188,8 @@ pub(super) fn source_lines(line: &SourceLine, screen: &Screen) -> Vec<String> {
     let mut lines = vec![format!("{} {place}", line.source), good];
     if let Some(failed) = &line.last_failure {
         lines.push(format!("last refused delivery {}", when(failed.at, screen.now)));
-        lines.push(escape(&failed.reason));
+        // A store that could not be used then may be well now.
+        lines.push(format!("the reason then: {}", escape(&failed.reason)));
     }
     if line.served {
         let (new, repeated, refused) = (line.accepted, line.duplicates, line.refused);

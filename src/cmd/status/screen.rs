@@ -14,8 +14,8 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{
-    AwaitedNode, Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity,
-    StoppedJobs,
+    AwaitedNode, Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity, Stall,
+    Stalled, StoppedJobs,
 };
 use crate::traffic::{HandlerSeen, TooLarge, UnknownPath};
 
@@ -51,6 +51,8 @@ pub(crate) struct Screen {
     /// `None` if the store is stopped.
     pub(crate) receiver: Option<Serving>,
     pub(crate) refused: Option<String>,
+    /// What stands still in the receiver, the worst first.
+    pub(crate) stalls: Vec<Stall>,
     pub(crate) oldest_ready: Option<Backlog>,
     pub(crate) ready: Vec<Backlog>,
     pub(crate) running: Vec<Backlog>,
@@ -177,7 +179,7 @@ impl<'a> Site<'a> {
 
 /// Makes the screen of an answer. `now` is this machine's wall clock.
 pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen {
-    let Status { receiver, refused, store } = status;
+    let Status { receiver, refused, stalls, store } = status;
     let receiver = receiver.as_ref();
     let disk = store.as_ref().map(|store| store.disk.clone());
     // An answer without the store has nothing of it.
@@ -190,6 +192,11 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         findings.refusal(refused);
     }
     let serving = findings.why.is_empty();
+    // The refusal says the same of the commits.
+    for stall in stalls.iter().filter(|stall| refused.is_none() || stall.what != Stalled::Commits) {
+        let silence = short_span(now.since(stall.since));
+        findings.problem(format!("{stall} (for {silence})"), "doctor");
+    }
     if let Some(receiver) = receiver {
         findings.of_receiver(receiver);
     }
@@ -208,6 +215,9 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     if reload_needed {
         let sentence = "the files differ from the configuration in force".to_owned();
         findings.note(sentence, "reload");
+    }
+    if let Some(warning) = &store.server_warning {
+        findings.note(format!("the database's server warns: {warning}"), "doctor");
     }
     findings.of_clocks(receiver, store.newest_event_at, now);
     let Findings { why, notes, commands, .. } = findings;
@@ -230,6 +240,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
             clock_moved_millis: receiver.clock_moved_millis,
         }),
         refused: refused.map(|refused| refused.reason),
+        stalls,
         oldest_ready: store.ready.iter().min_by_key(|backlog| backlog.since).cloned(),
         ready: store.ready,
         running: store.running,

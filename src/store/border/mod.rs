@@ -15,6 +15,7 @@ mod replay;
 mod retention;
 mod rows;
 mod settings;
+mod stall;
 mod status;
 
 pub use crate::routing::{Delay, Group, NewJob};
@@ -33,4 +34,5 @@ pub use replay::*;
 pub use retention::*;
 pub use rows::*;
 pub use settings::*;
+pub use stall::*;
 pub use status::*;

@@ -44,6 +44,9 @@ pub struct StoreStatus {
     /// By name, also those that were declared lost. None on SQLite.
     #[serde(default)]
     pub nodes: Vec<NodeRow>,
+    /// What the database's server has warned of in the last ten minutes, on connections of this process. None on SQLite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_warning: Option<String>,
 }
 
 /// A node that a roll call waits for.

@@ -11,7 +11,7 @@ use crate::store::border::{
     Accept, Accepted, AuditFilter, AuditPlace, AuditRow, AuditSubject, Backfill, BackfillResult,
     BatchResult, By, Error, EventDetail, EventFilter, EventRow, FollowCursor, Gauges, IdKind,
     IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow, Refused, Replay,
-    Replayed, RunningAttempt, SecretUse, SelectedJobs, StoreStatus, StuckJobs, WriterGauges,
+    Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall, StoreStatus, StuckJobs, WriterGauges,
 };
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
@@ -55,6 +55,9 @@ impl Admin {
 
         /// Fails with the reason while accepts are refused.
         pub fn ready() -> Result<(), Refused>;
+
+        /// What stands still, the worst first.
+        pub fn stalls() -> Vec<Stall>;
 
         /// Waits for a sign of life from the writer: between two batches, on a full disk or in the pauses of a repair.
         /// Never returns while the writer hangs. False once the store is closed. Always true of a database on another

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Digest, EventId, JobId, Name, Timestamp};
-use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused};
+use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused, Stall};
 use crate::store::decide::notice::Notice;
 use crate::store::postgres;
 use crate::store::quarantine::handle::QuarantineHandle;
@@ -39,6 +39,9 @@ impl Intake {
     verbs! {
         /// Fails with the reason while accepts are refused.
         pub fn ready() -> Result<(), Refused>;
+
+        /// What stands still, the worst first.
+        pub fn stalls() -> Vec<Stall>;
 
         /// ACCEPT: the event and its jobs in one transaction; returns after its flush, for a duplicate too (S3). Once
         /// queued it belongs to the writer: dropping the future cancels nothing (H1).

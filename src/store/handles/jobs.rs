@@ -10,7 +10,7 @@ use crate::model::{JobId, Name, Runner, RunnerName, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{
     Claim, Claims, ClaimsFuture, ClockWatch, Completion, Cutoffs, Error, RecoveryResult,
-    RetentionResult, RunningAttempt,
+    RetentionResult, RunningAttempt, Stalled,
 };
 use crate::store::decide::notice::Notice;
 use crate::store::postgres;
@@ -29,6 +29,12 @@ impl Jobs {
     verbs! {
         /// Notified after every commit that changed something, and after a repair. One task may wait for it.
         pub fn wake() -> Arc<Notify>;
+
+        /// This stands still, until [`Jobs::moves`]; `why` is the error.
+        pub fn stalled(what: Stalled, why: String);
+
+        /// This does not stand still.
+        pub fn moves(what: Stalled);
 
         /// The paused handlers, from memory. A claim may still find one that is not among them paused; one that is among
         /// them needs no claim until [`Jobs::wake`] is notified.
@@ -108,8 +114,8 @@ impl Jobs {
         pub fn notify(notice: Notice);
 
         /// Makes the internal events that are due: for notices that were only counted within
-        /// [`NOTICE_WINDOW`](crate::limits::NOTICE_WINDOW), and for too little space, which refuses accepts while a
-        /// notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices made.
+        /// [`NOTICE_WINDOW`](crate::limits::NOTICE_WINDOW), for what has stood still for a minute, and for too
+        /// little space, which refuses accepts while a notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices made.
         pub async fn tell_notices() -> Result<u64, Error>;
 
         /// The time by the clock of the store's rows. Retention goes by it, and checks it (K2).

@@ -13,6 +13,7 @@ use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, Error, SimpleQueryMessage, Statement};
 use uuid::Uuid;
 
+use crate::limits::LISTINGS;
 use crate::store::mutex::lock;
 
 pub(super) use super::target::{ConnectError, Target};
@@ -66,6 +67,9 @@ const SETTINGS: &str = "
 /// Behind the settings, once the node has used a store there.
 const STORE: &str = "SELECT store_id FROM meta";
 
+/// Of a node: the writer's, of payloads, wake-ups and housekeeping, of operators' changes and look-ups, and of listings.
+const _: () = assert!(6 + LISTINGS == 8, "as the hint below and docs/several-machines.md say");
+
 /// What to do about a failed connection, by what its text contains. The server's code ends its text.
 const FIXES: [(&str, &str); 12] = [
     ("(28P01)", "set storage.password to the password of the role that storage.url names"),
@@ -76,7 +80,10 @@ const FIXES: [(&str, &str); 12] = [
     ),
     ("(3D000)", "create the database, or correct storage.url: CREATE DATABASE NAME OWNER ROLE"),
     ("(42501)", "let the role connect: GRANT CONNECT ON DATABASE NAME TO ROLE"),
-    ("(53300)", "raise max_connections of the server: each node needs three"),
+    (
+        "(53300)",
+        "each node needs eight connections: raise max_connections of the server, or the role's CONNECTION LIMIT",
+    ),
     ("(57P03)", "wait until the server has started, or see its log"),
     (
         "does not support TLS",
@@ -113,8 +120,6 @@ struct Heard {
     at_commit: bool,
     /// The first message since then of severity WARNING or above, or of a severity that this program does not know.
     warning: Option<String>,
-    /// The last such message before: it says nothing about a commit.
-    remark: Option<String>,
     /// Why the connection ended.
     end: Option<String>,
     /// The backends that have sent a wake-up.
@@ -169,7 +174,8 @@ impl Connection {
         let failed = |error: Error| ConnectError::Failed(explain(&error));
         let (client, connection) = host.connect(target.tls.clone()).await.map_err(failed)?;
         let (heard, woken) = (Arc::default(), Arc::default());
-        let driver = tokio::spawn(drive(connection, Arc::clone(&heard), Arc::clone(&woken)));
+        let driving = drive(connection, target.clone(), Arc::clone(&heard), Arc::clone(&woken));
+        let driver = tokio::spawn(driving);
         let asked = match target.knows_store() {
             true => [SETTINGS, STORE].concat(),
             false => SETTINGS.to_owned(),
@@ -265,6 +271,7 @@ fn best(tried: Vec<Result<Connection, ConnectError>>) -> Result<Connection, Conn
 /// Moves bytes until the connection ends. The driver's own loop only logs the warnings.
 async fn drive<S, T>(
     mut connection: tokio_postgres::Connection<S, T>,
+    target: Target,
     heard: Arc<Mutex<Heard>>,
     woken: Arc<Notify>,
 ) where
@@ -285,7 +292,7 @@ async fn drive<S, T>(
                     let text = format!("{} ({})", notice.message(), notice.code().code());
                     match heard.at_commit {
                         true => drop(heard.warning.get_or_insert(text)),
-                        false => note(&mut heard.remark, text),
+                        false => target.note(text),
                     }
                 }
             }
@@ -301,15 +308,6 @@ async fn drive<S, T>(
         }
     }
     woken.notify_one();
-}
-
-/// Keeps a warning, and logs one that is not the same as the last but for its numbers.
-fn note(remark: &mut Option<String>, text: String) {
-    let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
-    if remark.as_deref().map(words) != Some(words(&text)) {
-        tracing::warn!(warning = text, "the database's server warns");
-    }
-    *remark = Some(text);
 }
 
 /// What an error says, with its causes: the driver's own text may be "db error" alone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::model::{JobId, Timestamp};
-use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused};
+use crate::store::border::{Accept, Accepted, Ask, Asked, KeyState, Refused, Stall};
 use crate::store::decide::notice::Notice;
 
 use super::answer::{Question, Request};
@@ -39,6 +39,10 @@ impl Intake {
     /// Fails with the reason while accepts are refused.
     pub fn ready(&self) -> Result<(), Refused> {
         self.writer.ready()
+    }
+
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.writer.stalls()
     }
 
     /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once

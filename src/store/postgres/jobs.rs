@@ -16,8 +16,9 @@ use crate::model::{DeadReason, HeldReason, JobId, Name, Runner, RunnerName};
 use crate::retry::{History, Next, Policy};
 use crate::store::border::{
     Claim, Claimed, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused,
-    RunningAttempt,
+    RunningAttempt, Stalled,
 };
+use crate::store::decide::notice::Notice;
 use crate::store::decide::recovery;
 
 use super::claim::{NodeAttempt, NodeClaims};
@@ -46,11 +47,12 @@ impl Jobs {
     /// Hears wake-ups of other nodes, and sends them, until the writer ends.
     pub fn start(writer: Writer, target: Target, clock: Clock, keeping: Housekeeping) -> Jobs {
         let (wakeups, mut sessions) = (Arc::clone(&writer.wakeups), writer.sessions());
+        let (stalls, own) = (Arc::clone(&writer.stalls), clock.clone());
         tokio::spawn(async move {
             // None where the writer has ended.
             let Some(session) = first_session(&mut sessions).await else { return };
             select! {
-                () = wakeups.run(&target, session.session.node) => {}
+                () = wakeups.run(&target, session.session.node, &stalls, &own) => {}
                 _ended = sessions.wait_for(|_| false) => {}
             }
         });
@@ -133,7 +135,9 @@ impl Jobs {
     ) -> (Vec<Result<bool, Error>>, ClaimsFuture) {
         let ends: Vec<AttemptEnd> = ends.iter().map(|done| self.end(done)).collect();
         let claimants: Vec<Uuid> = ends.iter().map(|end| end.claimant).collect();
-        let claim = claim.filter(|claim| claim.limit > 0);
+        // What cannot be read cannot begin.
+        let may_claim = !self.writer.stalls.has(Stalled::Payloads);
+        let claim = claim.filter(|claim| claim.limit > 0 && may_claim);
         let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
         let ended = claimants.into_iter().zip(ended);
         let ended = ended.map(|(claimant, ended)| Ok(is_settled(claimant, ended?))).collect();
@@ -183,6 +187,23 @@ impl Jobs {
     /// Notified when something may be ready. One task may wait for it.
     pub fn wake(&self) -> Arc<Notify> {
         self.writer.wakeups.dispatcher()
+    }
+
+    pub fn stalled(&self, what: Stalled, why: String) {
+        self.writer.stalls.set(what, why, self.clock.now());
+    }
+
+    pub fn moves(&self, what: Stalled) {
+        self.writer.stalls.clear(what);
+    }
+
+    /// As [`Housekeeping::tell_notices`], and of what stands still.
+    pub async fn tell_notices(&self) -> Result<u64, Error> {
+        let now = self.clock.now();
+        for stall in self.writer.stalls.untold(now) {
+            self.keeping.notify(Notice::of_store(stall.what.sentence(), stall.since, now));
+        }
+        self.keeping.tell_notices().await
     }
 
     /// The paused handlers, as they were at the last look. A claim may still find one that is not among them paused;
@@ -266,10 +287,21 @@ impl Jobs {
                 return Ok(Vec::new());
             }
             match self.writer.payloads(attempts).await {
-                Ok(payloads) => return Ok(payloads),
+                Ok(payloads) => {
+                    if self.writer.stalls.clear(Stalled::Payloads) {
+                        tracing::info!("the payloads of claimed jobs can be read again");
+                        self.writer.wakeups.wake_own();
+                    }
+                    return Ok(payloads);
+                }
                 // Nothing has begun them, and the next process recovers them.
                 Err(why) if self.writer.queue.is_closed() => return Err(why.into()),
-                Err(why) => tracing::warn!(%why, "the payloads of claimed jobs cannot be read"),
+                Err(why) => {
+                    if !self.writer.stalls.has(Stalled::Payloads) {
+                        tracing::warn!(%why, "the payloads of claimed jobs cannot be read");
+                    }
+                    self.stalled(Stalled::Payloads, why.to_string());
+                }
             }
             sleep(PAYLOAD_PAUSE).await;
         }

@@ -32,6 +32,11 @@ impl Payloads {
         Payloads { reader: ArcSwap::from_pointee(Reader::new(target.clone())), target }
     }
 
+    /// Connects, where it is not connected.
+    pub(super) async fn connect(&self) -> Result<(), border::Error> {
+        self.reader.load_full().read().await.map(drop)
+    }
+
     /// Reads on another connection from now on: after a registration, and where this one gave what cannot be read.
     pub(super) fn renew(&self) {
         self.reader.store(Arc::new(Reader::new(self.target.clone())));

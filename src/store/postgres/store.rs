@@ -1,20 +1,20 @@
 //! Opens a store on PostgreSQL, for a receiver or for a command where none runs, and closes it.
 
 use std::fmt::Display;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::select;
+use tokio::{select, try_join};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::model::Name;
-use crate::store::border::Settings;
+use crate::store::border::{Error, Settings};
 use crate::store::mutex::lock;
 use crate::store::node::lock::StoreLock;
 use crate::store::node::open_error::OpenError;
@@ -108,7 +108,18 @@ impl PostgresStore {
             Writer::go_on(target.clone(), registrar, Some(first), limits, clock.clone());
         // Until then each request is refused.
         let _ = writer.sessions().wait_for(Option::is_some).await;
-        PostgresStore::start(settings, target, (store, id), writer, held, clock)
+        let store = PostgresStore::start(settings, target, (store, id), writer, held, clock)?;
+        if let Err(why) = store.connect_all().await {
+            store.close(ready(())).await;
+            return Err(failed(why));
+        }
+        Ok(store)
+    }
+
+    /// Makes all its connections: where the server gives it fewer, it would accept what it cannot run.
+    async fn connect_all(&self) -> Result<(), Error> {
+        let connected = try_join!(self.writer.connect(), self.jobs.connect(), self.admin.connect());
+        connected.map(drop)
     }
 
     /// For a command where no receiver runs: it is no node, and takes no delivery and no job.
@@ -264,7 +275,7 @@ async fn connect(target: &Target, clock: &Clock) -> Result<Connection, String> {
 
 /// The store's identity.
 async fn identity(connection: &Connection) -> Result<Uuid, String> {
-    let read = |error: Error| match error.code() {
+    let read = |error: tokio_postgres::Error| match error.code() {
         Some(&SqlState::UNDEFINED_TABLE) => NO_TABLES.to_owned(),
         _ => describe(&error),
     };

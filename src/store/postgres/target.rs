@@ -1,8 +1,8 @@
 //! Where the database is and how it is reached.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio_postgres::Config;
@@ -12,6 +12,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::store::mutex::lock;
 
 use super::server_history::ServerHistory;
 
@@ -26,6 +28,9 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 /// How long sent bytes may stay unacknowledged by the other machine.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+
+/// How long `status` shows a warning of the server, which repeats it as long as its cause is there.
+const REMARK_AGE: Duration = Duration::from_secs(600);
 
 /// Why an address is refused. No text quotes it: it may have a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +175,8 @@ pub struct Target {
     used: Arc<ArcSwapOption<ServerHistory>>,
     /// For a registration, which decides what a later history means.
     takes_later: bool,
+    /// The server's last warning that says nothing about a commit, on any of its connections.
+    remark: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
 impl Target {
@@ -192,8 +199,8 @@ impl Target {
             config.password(password);
         }
         let tls = MakeRustlsConnect::new(client(authorities).map_err(ConnectError::Authorities)?);
-        let (used, takes_later) = (Arc::default(), false);
-        Ok(Target { hosts: each_host(&config), tls, require_standby, used, takes_later })
+        let (used, takes_later, remark) = (Arc::default(), false, Arc::default());
+        Ok(Target { hosts: each_host(&config), tls, require_standby, used, takes_later, remark })
     }
 
     /// The same for a node, by whose name its connections are known to the server.
@@ -247,6 +254,22 @@ impl Target {
             true => Ok(()),
             false => Err(ConnectError::OtherHistory { used, found: found.clone() }),
         }
+    }
+
+    /// Keeps a warning, and logs one that is not the same as the last but for its numbers.
+    pub(super) fn note(&self, warning: String) {
+        let words = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
+        let last = lock(&self.remark).replace((Instant::now(), warning.clone()));
+        if last.is_none_or(|(_, last)| words(&last) != words(&warning)) {
+            tracing::warn!(warning, "the database's server warns");
+        }
+    }
+
+    /// The server's last warning, if it is young.
+    pub(super) fn remark(&self) -> Option<String> {
+        let remark = lock(&self.remark);
+        let young = remark.as_ref().filter(|(at, _)| at.elapsed() < REMARK_AGE);
+        young.map(|(_, warning)| warning.clone())
     }
 
     /// How long a connection to one host may take.

@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::clock::Clock;
 use crate::model::NoticeType;
 use crate::retry::Next;
-use crate::store::border::Refused;
+use crate::store::border::{Refused, Stalled};
 use crate::store::mutex::lock;
 use crate::store::node::commits::Commits;
+use crate::store::node::stalls::Stalls;
 use crate::store::node::subscriptions::Subscriptions;
 
 use super::batches::{Batches, Setback, Work};
@@ -66,6 +67,7 @@ pub(super) struct WriterTask {
     pub(super) payloads: Arc<Payloads>,
     pub(super) commits: Arc<Commits>,
     pub(super) notices: NodeNotices,
+    pub(super) stalls: Arc<Stalls>,
     pub(super) batches: Batches,
     /// When the server is checked next.
     pub(super) look: Instant,
@@ -329,9 +331,11 @@ impl WriterTask {
         let seconds = ANSWER_WAIT.as_secs();
         let why = format!("a commit has had no answer for {seconds} s; {SLOW}");
         tracing::warn!(why, "nothing is stored now");
+        self.stalls.set(Stalled::Commits, why.clone(), self.clock.now());
         self.queue.shut(Refused::Unreachable(why));
         self.wakeups.wake_own();
         let ended = flight.await;
+        self.stalls.clear(Stalled::Commits);
         self.queue.open();
         self.wakeups.wake_own();
         ended

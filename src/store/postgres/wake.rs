@@ -15,9 +15,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
+use crate::clock::Clock;
 use crate::model::{JobId, Name};
+use crate::store::border::Stalled;
 use crate::store::columns::column;
 use crate::store::mutex::lock;
+use crate::store::node::stalls::Stalls;
 
 use super::claim::AttemptKey;
 use super::claim_start::{self, ClaimStarts};
@@ -106,10 +109,11 @@ impl Wakeups {
     }
 
     /// Wakes the other nodes and is woken by them, and connects again after each loss. Never ends.
-    pub(super) async fn run(&self, target: &Target, node: Uuid) {
+    pub(super) async fn run(&self, target: &Target, node: Uuid, stalls: &Stalls, clock: &Clock) {
         loop {
-            let Err(why) = self.listen(target, node).await;
+            let Err(why) = self.listen(target, node, stalls).await;
             tracing::warn!(why, "wake-ups of other nodes are not heard");
+            stalls.set(Stalled::WakeUps, why, clock.now());
             // Nothing here would learn of a resume; a claim finds a pause by itself. Nor would it learn of a job before
             // the starts.
             let paused = std::mem::take(&mut lock(&self.found).paused);
@@ -120,7 +124,12 @@ impl Wakeups {
         }
     }
 
-    async fn listen(&self, target: &Target, node: Uuid) -> Result<Infallible, String> {
+    async fn listen(
+        &self,
+        target: &Target,
+        node: Uuid,
+        stalls: &Stalls,
+    ) -> Result<Infallible, String> {
         let failed = |error: Error| describe(&error);
         let mut connection = Connection::open(target).await.map_err(|error| error.to_string())?;
         connection.client.batch_execute(SET_UP).await.map_err(failed)?;
@@ -152,6 +161,7 @@ impl Wakeups {
             let row = connection.client.query_one(&look, &[&node]).await.map_err(failed)?;
             let found = read(&row).map_err(|error| error.to_string())?;
             let before = std::mem::replace(&mut *lock(&self.found), found.clone());
+            stalls.clear(Stalled::WakeUps);
             if may_have_jobs || before != found || is_first {
                 self.wake_own();
             }

@@ -10,8 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::JobId;
-use crate::store::border::{Accept, Accepted, Claim, Claimed, Refused};
+use crate::store::border::{Accept, Accepted, Claim, Claimed, Error, Refused, Stall};
 use crate::store::node::commits::Commits;
+use crate::store::node::stalls::Stalls;
 use crate::store::node::subscriptions::{Subscription, Subscriptions};
 
 use super::accept;
@@ -40,6 +41,7 @@ pub struct Writer {
     pub(super) commits: Arc<Commits>,
     /// What the node's verbs count: the same for all of them.
     pub notices: NodeNotices,
+    pub(super) stalls: Arc<Stalls>,
     payloads: Arc<Payloads>,
     pub(in crate::store) subscriptions: Arc<Subscriptions>,
     /// None from the first try to register until one succeeds.
@@ -72,6 +74,7 @@ impl Writer {
         let (live, wakeups) = (Arc::<LiveAttempts>::default(), Arc::<Wakeups>::default());
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
+        let stalls = Arc::<Stalls>::default();
         let task = WriterTask {
             target: target.taking_later(),
             registrar,
@@ -83,14 +86,24 @@ impl Writer {
             payloads: Arc::clone(&payloads),
             commits: Arc::clone(&commits),
             notices: notices.clone(),
+            stalls: Arc::clone(&stalls),
             batches: Batches::default(),
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),
             is_unmarked: false,
         };
-        let writer =
-            Writer { queue, live, wakeups, commits, notices, payloads, subscriptions, sessions };
+        let writer = Writer {
+            queue,
+            live,
+            wakeups,
+            commits,
+            notices,
+            stalls,
+            payloads,
+            subscriptions,
+            sessions,
+        };
         (writer, tokio::spawn(task.run()))
     }
 
@@ -105,6 +118,7 @@ impl Writer {
             wakeups: Arc::default(),
             commits: Arc::default(),
             notices: NodeNotices::default(),
+            stalls: Arc::default(),
             payloads: Arc::new(Payloads::new(target)),
             subscriptions: Arc::default(),
             sessions: watch::channel(None).1,
@@ -114,6 +128,11 @@ impl Writer {
     /// Fails with the reason while accepts are refused.
     pub fn ready(&self) -> Result<(), Refused> {
         self.queue.door()
+    }
+
+    /// What stands still.
+    pub(super) fn stalls(&self) -> Vec<Stall> {
+        self.stalls.all()
     }
 
     /// ACCEPT: the event and its jobs in one transaction; returns when its commit is known, for a duplicate too. Once
@@ -209,6 +228,11 @@ impl Writer {
         attempts: &[NodeAttempt],
     ) -> Result<Vec<Result<Claimed, String>>, Refused> {
         self.payloads.read(attempts).await
+    }
+
+    /// Connects what reads payloads.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.payloads.connect().await
     }
 
     /// The next payloads are read on another connection.

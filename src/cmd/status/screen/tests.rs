@@ -2,7 +2,7 @@
 use super::*;
 use crate::admin::Refusal;
 use crate::model::RunnerName;
-use crate::store::{QuarantinedRow, StoreStatus};
+use crate::store::{QuarantinedRow, Stall, Stalled, StoreStatus};
 use crate::traffic::{self, CountedSource, Traffic};
 
 /// That of the files.
@@ -63,9 +63,10 @@ fn well(traffic: &Traffic) -> Status {
         disk,
         awaited: Vec::new(),
         nodes: Vec::new(),
+        server_warning: None,
         restores: Vec::new(),
     };
-    Status { receiver: Some(receiver), refused: None, store: Some(store) }
+    Status { receiver: Some(receiver), refused: None, stalls: Vec::new(), store: Some(store) }
 }
 
 fn seen(status: Status) -> Screen {
@@ -113,6 +114,24 @@ fn a_receiver_that_refuses_accepts_is_not_serving() {
         assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::NotServing, next));
         assert_eq!(screen.why, ["every delivery is answered 503: broken"]);
     }
+}
+
+#[test]
+fn what_stands_still_comes_first_and_is_said_once() {
+    let with = |what, refused: Option<&str>| {
+        let mut status = well(&traffic());
+        let refusal = |reason: &str| Refusal { reason: reason.to_owned(), space: false };
+        status.refused = refused.map(refusal);
+        status.stalls = vec![Stall { what, why: "no room".to_owned(), since: at(90) }];
+        status.store.as_mut().unwrap().stuck = vec![stuck("a", State::Held, 1)];
+        seen(status)
+    };
+    let screen = with(Stalled::Payloads, None);
+    assert_eq!((screen.verdict, &*screen.next), (Verdict::NeedsAPerson, "hooklatch doctor"));
+    assert_eq!(screen.why, ["claimed jobs do not begin: no room (for 1m)", "1 job held"]);
+    let screen = with(Stalled::Commits, Some("no answer"));
+    assert_eq!(screen.verdict, Verdict::NotServing);
+    assert_eq!(screen.why, ["every delivery is answered 503: no answer", "1 job held"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::limits::{LISTINGS, Limits};
 use crate::measure::Distribution;
 use crate::routing::Router;
-use crate::store::border::{By, Caller, Disk, Error, Refused, WriterGauges};
+use crate::store::border::{By, Caller, Disk, Error, Refused, Stall, WriterGauges};
 use crate::store::decide::listing::list_time;
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::node::commits::Commits;
@@ -80,6 +80,16 @@ impl Admin {
         Admin { store, own: Some(writer), space: Some(space), quarantine, ..self }
     }
 
+    /// Connects, where it is not connected.
+    pub(in super::super) async fn connect(&self) -> Result<(), Error> {
+        self.changer.connect().await?;
+        self.readers.look.read().await?;
+        for list in &self.readers.lists {
+            list.read().await?;
+        }
+        Ok(())
+    }
+
     /// By which runners know it: a change of the history keeps it, so that they go on with the attempts that they have.
     pub fn id(&self) -> Uuid {
         self.store
@@ -87,6 +97,10 @@ impl Admin {
 
     pub fn ready(&self) -> Result<(), Refused> {
         self.own.as_ref().map_or(Ok(()), Writer::ready)
+    }
+
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.own.as_ref().map(Writer::stalls).unwrap_or_default()
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -123,6 +123,7 @@ impl Admin {
             awaited: reading.all(AWAITED, &[&MOST_AWAITED]).await?,
             restores: reading.all(RESTORES, &[&i64::MIN, &Some(keep_ids)]).await?,
             nodes: nodes(&mut reading).await?,
+            server_warning: self.target.remark(),
         })
     }
 

@@ -180,6 +180,13 @@ impl Changer {
         }
     }
 
+    /// Connects, where it is not connected.
+    pub(in super::super) async fn connect(&self) -> Result<(), Error> {
+        let mut kept = self.connection.lock().await;
+        *kept = Some(self.take(&mut kept).await.map_err(Error::Unavailable)?);
+        Ok(())
+    }
+
     /// The kept connection, or another one to a server that is as it must be.
     async fn take(&self, kept: &mut Option<Connection>) -> Result<Connection, String> {
         let is_usable = |kept: &Connection| kept.end().is_none() && kept.is_usable(&self.target);

@@ -73,6 +73,10 @@ impl Housekeeping {
         Housekeeping { changer: Changer::new(target, clock), notices, node }
     }
 
+    pub(in super::super) async fn connect(&self) -> Result<(), Error> {
+        self.changer.connect().await
+    }
+
     /// The database's time.
     pub async fn now(&self) -> Result<Timestamp, Error> {
         let rows = self.changer.look(NOW, &[]).await?;

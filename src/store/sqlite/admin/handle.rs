@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::routing::Router;
-use crate::store::border::{By, Caller, Refused};
+use crate::store::border::{By, Caller, Refused, Stall};
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::quarantine::handle::QuarantineHandle;
 use crate::store::sqlite::engine::handle::Engine;
@@ -37,6 +37,10 @@ impl Admin {
 
     pub fn ready(&self) -> Result<(), Refused> {
         self.engine.ready()
+    }
+
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.engine.stalls.all()
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {

@@ -52,6 +52,7 @@ impl Admin {
                     awaited: Vec::new(),
                     restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
                     nodes: Vec::new(),
+                    server_warning: None,
                 })
             })
             .await

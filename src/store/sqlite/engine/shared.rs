@@ -12,6 +12,7 @@ use crate::store::border::Settings;
 use crate::store::decide::notice::Notice;
 use crate::store::node::commits::Commits;
 use crate::store::node::space::Space;
+use crate::store::node::stalls::Stalls;
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::paused::Paused;
 use crate::store::sqlite::tables::secret_use::SecretUses;
@@ -44,6 +45,7 @@ pub(crate) struct EngineState {
     pub(crate) notices: Notices,
     pub(crate) paused: Arc<Paused>,
     pub(crate) secret_uses: Arc<SecretUses>,
+    pub(crate) stalls: Stalls,
 }
 
 impl EngineState {
@@ -70,6 +72,7 @@ impl EngineState {
             notices: Notices::default(),
             paused: Arc::default(),
             secret_uses: Arc::default(),
+            stalls: Stalls::default(),
         };
         let writer = shared.put(opened)?;
         Ok((shared, writer))

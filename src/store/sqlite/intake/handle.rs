@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::store::border::Refused;
+use crate::store::border::{Refused, Stall};
 use crate::store::decide::notice::Notice;
 use crate::store::node::recent::Recent;
 use crate::store::node::subscriptions::Subscriptions;
@@ -21,6 +21,10 @@ pub struct Intake {
 impl Intake {
     pub fn ready(&self) -> Result<(), Refused> {
         self.engine.ready()
+    }
+
+    pub fn stalls(&self) -> Vec<Stall> {
+        self.engine.stalls.all()
     }
 
     pub fn notify(&self, notice: Notice) {

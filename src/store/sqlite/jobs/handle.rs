@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::model::{JobId, Name, RunnerName, Timestamp};
 use crate::retry::Policy;
-use crate::store::border::Error;
+use crate::store::border::{Error, Stalled};
 use crate::store::decide::notice::Notice;
 use crate::store::node::subscriptions::Subscriptions;
 use crate::store::sqlite::engine::handle::Engine;
@@ -29,6 +29,14 @@ impl Jobs {
 
     pub fn notify(&self, notice: Notice) {
         self.engine.notify(notice);
+    }
+
+    pub fn stalled(&self, what: Stalled, why: String) {
+        self.engine.stalls.set(what, why, self.engine.clock.now());
+    }
+
+    pub fn moves(&self, what: Stalled) {
+        self.engine.stalls.clear(what);
     }
 
     pub fn paused_now(&self) -> Arc<BTreeSet<Name>> {

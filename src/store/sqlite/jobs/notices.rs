@@ -12,6 +12,9 @@ use super::handle::Jobs;
 impl Jobs {
     pub async fn tell_notices(&self) -> Result<u64, Error> {
         let (notices, now) = (self.engine.notices.clone(), self.engine.clock.now());
+        for stall in self.engine.stalls.untold(now) {
+            self.notify(Notice::of_store(stall.what.sentence(), stall.since, now));
+        }
         let no_space = self.engine.ready().err().filter(|why| matches!(why, Refused::NoSpace(_)));
         let reason = no_space.as_ref().and_then(degraded);
         if let Some(reason) = reason.filter(|_| notices.want(NoticeType::StoreDegraded)) {

@@ -1,0 +1,71 @@
+//! Why nothing moves: what stands still in a receiver that runs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Timestamp;
+
+/// What stands still, the worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stalled {
+    /// A commit has had no answer for as long as a provider waits. Deliveries are refused meanwhile.
+    Commits,
+    /// What ran before the start cannot be settled, and nothing is claimed before that.
+    Recovery,
+    /// The store refuses claims.
+    Claims,
+    /// What claimed jobs are about cannot be read. They begin when it can, and nothing else is claimed meanwhile.
+    Payloads,
+    /// No connection hears of what other nodes and operators do.
+    WakeUps,
+}
+
+impl Stalled {
+    /// In their order.
+    pub const ALL: [Stalled; 5] = [
+        Stalled::Commits,
+        Stalled::Recovery,
+        Stalled::Claims,
+        Stalled::Payloads,
+        Stalled::WakeUps,
+    ];
+
+    /// Its word, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stalled::Commits => "commits",
+            Stalled::Recovery => "recovery",
+            Stalled::Claims => "claims",
+            Stalled::Payloads => "payloads",
+            Stalled::WakeUps => "wake_ups",
+        }
+    }
+
+    /// What it means, for people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Stalled::Commits => "no delivery is stored",
+            Stalled::Recovery | Stalled::Claims => "no job can run",
+            Stalled::Payloads => "claimed jobs do not begin",
+            Stalled::WakeUps => "a resume or a cancel, and jobs of other nodes, are not heard of",
+        }
+    }
+}
+
+/// Something that stands still.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stall {
+    pub what: Stalled,
+    /// The last error.
+    pub why: String,
+    /// By the receiver's clock.
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what.sentence(), self.why)
+    }
+}
