@@ -15,6 +15,8 @@ CREATE TABLE meta (
     written_by              TEXT    NOT NULL,
     -- Each receiver raises it at its start; a runner refuses a lower one.
     epoch                   INTEGER NOT NULL DEFAULT 0,
+    -- Grows with the commits; the file beside the store keeps it, and finds an older copy.
+    mark                    INTEGER NOT NULL DEFAULT 0,
     -- Number of writes that tested whether a full disk has space again.
     probes                  INTEGER NOT NULL DEFAULT 0,
     -- The newest event of which retention removed a job that had run, where the latest of a group wins.

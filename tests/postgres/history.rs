@@ -379,38 +379,111 @@ async fn an_old_primary_that_is_up_again_is_neither_read_nor_written() {
     }
 }
 
-/// A snapshot of a running server is put back, and the node has not registered since it was made: only its mark tells.
+/// How a node ends before its database goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Stopped,
+    /// Behind a look.
+    Killed,
+    NeverStopped,
+}
+
+/// How a database goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Snapshot,
+    /// To a point in time: the timeline is a later one.
+    Point,
+    /// A standby that did not have all is promoted while the primary is away.
+    Standby,
+}
+
+/// The node has not registered since the snapshot was made, or the standby was cut off: its mark tells, and what it has
+/// accepted since is named.
 #[tokio::test]
-async fn a_snapshot_of_a_running_server_that_is_put_back_is_noticed() {
+async fn each_way_back_is_noticed_and_names_what_is_lost() {
+    for way in [Way::Snapshot, Way::Point, Way::Standby] {
+        for end in [Node::Stopped, Node::Killed, Node::NeverStopped] {
+            println!("{way:?} {end:?}");
+            goes_back(way, end).await;
+        }
+    }
+}
+
+async fn goes_back(way: Way, end: Node) {
     let mut cluster = Cluster::new(&[]).await;
+    let mut standby = (way == Way::Standby).then(|| cluster.server.standby("s1"));
+    let to = match &standby {
+        Some(standby) => either(&cluster, standby, false),
+        None => target(cluster.server.port, false),
+    };
     let folder = tempfile::tempdir().unwrap();
-    let file = || NodeFile::open(&folder.path().join("h.db")).unwrap();
+    let store = folder.path().join("h.db");
+    let file = || NodeFile::open(&store).unwrap();
     let of_folder = || Registrar::of_folder(file(), "a".to_owned(), "m".to_owned());
     let mut registrar = of_folder();
     let policy = policy(OnUnknown::Rerun);
     let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
     registrar.handlers =
         vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
-    let to = target(cluster.server.port, false);
-    let (a, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
+    let (a, task) = Writer::start(to.clone(), registrar, &Limits::default(), Clock::system());
     ready(&a).await;
     add_jobs(&a, 0, 2).await;
-    let snapshot = cluster.server.snapshot();
+    let before = session(&a).await;
+    let snapshot = match &mut standby {
+        Some(standby) => {
+            caught_up(&cluster.server).await;
+            standby.crash();
+            None
+        }
+        None => Some(cluster.server.snapshot()),
+    };
     let ran = claim(&a, 1).await.remove(0);
     assert_eq!(complete(&a, succeeded(&ran)).await, SUCCEEDED);
     add_jobs(&a, 2, 1).await;
-    a.close();
-    task.await.unwrap();
-    assert!(file().mark > 0);
-    cluster.server.put_back(&snapshot);
+    match end {
+        Node::Stopped => {
+            a.close();
+            task.await.unwrap();
+            assert!(file().mark > 0);
+        }
+        Node::Killed => {
+            let kept = folder.path().join("h.db.accepted");
+            while !std::fs::read_to_string(&kept).unwrap_or_default().contains("e00002") {
+                tokio::task::yield_now().await;
+            }
+            task.abort();
+            assert!(task.await.unwrap_err().is_cancelled());
+        }
+        Node::NeverStopped => {}
+    }
+    match (standby, snapshot) {
+        (Some(mut standby), _) => {
+            cluster.server.crash();
+            standby.launch();
+            standby.promote().await;
+            cluster.server = standby;
+        }
+        (None, Some(snapshot)) if way == Way::Point => cluster.server.put_back_to_a_point(&snapshot),
+        (None, snapshot) => cluster.server.put_back(&snapshot.unwrap()),
+    }
 
-    let (connection, _) = of_folder().register(open(&cluster).await).await.unwrap();
-    drop(connection);
+    let lost = match end {
+        Node::NeverStopped => later_session(&a, &before).await.lost.clone(),
+        _ => {
+            let connection = Connection::open(&to).await.unwrap();
+            of_folder().register(connection).await.unwrap().1.lost
+        }
+    };
+    assert_eq!(lost, [event("e00002")]);
     assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
     assert_eq!(cluster.count("restored").await, 1);
-    // The next start finds the same history.
-    of_folder().register(open(&cluster).await).await.unwrap();
-    assert_eq!(cluster.count("restored").await, 1);
+    if end != Node::NeverStopped {
+        // The next start finds the same history, and what was named is not named again.
+        let connection = Connection::open(&to).await.unwrap();
+        assert_eq!(of_folder().register(connection).await.unwrap().1.lost, []);
+        assert_eq!(cluster.count("restored").await, 1);
+    }
 }
 
 /// A dump loaded into another database of the same server: system and timeline are the same.

@@ -1,7 +1,7 @@
 //! A PostgreSQL server of the test's own: its data in a temporary folder, a Unix socket and a loopback port. Its
 //! flushes are real calls.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -401,6 +401,16 @@ impl Server {
         fs::remove_dir_all(self.data()).unwrap();
         fs::rename(copy, self.data()).unwrap();
         self.launch();
+    }
+
+    /// The same, as a restore to the point in time of the copy: the server begins a timeline of its own there.
+    pub(crate) fn put_back_to_a_point(&mut self, copy: &Path) {
+        let settings = "restore_command = 'false'\nrecovery_target = 'immediate'\n\
+            recovery_target_action = 'promote'\n";
+        let mut file = OpenOptions::new().append(true).open(copy.join("postgresql.auto.conf")).unwrap();
+        file.write_all(settings.as_bytes()).unwrap();
+        fs::write(copy.join("recovery.signal"), "").unwrap();
+        self.put_back(copy);
     }
 
     /// Loads a dump of the database `app` into another server.

@@ -5,6 +5,7 @@
 //! give the connection back.
 
 mod accept;
+mod accepted_file;
 mod admin;
 mod answer;
 mod arrival;

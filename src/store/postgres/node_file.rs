@@ -70,6 +70,11 @@ impl NodeFile {
         }
     }
 
+    /// Where the node keeps the events that it has accepted last.
+    pub(super) fn accepted(&self) -> PathBuf {
+        self.path.with_extension("accepted")
+    }
+
     /// Replaces the file. After a power cut it is this one or the one before.
     pub(super) fn save(&self) -> Result<(), NodeFileError> {
         let new = self.path.with_added_extension("new");

@@ -21,6 +21,7 @@ use super::remembered::{Remembered, note_away, note_lost};
 use super::schema;
 use super::server_history::ServerHistory;
 use super::stop::{Stop, ask};
+use crate::clock::Clock;
 use crate::model::{EventId, Name, RunnerName, Timestamp};
 use crate::random;
 
@@ -161,7 +162,10 @@ impl Registrar {
         &mut self,
         connection: Connection,
     ) -> Result<(Connection, Registered), RegisterError> {
-        self.renew(connection, &LiveAttempts::default(), &mut Remembered::default()).await
+        let kept = self.file.as_ref().map(NodeFile::accepted);
+        let mut remembered = kept.map(|path| Remembered::load(&path, Clock::system().now()));
+        let remembered = remembered.get_or_insert_default();
+        self.renew(connection, &LiveAttempts::default(), remembered).await
     }
 
     /// The same for a process that knows of these attempts, and has accepted these events.
@@ -193,6 +197,7 @@ impl Registrar {
                 self.written = vec![id];
                 self.is_registered = true;
                 self.away_since = None;
+                let store = sent.history.store;
                 self.seen = Some(sent.history);
                 (self.node.count, self.node.mark) = (count, mark);
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
@@ -200,7 +205,8 @@ impl Registrar {
                 let asked =
                     self.file.as_ref().filter(|_| is_called).map(|file| file.runners.clone());
                 let asked = asked.unwrap_or_default();
-                remembered.forget(&sent.lost);
+                remembered.found(store, &sent.lost);
+                self.keep_accepted(remembered).await;
                 for (source, event) in &sent.lost {
                     tracing::error!(%source, %event, "an accepted event is lost: let it be sent again");
                 }
@@ -246,9 +252,8 @@ impl Registrar {
             Err(refused) => return Ok(Err(refused)),
         }
         let lost = remembered.missing(flight).await?;
-        let seen = self.seen.as_ref().map(|seen| seen.store);
         // If no node has acted on it yet. With `require_synchronous_standby`, its statement was wrong.
-        is_other |= !lost.is_empty() && seen == Some(history.store);
+        is_other |= !lost.is_empty() && remembered.store == Some(history.store);
         if is_other {
             history.begin(flight).await?;
         }
@@ -305,6 +310,13 @@ impl Registrar {
         let kept = tokio::task::spawn_blocking(move || file.save()).await;
         if let Ok(Err(error)) = kept {
             tracing::warn!("{error}");
+        }
+    }
+
+    /// Keeps the last accepted events in the folder.
+    pub(super) async fn keep_accepted(&self, remembered: &mut Remembered) {
+        if let Some(file) = &self.file {
+            remembered.save(&file.accepted(), Clock::system().now()).await;
         }
     }
 

@@ -1,13 +1,18 @@
-//! The events that this process has accepted last (N28). A database that has lost one of them has gone back.
+//! The events that this node has accepted last (N28). A database that has lost one of them has gone back.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
 
-use crate::model::{EventId, Name, NoticeType};
+use crate::model::{EventId, Name, NoticeType, Timestamp};
 use crate::store::codec;
 
+use super::accepted_file;
 use super::flight::Flight;
 use super::params::params;
 use super::stop::{Stop, ask};
@@ -30,15 +35,37 @@ const NOTE: &str = "
         first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
 
 #[derive(Debug, Default)]
-pub(super) struct Remembered(VecDeque<(Duration, Name, EventId)>);
+pub(super) struct Remembered {
+    events: VecDeque<(Duration, Name, EventId)>,
+    /// How many of the last ones no file has yet.
+    unsaved: usize,
+    /// The store that had them all when the process registered last.
+    pub(super) store: Option<Uuid>,
+}
 
 impl Remembered {
+    /// What the processes before this one have kept, and are sure to be young by this machine's clock. An unreadable file
+    /// is a warning: nothing but the names of lost events depends on it.
+    pub(super) fn load(path: &Path, now: Timestamp) -> Self {
+        let kept = accepted_file::read(path).inspect_err(|error| {
+            tracing::warn!(file = %path.display(), %error, "the last accepted events cannot be read");
+        });
+        let Ok(Some((store, kept))) = kept else { return Remembered::default() };
+        let boot = since_boot();
+        let young = kept.into_iter().filter_map(|(at, source, id)| {
+            let age = now.since(at);
+            (at <= now && age < KEPT_FOR).then(|| (boot.saturating_sub(age), source, id))
+        });
+        Remembered { events: young.collect(), unsaved: 0, store: Some(store) }
+    }
+
     /// A new event was committed, and is about to be acknowledged.
     pub(super) fn note(&mut self, source: &Name, event: &EventId) {
-        if self.0.len() == MOST {
-            self.0.pop_front();
+        if self.events.len() == MOST {
+            self.events.pop_front();
         }
-        self.0.push_back((since_boot(), source.clone(), event.clone()));
+        self.events.push_back((since_boot(), source.clone(), event.clone()));
+        self.unsaved = (self.unsaved + 1).min(MOST);
     }
 
     /// Those that the database lacks, oldest first.
@@ -47,21 +74,53 @@ impl Remembered {
         flight: &mut Flight,
     ) -> Result<Vec<(Name, EventId)>, Stop> {
         let now = since_boot();
-        self.0.retain(|(at, ..)| now.saturating_sub(*at) < KEPT_FOR);
-        let names = self.0.iter().map(|(_, source, id)| (source.to_string(), id.to_string()));
+        self.events.retain(|(at, ..)| now.saturating_sub(*at) < KEPT_FOR);
+        let names = self.events.iter().map(|(_, source, id)| (source.to_string(), id.to_string()));
         let (sources, ids): (Vec<String>, Vec<String>) = names.unzip();
         let mut missing = Vec::new();
         for row in ask(flight, MISSING, vec![Box::new(sources), Box::new(ids)]).await? {
             let place = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or(usize::MAX);
-            missing.extend(self.0.get(place).map(|(_, source, id)| (source.clone(), id.clone())));
+            let event = self.events.get(place);
+            missing.extend(event.map(|(_, source, id)| (source.clone(), id.clone())));
         }
         Ok(missing)
     }
 
-    /// They are reported: a redelivery may bring them again.
-    pub(super) fn forget(&mut self, reported: &[(Name, EventId)]) {
+    /// This store has all of them but these, which are reported: a redelivery may bring them again.
+    pub(super) fn found(&mut self, store: Uuid, reported: &[(Name, EventId)]) {
         let reported: HashSet<_> = reported.iter().map(|(source, id)| (source, id)).collect();
-        self.0.retain(|(_, source, id)| !reported.contains(&(source, id)));
+        self.events.retain(|(_, source, id)| !reported.contains(&(source, id)));
+        self.store = Some(store);
+    }
+
+    /// Writes to the file what it has not yet. A file of another store is replaced.
+    pub(super) async fn save(&mut self, path: &Path, now: Timestamp) {
+        let Some(store) = self.store else { return };
+        let saved = self.write(path.to_owned(), store, now).await;
+        if let Err(error) = saved {
+            tracing::warn!(file = %path.display(), %error, "the last accepted events cannot be kept");
+        }
+    }
+
+    async fn write(&mut self, path: PathBuf, store: Uuid, now: Timestamp) -> io::Result<()> {
+        let own = path.clone();
+        let is_current = spawn_blocking(move || accepted_file::is_of(&own, store)).await??;
+        let skipped = match is_current {
+            true => self.events.len().saturating_sub(self.unsaved),
+            false => 0,
+        };
+        let boot = since_boot();
+        let lines = self.events.iter().skip(skipped).map(|(at, source, id)| {
+            (now.before(boot.saturating_sub(*at)), source.clone(), id.clone())
+        });
+        let lines: Vec<_> = lines.collect();
+        spawn_blocking(move || match is_current {
+            true => accepted_file::add(&path, &lines),
+            false => accepted_file::replace(&path, store, &lines),
+        })
+        .await??;
+        self.unsaved = 0;
+        Ok(())
     }
 }
 

@@ -176,6 +176,7 @@ impl WriterTask {
         let session = registered.session;
         if let Some(history) = &self.registrar.seen {
             self.target.use_history(history.clone());
+            self.batches.remembered.store = Some(history.store);
         }
         self.payloads.renew();
         self.live.set_asked_runners(registered.asked.clone());
@@ -244,6 +245,7 @@ impl WriterTask {
                 let mark = rows.get(marked).and_then(|rows| rows.first()?.try_get(0).ok());
                 self.registrar.node.mark = mark.unwrap_or(self.registrar.node.mark);
                 self.registrar.keep(&[]).await;
+                self.registrar.keep_accepted(&mut self.batches.remembered).await;
                 self.is_unmarked = false;
                 Some(connection)
             }

@@ -233,3 +233,50 @@ async fn what_a_killed_restore_left_is_found_under_every_name_of_the_store_or_re
     let left = names(path.parent().unwrap());
     assert!(!left.iter().any(|name| name.contains(".restor")), "{left:?}");
 }
+
+/// A copy of the database's file alone, as of a file system's snapshot, in place of `hooklatch restore`. The process
+/// stopped, or was killed behind a tick.
+#[tokio::test]
+async fn an_older_copy_that_is_put_back_by_hand_holds_everything_unfinished_once() {
+    for killed in [false, true] {
+        let mut bench = bench();
+        bench.accept("stripe", stripe("waits", "a.b", "{}"), &["h"]).await;
+        let claimed = bench.running("runs").await;
+        bench.restart().await;
+        let old = bench.store.admin.id();
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("copy.db");
+        backup(&bench.store, &from).await;
+        bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
+        bench.accept("stripe", stripe("lost", "a.b", "{}"), &["h"]).await;
+        if killed {
+            bench.store.jobs.tell_notices().await.unwrap();
+            // What a stop would mark.
+            let mark = std::fs::read(bench.beside(".mark")).unwrap();
+            bench.store.close().await;
+            std::fs::write(bench.beside(".mark"), mark).unwrap();
+        } else {
+            bench.store.close().await;
+        }
+        let log = bench.beside("-wal");
+        assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "all is in the file");
+        std::fs::copy(&from, &bench.settings.path).unwrap();
+        let held = |store: &Store| {
+            let jobs = store.admin.jobs(JobFilter::default());
+            async move {
+                let rows = jobs.await.unwrap().rows;
+                rows.iter().filter(|row| row.reason.as_deref() == Some("restored")).count()
+            }
+        };
+        let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+        assert_eq!(held(&store).await, 2, "killed: {killed}");
+        assert_ne!(store.admin.id(), old, "no runner may take it for the other");
+        let restores = store.admin.status(Vec::new()).await.unwrap().restores;
+        assert_eq!((restores.len(), restores[0].held), (1, 2));
+        store.admin.replay(Replay::Event(None, id("waits"), None), false).await.unwrap();
+        store.close().await;
+        let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+        assert_eq!(held(&store).await, 1, "only once");
+        bench.store = store;
+    }
+}

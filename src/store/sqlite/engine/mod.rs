@@ -10,6 +10,7 @@ pub(crate) mod migration_backup;
 pub(crate) mod moved;
 pub(crate) mod open;
 mod open_error;
+pub(crate) mod put_back;
 pub(crate) mod queue;
 pub(crate) mod readers;
 pub(crate) mod restore;

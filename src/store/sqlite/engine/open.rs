@@ -17,7 +17,7 @@ use crate::store::node::space::Space;
 
 use super::connection::{Role, built_with, connect};
 use super::moved::Mark;
-use super::{migration_backup, schema};
+use super::{migration_backup, put_back, schema};
 
 /// The log is read and written back in pieces of this size.
 const REWRITE_BYTES: usize = 1 << 20;
@@ -52,6 +52,8 @@ pub(crate) fn open(
     now: Timestamp,
 ) -> Result<Opened, OpenError> {
     let sql = |error| OpenError::from_sql(path, error);
+    // At a start: a repair must not change the identity of the store that is in use.
+    let is_start = create && path.exists();
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(OpenError::IsDirectory { path: path.to_owned() }),
         Err(error) if error.kind() == ErrorKind::NotFound && create => make_file(path)?,
@@ -77,6 +79,9 @@ pub(crate) fn open(
     // A migration that was killed after its commit leaves a long log and a current schema.
     if is_older || log_bytes > limits.log_bytes {
         empty_log(&writer, path, limits, is_older)?;
+    }
+    if is_start {
+        put_back::check(path, &mut writer, now).map_err(sql)?;
     }
     let id = schema::store_id(&writer).map_err(sql)?;
     let checkpointer = connect(path, limits, Role::Writer).map_err(sql)?;

@@ -31,7 +31,7 @@ use crate::store::sqlite::tables::{answer, codec, group};
 
 use super::connection::{close, connect_alone};
 use super::inspect::{BackupInfo, InspectError, inspect_copy};
-use super::{copy, schema};
+use super::{copy, put_back, schema};
 
 /// The suffixes of the new store: while it is made, and once it is complete.
 const RESTORING: &str = ".restoring";
@@ -165,6 +165,7 @@ pub(crate) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
         }
     }
     durable::remove(&beside(path, "-shm"))?;
+    put_back::forget(path)?;
     crash::point("restore.log.aside");
     durable::give_name(&ready, path)?;
     crash::point("restore.named");
@@ -230,7 +231,7 @@ fn made_at(backup: &BackupInfo, changed_at: SystemTime, now: Timestamp) -> Times
 const CUT_OFF: &str = "it ran when the backup was made";
 
 /// A new identity; nothing in it is live; nothing in it starts by itself.
-fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredRow> {
+pub(super) fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredRow> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let now = gap.restored_at.0;
     // R16: no runner takes it for the store whose attempts it has.

@@ -1,6 +1,7 @@
 //! What the handles of one store and its writer thread share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rusqlite::Connection;
 use tokio::sync::{Notify, watch};
@@ -41,6 +42,8 @@ pub(crate) struct EngineState {
     pub(crate) wake: Arc<Notify>,
     /// Counts these commits, the changes of readiness, and the kept failed deliveries, for any number of listeners.
     pub(crate) stirred: watch::Sender<u64>,
+    /// What that counted at the last mark.
+    pub(crate) marked: AtomicU64,
     pub(crate) commits: Commits,
     pub(crate) notices: Notices,
     pub(crate) paused: Arc<Paused>,
@@ -68,6 +71,7 @@ impl EngineState {
             checkpoints: Arc::default(),
             wake: Arc::default(),
             stirred: watch::Sender::new(0),
+            marked: AtomicU64::default(),
             commits: Commits::default(),
             notices: Notices::default(),
             paused: Arc::default(),

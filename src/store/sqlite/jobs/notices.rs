@@ -11,6 +11,8 @@ use super::handle::Jobs;
 
 impl Jobs {
     pub async fn tell_notices(&self) -> Result<u64, Error> {
+        // At each tick of the dispatcher, as the notices.
+        self.engine.mark().await;
         let (notices, now) = (self.engine.notices.clone(), self.engine.clock.now());
         for stall in self.engine.stalls.untold(now) {
             self.notify(Notice::of_store(stall.what.sentence(), stall.since, now));

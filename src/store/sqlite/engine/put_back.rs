@@ -1,0 +1,105 @@
+//! Finds an older copy of the database that was put back by hand, in place of `hooklatch restore`.
+//!
+//! A mark in the store grows with its commits, and `PATH.mark` keeps it with the store's id: at each tick after a commit, and
+//! at each stop. It is written behind the flush of its commit, so after no kill and no power cut the store has a smaller one.
+//! What was committed since the last mark may be missing unseen: 15 s at most, and nothing after a stop.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use crate::model::Timestamp;
+use crate::store::border::RestoredRow;
+use crate::store::node::durable;
+use crate::store::node::path::beside;
+
+use super::handle::Engine;
+use super::queue::Priority;
+use super::restore;
+use super::schema::store_id;
+
+const SUFFIX: &str = ".mark";
+
+const MARK: &str = "UPDATE meta SET mark = mark + 1 WHERE one = 1 RETURNING mark";
+
+impl Engine {
+    /// Marks the store and then its folder, where something was committed since the last mark. Without the file nothing
+    /// breaks but this discovery, so an error is a warning.
+    pub(crate) async fn mark(&self) {
+        let before = *self.stirred.borrow();
+        if self.marked.load(Ordering::Relaxed) == before {
+            return;
+        }
+        let marked = self.submit(Priority::Verb, |tx| tx.query_row(MARK, [], |row| row.get(0)));
+        let Ok(mark) = marked.await else { return };
+        let after = *self.stirred.borrow();
+        // The mark's own commit counts too.
+        let seen = if after <= before + 1 { after } else { before };
+        let (path, id) = (self.settings.path.clone(), self.id);
+        let kept = tokio::task::spawn_blocking(move || write(&path, id, mark)).await;
+        match kept {
+            Ok(Ok(())) => self.marked.store(seen, Ordering::Relaxed),
+            Ok(Err(error)) => tracing::warn!(%error, "the store's mark cannot be kept"),
+            // It was a panic, which ends the process.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Replaces the file. After a power cut it is this one or the one before.
+fn write(path: &Path, store: Uuid, mark: i64) -> io::Result<()> {
+    let (own, new) = (beside(path, SUFFIX), beside(path, ".mark.new"));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(format!("{store} {mark}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, &own)?;
+    durable::sync_folder(path)
+}
+
+/// Forgets the mark of a store whose place another one takes.
+pub(crate) fn forget(path: &Path) -> io::Result<()> {
+    durable::remove(&beside(path, SUFFIX))
+}
+
+/// The store and the mark that the folder has. None where the file is not there, or cannot be read.
+fn read(path: &Path) -> Option<(Uuid, i64)> {
+    let file = beside(path, SUFFIX);
+    let text = fs::read_to_string(&file)
+        .inspect_err(|error| {
+            if error.kind() != ErrorKind::NotFound {
+                tracing::warn!(file = %file.display(), %error, "the store's mark cannot be read");
+            }
+        })
+        .ok()?;
+    let (store, mark) = text.strip_suffix('\n')?.split_once(' ')?;
+    Some((store.parse().ok()?, mark.parse().ok()?))
+}
+
+/// Holds every unfinished job of a store that is older than its folder knows, as a restore does. The id of the store is
+/// another one then.
+pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusqlite::Result<()> {
+    let Some((known, mark)) = read(path) else { return Ok(()) };
+    let store = store_id(conn)?;
+    let found: i64 = conn.query_row("SELECT mark FROM meta WHERE one = 1", [], |row| row.get(0))?;
+    if store == known && found >= mark {
+        return Ok(());
+    }
+    let newest = "SELECT coalesce(max(received_at), 0) FROM event";
+    let made_at = Timestamp(conn.query_row(newest, [], |row| row.get(0))?).min(now);
+    let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0 };
+    let row = restore::change(conn, gap)?;
+    if let Err(error) = write(path, store_id(conn)?, found) {
+        tracing::warn!(%error, "the store's mark cannot be kept");
+    }
+    tracing::warn!(
+        store = %path.display(), held = row.held,
+        "an older copy of the store was put back: its unfinished jobs are held"
+    );
+    Ok(())
+}
