@@ -9,8 +9,10 @@ use hooklatch::store::postgres::{Connection, NodeFile, RegisterError, Registered
 use serde_json::Value;
 
 use super::cluster::Cluster;
+use super::node_site::NodeSite;
 use super::server::{PASSWORD, ROLE};
 use super::site::target;
+use super::support::{stripe_event, stripe_header, try_post};
 use super::working::{add_jobs, claim, holder, job, worker};
 
 /// A configuration of the cluster's database, in its own folder.
@@ -274,4 +276,41 @@ async fn the_folders_count_of_sessions_is_a_floor_over_starts() {
     let error = register(&cluster, &mut copy).await.unwrap_err();
     assert!(matches!(error, RegisterError::OtherMachine { .. }), "{error}");
     assert_eq!(cluster.get::<i64>("SELECT count FROM node").await, 3);
+}
+
+/// Two processes must not take turns in one row, and the server knows which is there by its connections.
+#[tokio::test]
+async fn a_copied_folder_is_refused_while_the_original_is_connected() {
+    let cluster = Cluster::new(&[]).await;
+    let (folder, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = async |folder: &tempfile::TempDir| {
+        let file = NodeFile::open(&folder.path().join("h.db")).unwrap();
+        let connection = cluster.connected("a").await;
+        Registrar::of_folder(file, "a".to_owned(), "m".to_owned()).register(connection).await
+    };
+    let (original, _) = start(&folder).await.unwrap();
+    fs::copy(folder.path().join("h.db.node"), copied.path().join("h.db.node")).unwrap();
+    let refused = start(&copied).await.map(drop).unwrap_err();
+    assert!(matches!(&refused, RegisterError::Connected { name, .. } if name == "a"), "{refused}");
+    drop(original);
+    let gone = "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'app')";
+    cluster.server.wait_for(gone).await;
+    start(&copied).await.unwrap();
+}
+
+/// What it had in flight when it was killed keeps nothing waiting: no start is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_receiver_starts_again_a_hundred_times() {
+    let cluster = Cluster::new(&[]).await;
+    let node = NodeSite::new(&cluster, "a", "");
+    for start in 0..100 {
+        let receiver = node.start();
+        let address = receiver.address;
+        let sender = tokio::task::spawn_blocking(move || {
+            let body = stripe_event(&format!("evt_{start}"), "a.b", "");
+            try_post(address, "/stripe", &stripe_header(&body, 0), body.as_bytes())
+        });
+        receiver.kill();
+        drop(sender.await.unwrap());
+    }
 }

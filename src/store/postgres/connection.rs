@@ -29,6 +29,8 @@ use super::target::UNREACHED;
 ///   are on their way behind it would otherwise commit one by one.
 /// - `lock_timeout` and `idle_in_transaction_session_timeout` end a transaction that waits for others or keeps
 ///   others waiting. `statement_timeout` would end slow statements and not the wait for a standby.
+/// - A query whose client is gone ends within a second, where the server can tell (PostgreSQL's documentation of
+///   `client_connection_check_interval` names Linux): a node that was killed starts again without waiting for it.
 /// - No plan is compiled. Where one needs a step that is switched off, it costs so much on paper that the server would
 ///   compile it at each run, for up to 300 ms; statements here take less than one.
 /// - Each statement finds its rows by an index, one row after the other, and no plan depends on how many rows the server
@@ -42,7 +44,9 @@ const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), current_setting('default_transaction_read_only'),
         system_identifier, CASE WHEN NOT pg_is_in_recovery()
-            THEN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END
+            THEN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END,
+        CASE WHEN version() LIKE '%linux%'
+            THEN set_config('client_connection_check_interval', '1s', false) END
     FROM pg_control_system();
     SET client_min_messages = warning;
     SET default_transaction_isolation = 'read committed';

@@ -273,7 +273,8 @@ async fn an_older_copy_that_is_put_back_by_hand_holds_everything_unfinished_once
         assert_ne!(store.admin.id(), old, "no runner may take it for the other");
         let restores = store.admin.status(Vec::new()).await.unwrap().restores;
         assert_eq!((restores.len(), restores[0].held), (1, 2));
-        store.admin.replay(Replay::Event(None, id("waits"), None), false).await.unwrap();
+        let waits = Replay::Event { source: None, event: id("waits"), handler: None };
+        store.admin.replay(waits, false).await.unwrap();
         store.close().await;
         let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
         assert_eq!(held(&store).await, 1, "only once");
