@@ -15,6 +15,7 @@
 //! | `Wait` | how a COMMIT ends that waits for a standby |
 //! | `Receiver` | what a `hooklatch serve` has in memory; `Away`: it has no session |
 //! | `Run` | an attempt in a runner's list, and its process group |
+//! | `State::marks` | the sum of the marks in a node's folder, as its last look has left it |
 //! | `State::boots` | which boot of a machine: its runner's incarnation |
 //! | `Job::Ready` | `ready`, and `waiting`: the clock may pass at any time |
 //! | `released`, `disowned`, `told`, `Session::serial` | not in the code: what really happened |
@@ -24,7 +25,8 @@
 //!
 //! Not in the model: the protocol between receiver and runner (`model.rs` has it), two jobs of one group
 //! (`cluster_groups.rs`), several jobs, stored answers, versions, two processes in one folder, an old primary that goes
-//! on beside the new one, and a node whose first registration is lost in a failover.
+//! on beside the new one, a node whose first registration is lost in a failover or with a copy that is put back, and what
+//! is committed between a look and such a copy.
 
 mod node;
 mod promises;
@@ -53,11 +55,13 @@ const NONE: Faults = Faults {
     power_cuts: 0,
     partitions: 0,
     failovers: 0,
+    copies: 0,
     declarations: 0,
     replays: 0,
 };
 const LOST_CONNECTION: Faults = Faults { lost_connections: 1, ..NONE };
 const FAILOVER: Faults = Faults { failovers: 1, ..NONE };
+const COPY: Faults = Faults { copies: 1, ..NONE };
 const BROKEN_WAIT: Faults = Faults { broken_waits: 1, ..FAILOVER };
 const DECLARED: Faults = Faults { declarations: 1, ..LOST_CONNECTION };
 
@@ -138,6 +142,17 @@ fn without_n22_a_person() {
     breaks("N22", Rules { person: false, ..Rules::ALL }, LOST_CONNECTION, P3, 14);
 }
 
+/// An event that is lost with the rows is reported (N28).
+#[test]
+fn without_n25_a_mark() {
+    for rules in [Rules::ALL, Rules::ASYNCHRONOUS] {
+        breaks("N25 (marks)", Rules { marks: false, ..rules }, COPY, P3, 17);
+        for policy in BOTH {
+            holds(rules, COPY, *policy, P3 | P4 | P5);
+        }
+    }
+}
+
 #[test]
 fn without_n26_n27_and_n40_a_history() {
     let rules = Rules { standby_waits: false, ..Rules::ALL };
@@ -174,6 +189,7 @@ fn all_hold(rules: Rules, deliveries: u8, policies: &[Policy], budgets: &[Budget
             power_cuts,
             partitions,
             failovers,
+            copies: 0,
             declarations,
             replays,
         };

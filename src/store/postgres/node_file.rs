@@ -1,5 +1,5 @@
-//! The file that makes a state folder a node's: a random id, made once, the count of its last session, the mark of its row,
-//! and the runners that may have attempts of the node in this boot. A failover that loses commits takes none of it away.
+//! The file that makes a state folder a node's: a random id, made once, the count of its last session, the sum of the
+//! marks of all nodes, and the runners that may have attempts of the node in this boot. A failover that loses commits takes none of it away.
 //!
 //! It is one line, `ID COUNT MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
 //!
@@ -28,7 +28,7 @@ pub struct NodeFile {
     pub id: Uuid,
     /// Of the last session that the folder knows.
     pub count: i64,
-    /// Committed in the node's row before it was written here.
+    /// The sum of the marks of all nodes, committed before it was written here.
     pub mark: i64,
     boot: String,
     /// Those that handlers or running attempts of the node have named since the machine's boot, whose end is the proof of

@@ -35,19 +35,20 @@ const CONNECTED: &str = "
 const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version, state)
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
-/// Locks the row until the end of the transaction.
-const LOCK: &str =
-    "SELECT machine, session, state, count, mark FROM node WHERE id = $1 FOR NO KEY UPDATE";
+/// Locks the row until the end of the transaction. The marks of all nodes grow with their commits.
+const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bigint FROM node)
+    FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
 /// node, and when the database was last restored.
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
-    version = $5, schema = $6, mark = greatest(mark, $7), state = 'active', seen_at = now_ms() WHERE id = $1
+    version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1
     RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1),
-        (SELECT max(greatest(made_at, restored_at)) FROM restored), mark";
+        (SELECT max(greatest(made_at, restored_at)) FROM restored), (SELECT sum(mark)::bigint FROM node)";
 
-/// One above the row's, and written to the folder behind the commit.
-pub(super) const MARK: &str = "UPDATE node SET mark = mark + 1 WHERE id = $1 RETURNING mark";
+/// The sum is written to the folder behind the commit.
+pub(super) const MARK: &str = "UPDATE node SET mark = mark + 1 WHERE id = $1
+    RETURNING (SELECT sum(mark)::bigint FROM node) + 1";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -62,7 +63,7 @@ pub struct Node {
     pub machine: String,
     /// The count of the last session that the state folder knows of. A database that was put back knows fewer.
     pub count: i64,
-    /// The mark of its row, as of its last commit that is known.
+    /// The sum of all nodes' marks that it has seen last. A database that was put back has a smaller one.
     pub mark: i64,
 }
 
@@ -265,7 +266,7 @@ impl Registrar {
         history::answer(flight, node.id, live).await;
         let (known, _) = schema::migration_counts();
         let version = env!("CARGO_PKG_VERSION");
-        let params = params![node.id, node.name.clone(), id, node.count, version, known, node.mark];
+        let params = params![node.id, node.name.clone(), id, node.count, version, known];
         let renew = flight.send(RENEW, params).await;
         // Behind the writes to the table, which a migration that contracts waits for, or which wait for it.
         schema::check(flight).await;
@@ -321,7 +322,7 @@ impl Registrar {
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
-    /// the row counts fewer sessions than the node, or has a smaller mark.
+    /// the row counts fewer sessions than the node, or the marks are smaller than those that it has seen.
     fn check(&self, row: &Row, id: Uuid, is_other: bool) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
         let name = self.node.name.clone();

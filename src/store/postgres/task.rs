@@ -9,6 +9,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::select;
@@ -178,6 +179,7 @@ impl WriterTask {
             self.target.use_history(history.clone());
             self.batches.remembered.store = Some(history.store);
         }
+        self.wakeups.marks.store(0, Ordering::Relaxed);
         self.payloads.renew();
         self.live.set_asked_runners(registered.asked.clone());
         for attempt in self.live.finish_registration(&registered.running) {
@@ -233,9 +235,15 @@ impl WriterTask {
     }
 
     /// Marks the node's row, and then its folder, where something was committed since the last mark. Rows that were put
-    /// back to a state before it have a smaller one.
+    /// back to a state before it have smaller marks.
     async fn mark(&mut self, connection: Connection, session: &Session) -> Option<Connection> {
         if !self.is_unmarked {
+            // Other nodes have marked their rows.
+            let marks = self.wakeups.marks.load(Ordering::Relaxed);
+            if marks > self.registrar.node.mark {
+                self.registrar.node.mark = marks;
+                self.registrar.keep(&[]).await;
+            }
             return Some(connection);
         }
         let mut flight = Flight::begin(connection, session).await;

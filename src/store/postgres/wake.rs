@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -55,7 +56,8 @@ const LOOK: &str = "
     SELECT ARRAY(SELECT handler FROM lane WHERE paused_at IS NOT NULL) AS paused,
         ARRAY(SELECT id FROM asked) AS jobs, ARRAY(SELECT number FROM asked) AS numbers,
         ARRAY(SELECT claimant FROM asked) AS claimants,
-        EXISTS (SELECT FROM node WHERE id <> $1 AND state = 'active') AS has_others";
+        EXISTS (SELECT FROM node WHERE id <> $1 AND state = 'active') AS has_others,
+        (SELECT sum(mark)::bigint FROM node) AS marks";
 
 /// Wakes the tasks of this node and the other nodes, and keeps what the last look found.
 #[derive(Default)]
@@ -66,6 +68,8 @@ pub(super) struct Wakeups {
     /// The other nodes are to be woken.
     others: Notify,
     found: Mutex<Found>,
+    /// The sum of all nodes' marks (N25), as of the last look; 0 after a registration.
+    pub(super) marks: AtomicI64,
     pub(super) starts: ClaimStarts,
 }
 
@@ -160,6 +164,8 @@ impl Wakeups {
             let look = connection.statement(LOOK).await.map_err(failed)?;
             let row = connection.client.query_one(&look, &[&node]).await.map_err(failed)?;
             let found = read(&row).map_err(|error| error.to_string())?;
+            let marks = column(&row, "marks").map_err(|error| error.to_string())?;
+            self.marks.store(marks, Ordering::Relaxed);
             let before = std::mem::replace(&mut *lock(&self.found), found.clone());
             stalls.clear(Stalled::WakeUps);
             if may_have_jobs || before != found || is_first {

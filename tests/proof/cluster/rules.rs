@@ -40,6 +40,8 @@ pub(crate) struct Rules {
     pub(crate) ack_after_commit: bool,
     /// N22: a person declares a node lost. Off: the silence of its connection does.
     pub(crate) person: bool,
+    /// N25: each node keeps the marks that it has seen, and smaller ones hold every unfinished job. Off: jobs go on.
+    pub(crate) marks: bool,
     /// N26: a commit waits for the standby that is promoted. Off: it does not wait.
     pub(crate) standby_waits: bool,
     /// N27: where commits do not wait, a new timeline holds every unfinished job. Off: jobs go on.
@@ -70,6 +72,7 @@ impl Rules {
         claimant: true,
         ack_after_commit: true,
         person: true,
+        marks: true,
         standby_waits: true,
         restored: true,
         roll_call: true,
@@ -95,6 +98,8 @@ pub(crate) struct Faults {
     pub(crate) partitions: u8,
     /// The standby takes the place of the primary.
     pub(crate) failovers: u8,
+    /// A copy of the running server's data is made, and later put back on the same timeline.
+    pub(crate) copies: u8,
     /// `node lost`, whether or not it is true.
     pub(crate) declarations: u8,
     pub(crate) replays: u8,

@@ -52,6 +52,9 @@ pub(crate) fn steps(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
 fn execute(cluster: &Cluster, from: &State, flight: Flight, wait: Wait, out: &mut Steps<'_>) {
     let mut t = *from;
     let (answer, broken) = apply(cluster, &mut t, flight);
+    if !matches!(answer, Answer::Fenced) {
+        t.primary.mark += 1;
+    }
     if wait == Wait::Over && cluster.rules.standby_waits {
         t.standby = t.primary;
     }
@@ -70,6 +73,11 @@ fn execute(cluster: &Cluster, from: &State, flight: Flight, wait: Wait, out: &mu
             hear(cluster, &mut t, flight, answer);
         } else {
             t.disconnect(flight.node);
+        }
+    }
+    for (node, receiver) in t.receivers.iter().enumerate() {
+        if receiver.phase == Phase::Serving && !receiver.cut {
+            t.marks[node] = t.primary.mark;
         }
     }
     out.add(Step::Executes(flight.node, flight.verb, wait), t, broken, wait != Wait::Over);
@@ -130,20 +138,23 @@ fn complete(cluster: &Cluster, t: &mut State, claim: Claim, outcome: Outcome) ->
 fn register(rules: Rules, t: &mut State, node: usize, earlier: Option<Claim>) -> Option<Attempt> {
     let session = t.new_session(node, rules.random_sessions);
     let timeline = t.timeline;
+    let is_behind = rules.marks && t.primary.mark < t.marks[node];
     let rows = &mut t.primary;
-    if rows.timeline != timeline && !rules.standby_waits && rules.restored {
+    let is_later = rows.timeline != timeline && !rules.standby_waits && rules.restored;
+    if is_later || is_behind && !rows.nodes[node].called {
         if rows.job == Job::Running {
             rows.attempts[usize::from(rows.attempt) - 1].outcome = Some(Outcome::Unknown);
         }
         if matches!(rows.job, Job::Running | Job::Ready) {
             rows.job = Job::Held;
         }
-        if rules.declared_again {
-            rows.nodes.iter_mut().for_each(|row| row.lost = false);
+        for row in &mut rows.nodes {
+            row.called = true;
+            row.lost &= !rules.declared_again;
         }
     }
     rows.timeline = timeline;
-    rows.nodes[node] = NodeRow { session, lost: false, timeline };
+    rows.nodes[node] = NodeRow { session, lost: false, timeline, called: false };
     let list = rows.running().copied();
     let own = |attempt: &Attempt| attempt.claim.node == node || !rules.own_rows;
     if rules.list_behind_lock {

@@ -70,6 +70,8 @@ pub(crate) struct NodeRow {
     pub(crate) lost: bool,
     /// The history in which the node has registered last.
     pub(crate) timeline: u8,
+    /// Another node has acted on a change of the history, and this one has not registered since.
+    pub(crate) called: bool,
 }
 
 /// What a server has.
@@ -81,6 +83,8 @@ pub(crate) struct Rows {
     pub(crate) attempts: [Attempt; ATTEMPTS],
     pub(crate) nodes: [NodeRow; NODES],
     pub(crate) timeline: u8,
+    /// The sum of the nodes' marks: it grows with each commit.
+    pub(crate) mark: u8,
 }
 
 impl Rows {
@@ -180,6 +184,10 @@ pub(crate) struct Run {
 pub(crate) struct State {
     pub(crate) primary: Rows,
     pub(crate) standby: Rows,
+    /// Of the primary, as it was.
+    pub(crate) copy: Option<Rows>,
+    /// What the nodes' folders have: in the model, each look comes at once.
+    pub(crate) marks: [u8; NODES],
     /// Of the primary. Its rows have it from the next registration on.
     pub(crate) timeline: u8,
     pub(crate) receivers: [Receiver; NODES],
@@ -226,7 +234,7 @@ impl State {
     }
 
     fn sessions(&mut self, each: &mut impl FnMut(&mut Session)) {
-        for rows in [&mut self.primary, &mut self.standby] {
+        for rows in [&mut self.primary, &mut self.standby].into_iter().chain(&mut self.copy) {
             rows.nodes.iter_mut().for_each(|node| each(&mut node.session));
             rows.attempts.iter_mut().for_each(|attempt| each(&mut attempt.claim.session));
         }
@@ -255,6 +263,9 @@ impl State {
 
     /// Removes what can have no effect any more and renames the sessions, so that equivalent states are equal.
     pub(crate) fn tidy(&mut self, rules: Rules) {
+        if self.faults.copies == 0 && self.copy.is_none() {
+            (self.primary.mark, self.standby.mark, self.marks) = (0, 0, [0; NODES]);
+        }
         if self.faults.failovers == 0 {
             self.standby = self.primary;
         }

@@ -32,6 +32,8 @@ pub(crate) enum Step {
     IsCutOff(usize),
     IsBack(usize),
     Failover,
+    Copied,
+    PutBack,
     Lost(usize),
     Replay,
 }
@@ -150,6 +152,8 @@ impl fmt::Display for Step {
             Step::IsCutOff(n) => write!(f, "{}: CUT OFF", name(n)),
             Step::IsBack(n) => write!(f, "{}: reaches the database again", name(n)),
             Step::Failover => write!(f, "FAILOVER"),
+            Step::Copied => write!(f, "server: a copy is made"),
+            Step::PutBack => write!(f, "COPY PUT BACK"),
             Step::Lost(n) => write!(f, "operator: node lost {}", name(n)),
             Step::Replay => write!(f, "operator: replay"),
         }

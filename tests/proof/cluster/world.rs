@@ -14,6 +14,7 @@ pub(crate) fn steps(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
     if let Some(t) = spend(state, |faults| &mut faults.failovers) {
         failover(t, out);
     }
+    copy(state, out);
     replay(cluster, state, out);
 }
 
@@ -108,6 +109,25 @@ fn declare(cluster: &Cluster, state: &State, node: usize, out: &mut Steps<'_>) {
     out.add(Step::Lost(node), t, 0, rules.person);
 }
 
+/// A node that has not registered yet knows of no commit. The copy has the running transactions no more.
+fn copy(state: &State, out: &mut Steps<'_>) {
+    let serves = |receiver: &Receiver| receiver.phase == Phase::Serving;
+    if let Some(copy) = state.copy {
+        let mut t = State { primary: copy, standby: copy, copy: None, ..*state };
+        for node in 0..NODES {
+            t.disconnect(node);
+        }
+        t.flights = Default::default();
+        let broken = if t.told && t.primary.job == Job::Absent { P1 } else { 0 };
+        out.add(Step::PutBack, t, broken, true);
+    } else if state.receivers.iter().all(serves)
+        && let Some(mut t) = spend(state, |faults| &mut faults.copies)
+    {
+        t.copy = Some(t.primary);
+        out.add(Step::Copied, t, 0, true);
+    }
+}
+
 /// Flights to the old primary are lost.
 fn failover(mut t: State, out: &mut Steps<'_>) {
     t.primary = t.standby;
@@ -128,7 +148,8 @@ fn replay(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
     }
     let mut nodes = state.primary.nodes.iter().enumerate();
     let called = nodes.all(|(node, row)| {
-        let registered = row.timeline == state.timeline && state.listed(node).next().is_none();
+        let registered = row.timeline == state.timeline && !row.called;
+        let registered = registered && state.listed(node).next().is_none();
         row.lost || registered
     });
     if cluster.rules.roll_call && !called {
