@@ -9,7 +9,8 @@ use hooklatch::limits::Limits;
 use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
-    Admin, Connection, EndResult, NodeFile, PublishedHandler, Registered, Registrar, Target, Writer,
+    Admin, Connection, EndResult, Housekeeping, Jobs, NodeFile, NodeNotices, PublishedHandler,
+    Registered, Registrar, Target, Writer,
 };
 use hooklatch::store::{Error, Group, JobFilter, Replay, Replayed};
 use tokio::sync::Barrier;
@@ -484,6 +485,54 @@ async fn goes_back(way: Way, end: Node) {
         assert_eq!(of_folder().register(connection).await.unwrap().1.lost, []);
         assert_eq!(cluster.count("restored").await, 1);
     }
+}
+
+/// Another node has run what the copy has as ready, and does not come back.
+#[tokio::test]
+async fn a_node_that_has_committed_nothing_since_notices_that_a_copy_was_put_back() {
+    let mut cluster = Cluster::new(&[]).await;
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let file = |nth: usize| NodeFile::open(&folders[nth].path().join("h.db")).unwrap();
+    let of_folder =
+        |nth: usize| Registrar::of_folder(file(nth), format!("node{nth}"), "m".to_owned());
+    let mut started = Vec::new();
+    for nth in 0..2 {
+        let mut registrar = of_folder(nth);
+        let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
+        let policy = policy(OnUnknown::Rerun);
+        registrar.handlers =
+            vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+        let to = target(cluster.server.port, false);
+        let (writer, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
+        ready(&writer).await;
+        // Its looks at what the others have done.
+        let (looks, clock) = (target(cluster.server.port, false), Clock::system());
+        let notices = NodeNotices::default();
+        let keeping = Housekeeping::new(looks.clone(), clock.clone(), notices, file(nth).id);
+        let jobs = Jobs::start(writer.clone(), looks, clock, keeping);
+        started.push((writer, task, jobs));
+    }
+    add_jobs(&started[1].0, 0, 1).await;
+    let snapshot = cluster.server.snapshot();
+    let ran = claim(&started[1].0, 1).await.remove(0);
+    assert_eq!(complete(&started[1].0, succeeded(&ran)).await, SUCCEEDED);
+    let marks = "SELECT sum(mark)::bigint FROM node";
+    let (of_rows, idle) = loop {
+        let (of_rows, of_b): (i64, i64) = (cluster.get(marks).await, file(1).mark);
+        if of_b == of_rows && file(0).mark == of_rows && of_rows > 0 {
+            break (of_rows, cluster.get::<i64>("SELECT mark FROM node WHERE name = 'node0'").await);
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(idle < of_rows, "the other one's marks count");
+    for (writer, task, jobs) in started {
+        writer.close();
+        drop(jobs);
+        task.await.unwrap();
+    }
+    cluster.server.put_back(&snapshot);
+    of_folder(0).register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 1);
 }
 
 /// A dump loaded into another database of the same server: system and timeline are the same.
