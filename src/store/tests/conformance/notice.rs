@@ -241,3 +241,33 @@ async fn a_job_that_keeps_its_group_waiting_is_reported_with_the_number_behind_i
         assert_eq!(told(&bench).await[0]["behind"], behind, "{rule}");
     }
 }
+
+#[tokio::test]
+async fn what_stands_still_for_a_minute_is_told_once() {
+    let bench = alerted(&["store.degraded"]).await;
+    let jobs = &bench.store.jobs;
+    jobs.stalled(Stalled::Payloads, "no room".to_owned());
+    bench.store.jobs.tell_notices().await.unwrap();
+    assert!(told(&bench).await.is_empty(), "not yet");
+    let since = bench.clock.now();
+    bench.advance(Duration::from_secs(60)).await;
+    for _ in 0..2 {
+        jobs.stalled(Stalled::Payloads, "still no room".to_owned());
+        jobs.tell_notices().await.unwrap();
+    }
+    let bodies = loop {
+        // It is stored by itself.
+        let bodies = told(&bench).await;
+        if !bodies.is_empty() {
+            break bodies;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(bodies.len(), 1);
+    assert_eq!((&bodies[0]["reason"], &bodies[0]["count"]), (&"claimed jobs do not begin".into(), &1.into()));
+    assert_eq!(bodies[0]["first_at"], since.to_string());
+    let all = bench.store.admin.stalls();
+    assert_eq!((all[0].what, all[0].since, &*all[0].why), (Stalled::Payloads, since, "still no room"));
+    jobs.moves(Stalled::Payloads);
+    assert_eq!(bench.store.intake.stalls(), []);
+}
