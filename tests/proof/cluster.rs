@@ -24,8 +24,8 @@
 //! begins before it has registered again, may run at the same time as an attempt on another node.
 //!
 //! Not in the model: the protocol between receiver and runner (`model.rs` has it), two jobs of one group
-//! (`cluster_groups.rs`), several jobs, stored answers, versions, two processes in one folder, an old primary that goes
-//! on beside the new one, a node whose first registration is lost in a failover or with a copy that is put back, and what
+//! (`cluster_groups.rs`), several jobs, stored answers, versions, two processes in one folder, what an old primary
+//! that goes on beside the new one would store, a node whose first registration is lost in a failover or with a copy that is put back, and what
 //! is committed between a look and such a copy.
 
 mod node;
@@ -55,6 +55,7 @@ const NONE: Faults = Faults {
     power_cuts: 0,
     partitions: 0,
     failovers: 0,
+    returns: 0,
     copies: 0,
     declarations: 0,
     replays: 0,
@@ -142,6 +143,13 @@ fn without_n22_a_person() {
     breaks("N22", Rules { person: false, ..Rules::ALL }, LOST_CONNECTION, P3, 14);
 }
 
+#[test]
+fn without_n10_a_history_for_every_connection() {
+    let faults = Faults { returns: 1, ..FAILOVER };
+    breaks("N10 (payloads)", Rules { bound: false, ..Rules::ALL }, faults, P1, 9);
+    holds(Rules::ALL, faults, Policy::Rerun, P1 | P3 | P4 | P5);
+}
+
 /// An event that is lost with the rows is reported (N28).
 #[test]
 fn without_n25_a_mark() {
@@ -189,6 +197,7 @@ fn all_hold(rules: Rules, deliveries: u8, policies: &[Policy], budgets: &[Budget
             power_cuts,
             partitions,
             failovers,
+            returns: 0,
             copies: 0,
             declarations,
             replays,

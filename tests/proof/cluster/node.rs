@@ -14,6 +14,14 @@ pub(crate) fn steps(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
             out.add(Step::Starts(node), t, 0, false);
             continue;
         }
+        let is_elsewhere = state.old == Some((Job::Absent, true)) && !cluster.rules.bound;
+        if claimed.is_some() && is_elsewhere {
+            let mut t = *state;
+            t.receivers[node].claimed = None;
+            t.primary.job = Job::Dead;
+            let broken = if t.told { promises::P1 } else { 0 };
+            out.add(Step::ReadsOld(node), t, broken, false);
+        }
         let waits = registering && cluster.rules.begins_registered;
         // Also a node that is cut off begins its claims.
         if let Some(claim) = claimed.filter(|_| !waits) {

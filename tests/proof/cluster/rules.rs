@@ -24,6 +24,8 @@ pub(crate) struct Rules {
     pub(crate) lost_answer: bool,
     /// N5: a duplicate is answered after a commit that wrote to the log. Off: after the read.
     pub(crate) commit_before_answer: bool,
+    /// N10: what a handler gets is read in the session's history. Off: on any server that takes writes.
+    pub(crate) bound: bool,
     /// N15: a node claims no job of which its runner lists an attempt. Off: neither node nor runner looks.
     pub(crate) claims_unlisted: bool,
     /// N16: a node judges its own rows. Off: all rows.
@@ -64,6 +66,7 @@ impl Rules {
         loaded_behind_commit: true,
         lost_answer: true,
         commit_before_answer: true,
+        bound: true,
         claims_unlisted: true,
         own_rows: true,
         put_back: true,
@@ -98,6 +101,8 @@ pub(crate) struct Faults {
     pub(crate) partitions: u8,
     /// The standby takes the place of the primary.
     pub(crate) failovers: u8,
+    /// The old primary is up again beside the new one, and takes writes.
+    pub(crate) returns: u8,
     /// A copy of the running server's data is made, and later put back on the same timeline.
     pub(crate) copies: u8,
     /// `node lost`, whether or not it is true.

@@ -184,6 +184,8 @@ pub(crate) struct Run {
 pub(crate) struct State {
     pub(crate) primary: Rows,
     pub(crate) standby: Rows,
+    /// The old primary after a failover, and whether it is up again.
+    pub(crate) old: Option<(Job, bool)>,
     /// Of the primary, as it was.
     pub(crate) copy: Option<Rows>,
     /// What the nodes' folders have: in the model, each look comes at once.
@@ -266,6 +268,7 @@ impl State {
         if self.faults.copies == 0 && self.copy.is_none() {
             (self.primary.mark, self.standby.mark, self.marks) = (0, 0, [0; NODES]);
         }
+        self.old = self.old.filter(|(_, is_up)| *is_up || self.faults.returns > 0);
         if self.faults.failovers == 0 {
             self.standby = self.primary;
         }

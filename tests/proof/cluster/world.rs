@@ -14,6 +14,12 @@ pub(crate) fn steps(cluster: &Cluster, state: &State, out: &mut Steps<'_>) {
     if let Some(t) = spend(state, |faults| &mut faults.failovers) {
         failover(t, out);
     }
+    if let Some((job, false)) = state.old
+        && let Some(mut t) = spend(state, |faults| &mut faults.returns)
+    {
+        t.old = Some((job, true));
+        out.add(Step::OldIsBack, t, 0, true);
+    }
     copy(state, out);
     replay(cluster, state, out);
 }
@@ -130,6 +136,7 @@ fn copy(state: &State, out: &mut Steps<'_>) {
 
 /// Flights to the old primary are lost.
 fn failover(mut t: State, out: &mut Steps<'_>) {
+    t.old = Some((t.primary.job, false));
     t.primary = t.standby;
     t.timeline += 1;
     for node in 0..NODES {
