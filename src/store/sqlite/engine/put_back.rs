@@ -9,8 +9,10 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rusqlite::Connection;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::model::Timestamp;
@@ -25,6 +27,9 @@ use super::schema::store_id;
 
 const SUFFIX: &str = ".mark";
 
+/// A stop waits no longer for a writer that is in trouble.
+const WAIT: Duration = Duration::from_secs(2);
+
 const MARK: &str = "UPDATE meta SET mark = mark + 1 WHERE one = 1 RETURNING mark";
 
 impl Engine {
@@ -32,11 +37,11 @@ impl Engine {
     /// breaks but this discovery, so an error is a warning.
     pub(crate) async fn mark(&self) {
         let before = *self.stirred.borrow();
-        if self.marked.load(Ordering::Relaxed) == before {
+        if self.marked.load(Ordering::Relaxed) == before || self.ready().is_err() {
             return;
         }
         let marked = self.submit(Priority::Verb, |tx| tx.query_row(MARK, [], |row| row.get(0)));
-        let Ok(mark) = marked.await else { return };
+        let Ok(Ok(mark)) = timeout(WAIT, marked).await else { return };
         let after = *self.stirred.borrow();
         // The mark's own commit counts too.
         let seen = if after <= before + 1 { after } else { before };
