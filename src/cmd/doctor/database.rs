@@ -40,6 +40,16 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
     found.iter().map(of).collect()
 }
 
+/// What stands still in the running receiver, and what the server has warned it of.
+pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
+    let stalls = machine.stalls.iter().map(|stall| finding(Verdict::Bad, &stall.to_string()));
+    let warning = machine.warning.iter().map(|text| {
+        let (seen, fix) = (format!("the server warns: {text}"), "see the server's log".to_owned());
+        Finding::new(Verdict::Unwise, &seen, Some(fix))
+    });
+    stalls.chain(warning).collect()
+}
+
 /// Of which history the rows are, and each node that a roll call waits for. What keeps the database from being read is a
 /// finding of [`check`].
 pub(super) fn history(machine: &Machine<'_>) -> Vec<Finding> {

@@ -12,7 +12,7 @@ use crate::admin::{Client, GetStatus, ListListeners, Operation, ReceiverStatus, 
 use crate::config::Config;
 use crate::model::RunnerName;
 use crate::runner::folder;
-use crate::store::Settings;
+use crate::store::{Settings, Stall};
 
 use super::super::runtime::block_on;
 
@@ -30,6 +30,10 @@ pub(super) struct Machine<'a> {
     pub(super) listening: Vec<SocketAddr>,
     /// The receiver's own report; `None` if it does not answer this user.
     pub(super) status: Option<ReceiverStatus>,
+    /// What stands still in it.
+    pub(super) stalls: Vec<Stall>,
+    /// What the database's server has warned it of.
+    pub(super) warning: Option<String>,
 }
 
 impl<'a> Machine<'a> {
@@ -47,10 +51,14 @@ impl<'a> Machine<'a> {
             .filter_map(|(name, folder)| Some((name, holder(&folder.join("lock"))?)))
             .collect();
         let status = ask(&store, GetStatus { sources: Vec::new() });
-        let status = status.and_then(|status| status.receiver);
+        let (status, stalls, kept) = match status {
+            Some(status) => (status.receiver, status.stalls, status.store),
+            None => (None, Vec::new(), None),
+        };
+        let warning = kept.and_then(|kept| kept.server_warning);
         let listening = ask(&store, ListListeners {}).map(|list| list.addresses);
         let listening = listening.unwrap_or_default();
-        Machine { path, config, receiver, runners, listening, status }
+        Machine { path, config, receiver, runners, listening, status, stalls, warning }
     }
 }
 

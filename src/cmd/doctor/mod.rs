@@ -32,13 +32,14 @@ use machine::Machine;
 type Check = fn(&Machine<'_>) -> Vec<Finding>;
 
 /// Every check, in the order of the output.
-const CHECKS: [(&str, Check); 16] = [
+const CHECKS: [(&str, Check); 17] = [
     ("configuration", configuration),
     ("permissions", permissions::check),
     ("handlers", handlers),
     ("clock", clock::check),
     ("database", database::check),
     ("history", database::history),
+    ("moving", database::receiver),
     ("file system", disk::file_system),
     ("space", disk::space),
     ("flush", disk::flush),
