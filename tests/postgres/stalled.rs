@@ -72,7 +72,7 @@ async fn a_payload_that_cannot_be_read_is_first_on_every_screen_and_nothing_else
     let why = status["why"][0].as_str().unwrap();
     assert!(why.starts_with("claimed jobs do not begin: "), "{why}");
     assert!(why.contains("each node needs eight connections"), "{why}");
-    let doctor = node.output(&["doctor"]).await;
+    let doctor = node.output(&["doctor", "--json"]).await;
     let said = String::from_utf8_lossy(&doctor.stdout);
     assert!(said.contains("claimed jobs do not begin"), "{said}");
     let reason = "claimed jobs do not begin";

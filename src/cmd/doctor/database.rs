@@ -43,9 +43,9 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
 /// What stands still in the running receiver, and what the server has warned it of.
 pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
     let stalls = machine.stalls.iter().map(|stall| finding(Verdict::Bad, &stall.to_string()));
-    let warning = machine.warning.iter().map(|text| {
-        let (seen, fix) = (format!("the server warns: {text}"), "see the server's log".to_owned());
-        Finding::new(Verdict::Unwise, &seen, Some(fix))
+    let warning = machine.warning.iter();
+    let warning = warning.map(|text| {
+        Finding::unwise(format!("the server warns: {text}"), "see the server's log")
     });
     stalls.chain(warning).collect()
 }
