@@ -25,8 +25,8 @@
 //!
 //! Not in the model: the protocol between receiver and runner (`model.rs` has it), two jobs of one group
 //! (`cluster_groups.rs`), several jobs, stored answers, versions, two processes in one folder, what an old primary
-//! that goes on beside the new one would store, a node whose first registration is lost in a failover or with a copy that is put back, and what
-//! is committed between a look and such a copy.
+//! that goes on beside the new one would store, a node whose first registration is lost in a failover or with a copy
+//! that is put back, and what is committed between a look and such a copy.
 
 mod node;
 mod promises;

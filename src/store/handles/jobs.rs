@@ -115,7 +115,8 @@ impl Jobs {
 
         /// Makes the internal events that are due: for notices that were only counted within
         /// [`NOTICE_WINDOW`](crate::limits::NOTICE_WINDOW), for what has stood still for a minute, and for too
-        /// little space, which refuses accepts while a notice may still fit. The dispatcher calls it at each tick. Returns how many events the counted notices made.
+        /// little space, which refuses accepts while a notice may still fit. The dispatcher calls it at each tick.
+        /// Returns how many events the counted notices made.
         pub async fn tell_notices() -> Result<u64, Error>;
 
         /// The time by the clock of the store's rows. Retention goes by it, and checks it (K2).

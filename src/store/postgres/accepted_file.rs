@@ -2,8 +2,8 @@
 //! back meanwhile is found by what it lacks, and that is named (N28).
 //!
 //! Its first line is the store's id, which a change of the history changes. Each other line is an event, `MILLIS SOURCE
-//! ID`, oldest first, with the time by this machine's clock. Lines are added at each look at the server. After a power cut
-//! the last ones may be missing or unreadable: what comes behind such a line counts for nothing.
+//! ID`, oldest first, with the time by this machine's clock. Lines are added at each look at the server. After a power
+//! cut the last ones may be missing or unreadable: what comes behind such a line counts for nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

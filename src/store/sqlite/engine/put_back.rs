@@ -1,8 +1,9 @@
 //! Finds an older copy of the database that was put back by hand, in place of `hooklatch restore`.
 //!
-//! A mark in the store grows with its commits, and `PATH.mark` keeps it with the store's id: at each tick after a commit, and
-//! at each stop. It is written behind the flush of its commit, so after no kill and no power cut the store has a smaller one.
-//! What was committed since the last mark may be missing unseen: 15 s at most, and nothing after a stop.
+//! A mark in the store grows with its commits, and `PATH.mark` keeps it with the store's id: at each tick after a
+//! commit, and at each stop. It is written behind the flush of its commit, so after no kill and no power cut the store
+//! has a smaller one. What was committed since the last mark may be missing unseen: 15 s at most, and nothing after a
+//! stop.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
