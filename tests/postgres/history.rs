@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
+use hooklatch::model::{EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
-    Admin, Connection, EndResult, NodeFile, PublishedHandler, Registered, Registrar, Target, Writer,
+    Admin, Connection, EndResult, NodeFile, Registered, Registrar, Target, Writer,
 };
 use hooklatch::store::{Error, Group, JobFilter, Replay, Replayed};
 use tokio::sync::Barrier;
@@ -21,7 +21,7 @@ use super::server::{PASSWORD, PATIENCE, ROLE, Server};
 use super::site::{node, target};
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_one, complete, job, later_session, lose, may_begin, policy,
-    session, succeeded,
+    published, session, succeeded,
 };
 
 /// Whichever of two servers takes writes.
@@ -40,10 +40,7 @@ fn either_of(first: &Server, second: &Server, require_standby: bool) -> Target {
 /// A node that runs `h`, and then goes by `target`.
 async fn worker(name: &str, target: Target) -> Writer {
     let mut registrar = Registrar::new(node(name));
-    let policy = policy(OnUnknown::Rerun);
-    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers =
-        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
     let (writer, _) = Writer::start(target, registrar, &Limits::default(), Clock::system());
     ready(&writer).await;
     writer
@@ -387,10 +384,7 @@ async fn a_snapshot_of_a_running_server_that_is_put_back_is_noticed() {
     let file = || NodeFile::open(&folder.path().join("h.db")).unwrap();
     let of_folder = || Registrar::of_folder(file(), "a".to_owned(), "m".to_owned());
     let mut registrar = of_folder();
-    let policy = policy(OnUnknown::Rerun);
-    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers =
-        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
     let to = target(cluster.server.port, false);
     let (a, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
     ready(&a).await;
