@@ -371,6 +371,11 @@ CREATE TABLE handler (
     pauses bigint[] NOT NULL,
     -- The node runs its jobs. It accepts them anyway.
     runs boolean NOT NULL,
+    -- The sources whose events it takes.
+    sources text[] NOT NULL,
+    -- Its keys with their values, for a comparison of nodes: a JSON object. Nothing of it is a secret, or a value of a
+    -- command's environment.
+    settings text NOT NULL,
     PRIMARY KEY (node, handler),
     CHECK ((give_up_attempts IS NULL) <> (give_up_after IS NULL))
 );

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::admin::{GetStatus, HandlerRow, ListHandlers};
+use crate::admin::{HandlerRow, ListHandlers};
 use crate::config::Config;
 use crate::document::{Fault, Problem, nearest};
 use crate::exit::Exit;
 use crate::model::Name;
 
 use super::output::count;
-use super::store::ask_of;
+use super::store::{ask_of, nodes, with_client};
 
 /// One warning for each handler that is gone and has jobs left. A missing store has no jobs; a store that cannot
 /// be asked is another warning.
@@ -36,13 +36,10 @@ pub(super) fn find(path: &Path, config: &Config) -> Vec<Problem> {
 
 /// The handlers of the other nodes, as far as they can be asked for: their jobs are not held (N29).
 fn published_elsewhere(config: &Config) -> BTreeSet<Name> {
-    let status = ask_of(config, GetStatus { sources: Vec::new() }).ok();
+    let nodes = with_client(config, async |client| Ok(nodes(client).await)).unwrap_or_default();
     let (own, _) = config.node_and_machine();
-    let nodes = status.and_then(|status| status.store).map(|store| store.nodes);
-    let others = nodes
-        .into_iter()
-        .flatten()
-        .filter(|node| own.as_ref().is_ok_and(|own| own.as_str() != node.name));
+    let others =
+        nodes.into_iter().filter(|node| own.as_ref().is_ok_and(|own| own.as_str() != node.name));
     others.flat_map(|node| node.handlers).map(|published| published.handler).collect()
 }
 

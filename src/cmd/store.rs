@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::admin::{Client, Operation, ShowJob, StoreClient, socket_path};
+use crate::admin::{Client, GetStatus, Operation, ShowJob, StoreClient, socket_path};
 use crate::cli::{Note, Options};
 use crate::clock::Clock;
 use crate::config::{self, Config, Environment, Handler};
@@ -10,7 +10,7 @@ use crate::document::nearest;
 use crate::exit::{Exit, Failure};
 use crate::model::{JobId, Name};
 use crate::store::{
-    AuditFilter, AuditRow, By, EventFilter, EventRow, JobFilter, JobRow, Page, PageCursor,
+    AuditFilter, AuditRow, By, EventFilter, EventRow, JobFilter, JobRow, NodeRow, Page, PageCursor,
 };
 
 use super::of_unit::of_unit;
@@ -153,6 +153,12 @@ async fn pages<O: Operation<Reply = Page<T>>, T>(
 
 pub(super) async fn job(client: &StoreClient, job: JobId) -> Result<JobRow, Failure> {
     Ok(client.call(ShowJob { job }).await?)
+}
+
+/// The nodes of the database; none of a file, or if they cannot be asked for.
+pub(super) async fn nodes(client: &StoreClient) -> Vec<NodeRow> {
+    let status = client.call(GetStatus { sources: Vec::new() }).await.ok();
+    status.and_then(|status| status.store).unwrap_or_default().nodes
 }
 
 /// A handler that the configuration has not got, with the one that may be meant.

@@ -24,6 +24,7 @@ mod load;
 mod pace;
 mod plan;
 mod providers;
+mod published;
 mod read;
 mod replies;
 mod requests;

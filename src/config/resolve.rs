@@ -60,22 +60,6 @@ impl Config {
         resolver.problems.none_or(Resolved { sources, workers, published, node, warnings })
     }
 
-    /// What other nodes know of a handler. Equal files give equal digests.
-    fn published(&self, handler: &Handler, worker: &Worker) -> PublishedHandler {
-        let command = handler.command();
-        let digest = command
-            .map(|command| digest(handler, command, &self.form_fields(handler), self.limits()));
-        // Texts and numbers.
-        let shown = serde_json::to_string(handler).unwrap_or_default();
-        PublishedHandler {
-            handler: handler.name.clone(),
-            digest: Digest::of(format!("{shown} {digest:?}")),
-            policy: worker.policy.clone(),
-            runs: worker.runs,
-            runner: command.filter(|_| worker.runs).map(|command| command.runner.value.clone()),
-        }
-    }
-
     /// The commands of one runner. Does not read the secrets of sources and of other runners. An `Err` is as
     /// that of [`Config::resolve`].
     pub fn resolve_commands(
@@ -136,7 +120,7 @@ impl Config {
     }
 
     /// The form field of each of the handler's sources whose scheme has one.
-    fn form_fields(&self, handler: &Handler) -> BTreeMap<Name, String> {
+    pub(super) fn form_fields(&self, handler: &Handler) -> BTreeMap<Name, String> {
         let field =
             |own: &Source| Some((own.name.clone(), own.scheme.identity().form_field.clone()?));
         self.sources_of(handler).filter_map(field).collect()
@@ -192,7 +176,7 @@ impl Config {
 
 /// The digest of everything that decides how a command is run. It is made from what is written, so that a
 /// receiver, which may not read the values, computes the same as its runner. JSON keeps the parts apart.
-fn digest(
+pub(super) fn digest(
     handler: &Handler,
     command: &Command,
     form_fields: &BTreeMap<Name, String>,

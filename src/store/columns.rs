@@ -1,5 +1,6 @@
 //! The columns of a row of either engine as the domain's types. `rows` has the rows that both engines read.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -80,7 +81,8 @@ columns! {
     Integer as i32, i64, u16, u32, u64, usize => number;
     Integer as Timestamp => |time| Ok(Timestamp(time));
     Text as String => |text: &str| Ok(text.to_owned());
-    Text as AuditSubject => |text| serde_json::from_str(text).map_err(|error| error.to_string());
+    Text as AuditSubject, BTreeMap<String, String> => |text| serde_json::from_str(text)
+        .map_err(|error| error.to_string());
     Text as AuditVerb, GroupRule, Incarnation, Name, NoticeType, Outcome, RunnerName, State, Via => word;
     Bytes as Uuid => uuid;
     Bytes as JobId => |bytes| Ok(JobId::from_bytes(uuid(bytes)?.into_bytes()));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, OnUnknown, Outcome, State};
+use hooklatch::model::{OnUnknown, Outcome, State};
 use hooklatch::retry::{Next, Policy};
 use hooklatch::store::postgres::{
     Housekeeping, Jobs, Node, NodeNotices, PublishedHandler, Registrar, Writer,
@@ -18,7 +18,7 @@ use super::cluster::{Cluster, START, ready};
 use super::proxy::Proxy;
 use super::server::PATIENCE;
 use super::site::{node, target};
-use super::working::{add_jobs, admin, claim_of, holder, lose, policy, runner};
+use super::working::{self, add_jobs, admin, claim_of, holder, lose, policy, runner};
 
 /// A process of the node.
 pub(crate) async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
@@ -43,14 +43,7 @@ async fn process_at(
 }
 
 fn published(handler: &str, policy: &Policy) -> PublishedHandler {
-    let handler = handler.parse().unwrap();
-    PublishedHandler {
-        handler,
-        digest: Digest([1; 32]),
-        policy: policy.clone(),
-        runs: true,
-        runner: None,
-    }
+    PublishedHandler { handler: handler.parse().unwrap(), ..working::published(policy.clone()) }
 }
 
 pub(crate) fn completion(

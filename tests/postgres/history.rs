@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hooklatch::clock::Clock;
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
+use hooklatch::model::{EventId, GroupKey, GroupRule, JobId, Name, OnUnknown, Outcome};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{
-    Admin, Connection, EndResult, Housekeeping, Jobs, NodeFile, NodeNotices, PublishedHandler,
-    Registered, Registrar, Target, Writer,
+    Admin, Connection, EndResult, Housekeeping, Jobs, NodeFile, NodeNotices, Registered, Registrar,
+    Target, Writer,
 };
 use hooklatch::store::{Error, Group, JobFilter, Replay, Replayed};
 use tokio::sync::Barrier;
@@ -22,7 +22,7 @@ use super::server::{PASSWORD, PATIENCE, ROLE, Server};
 use super::site::{node, target};
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_one, complete, job, later_session, lose, may_begin, policy,
-    session, succeeded,
+    published, session, succeeded,
 };
 
 /// Whichever of two servers takes writes.
@@ -41,10 +41,7 @@ fn either_of(first: &Server, second: &Server, require_standby: bool) -> Target {
 /// A node that runs `h`, and then goes by `target`.
 async fn worker(name: &str, target: Target) -> Writer {
     let mut registrar = Registrar::new(node(name));
-    let policy = policy(OnUnknown::Rerun);
-    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers =
-        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
     let (writer, _) = Writer::start(target, registrar, &Limits::default(), Clock::system());
     ready(&writer).await;
     writer
@@ -423,10 +420,7 @@ async fn goes_back(way: Way, end: Node) {
     let file = || NodeFile::open(&store).unwrap();
     let of_folder = || Registrar::of_folder(file(), "a".to_owned(), "m".to_owned());
     let mut registrar = of_folder();
-    let policy = policy(OnUnknown::Rerun);
-    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers =
-        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
     let (a, task) = Writer::start(to.clone(), registrar, &Limits::default(), Clock::system());
     ready(&a).await;
     add_jobs(&a, 0, 2).await;
@@ -498,10 +492,7 @@ async fn a_node_that_has_committed_nothing_since_notices_that_a_copy_was_put_bac
     let mut started = Vec::new();
     for nth in 0..2 {
         let mut registrar = of_folder(nth);
-        let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-        let policy = policy(OnUnknown::Rerun);
-        registrar.handlers =
-            vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+        registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
         let to = target(cluster.server.port, false);
         let (writer, task) = Writer::start(to, registrar, &Limits::default(), Clock::system());
         ready(&writer).await;

@@ -13,6 +13,7 @@ mod asking;
 mod claim_cost;
 mod claiming;
 mod cluster;
+mod configured;
 mod conflicts;
 mod connecting;
 mod cuts;

@@ -9,8 +9,8 @@ use hooklatch::dispatcher::{Dispatcher, Worker};
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
 use hooklatch::handler::{ForwardSettings, Handler, Target};
 use hooklatch::limits::Limits;
-use hooklatch::model::{Digest, OnUnknown, State};
-use hooklatch::store::postgres::{ClusterNode, PublishedHandler};
+use hooklatch::model::{OnUnknown, State};
+use hooklatch::store::postgres::ClusterNode;
 use hooklatch::store::{OpenError, Refused, Store};
 use hooklatch::traffic::Traffic;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,7 +21,7 @@ use super::cluster::{CREATED, Cluster, duplicate, new, stripe};
 use super::filled::settings;
 use super::server::PATIENCE;
 use super::site::target;
-use super::working::policy;
+use super::working::{policy, published};
 
 const NAMES: &str = "synchronous_standby_names";
 
@@ -30,10 +30,8 @@ async fn open(cluster: &Cluster, name: &str, folder: &Path) -> Result<Store, Ope
     let target = target(cluster.server.port, false);
     let machine = "machine one".to_owned();
     let node = ClusterNode { target, name: name.parse().unwrap(), machine };
-    let (handler, policy) = ("h".parse().unwrap(), policy(OnUnknown::Hold));
-    let published =
-        PublishedHandler { handler, digest: Digest([1; 32]), policy, runs: true, runner: None };
-    let store = Store::connect(&settings(folder), node, vec![published], Clock::system()).await?;
+    let published = vec![published(policy(OnUnknown::Hold))];
+    let store = Store::connect(&settings(folder), node, published, Clock::system()).await?;
     // The writer's task has begun.
     while store.intake.ready().is_err() {
         tokio::task::yield_now().await;

@@ -1,5 +1,6 @@
 //! Nodes that claim and settle jobs, and what their tests ask.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,19 @@ pub(crate) fn policy(on_unknown: OnUnknown) -> Policy {
     }
 }
 
+/// The handler `h` as a node publishes it.
+pub(crate) fn published(policy: Policy) -> PublishedHandler {
+    PublishedHandler {
+        handler: "h".parse().unwrap(),
+        digest: Digest([1; 32]),
+        policy,
+        runs: true,
+        runner: None,
+        sources: Vec::new(),
+        settings: BTreeMap::new(),
+    }
+}
+
 /// A node whose configuration has the handler `h`, which treats an unknown outcome so.
 pub(crate) async fn worker(
     cluster: &Cluster,
@@ -37,11 +51,8 @@ pub(crate) async fn worker(
     port: u16,
     on_unknown: OnUnknown,
 ) -> Writer {
-    let policy = policy(on_unknown);
     let mut registrar = Registrar::new(node(name));
-    let (handler, digest) = ("h".parse().unwrap(), Digest([1; 32]));
-    registrar.handlers =
-        vec![PublishedHandler { handler, digest, policy, runs: true, runner: None }];
+    registrar.handlers = vec![published(policy(on_unknown))];
     let port = if port == 0 { cluster.server.port } else { port };
     let limits = Limits::default();
     let (writer, _) = Writer::start(target(port, false), registrar, &limits, Clock::system());

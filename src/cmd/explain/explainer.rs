@@ -1,14 +1,15 @@
-//! Explains an event in sentences. It is pure: it uses only the configuration, the store's record of the
-//! event, and the time.
+//! Explains an event in sentences. It is pure: it uses only the configuration, what the nodes of a database publish of
+//! theirs, the store's record of the event, and the time.
 //!
-//! `hooklatch explain` calls it. Must stay true: every sentence follows from those three. It has today's
-//! configuration only, so a sentence must not claim what the configuration was when the event arrived.
+//! `hooklatch explain` calls it. Must stay true: every sentence follows from those four. It has today's
+//! configurations only, so a sentence must not claim what a configuration was when the event arrived. The record does not
+//! say which node accepted the event.
 
 use crate::config::{Config, Handler};
 use crate::model::{
     HeldReason, INTERNAL_SOURCE, Name, OnRedelivery, Repeats, ReplayGuard, SENDER_ID, Timestamp,
 };
-use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow};
+use crate::store::{AttemptRow, EventDetail, EventRow, JobDetail, KeyRow, NodeRow};
 
 use super::explanation::{Explanation, HandlerPart, JobPart, Next};
 use crate::cmd::delivered::Delivered;
@@ -19,8 +20,13 @@ use crate::cmd::output::count;
 const UNWANTED: &str =
     "nothing: no handler wants it. Add its type to a handler's events, reload, and make the job";
 
+/// The keys by which a handler chooses its events.
+const CHOOSING: [&str; 3] = ["events", "sources", "when"];
+
 pub(crate) struct Explainer<'a> {
     pub(crate) config: &'a Config,
+    /// Of the database; none of a file.
+    pub(crate) nodes: &'a [NodeRow],
     pub(crate) now: Timestamp,
     /// Writes a time for the chosen output.
     pub(crate) time: fn(Timestamp) -> String,
@@ -33,7 +39,8 @@ impl Explainer<'_> {
         let event = &detail.event;
         let handlers = self.handlers(detail);
         let whole = self.config.mistakes().is_empty();
-        let idle = whole && event.jobs.is_empty() && !handlers.iter().any(|one| one.wants);
+        let is_open = |one: &HandlerPart| one.wants || self.is_elsewhere(&one.handler);
+        let idle = whole && event.jobs.is_empty() && !handlers.iter().any(is_open);
         Explanation {
             source: event.source.clone(),
             event: event.event_id.to_string(),
@@ -213,7 +220,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// The handlers of the event's source, followed by other handlers that have a job for it.
+    /// The handlers of the event's source, followed by other handlers that have a job for it, and by handlers of the source
+    /// that only other nodes have.
     fn handlers(&self, detail: &EventDetail) -> Vec<HandlerPart> {
         let delivered = Delivered::of(detail);
         let own = self.config.takers(&detail.event.source).map(|handler| &handler.name);
@@ -221,6 +229,12 @@ impl Explainer<'_> {
         for JobDetail { job, .. } in &detail.jobs {
             if !names.contains(&&job.handler) {
                 names.push(&job.handler);
+            }
+        }
+        for own in self.nodes.iter().flat_map(|node| &node.handlers) {
+            let takes = own.sources.iter().any(|source| source == detail.event.source.as_str());
+            if takes && self.is_elsewhere(&own.handler) && !names.contains(&&own.handler) {
+                names.push(&own.handler);
             }
         }
         names.into_iter().map(|name| self.handler(detail, delivered.as_ref(), name)).collect()
@@ -247,7 +261,7 @@ impl Explainer<'_> {
             None => ("", ""),
         };
         let why = match (taker, matching) {
-            (None, _) if handler.is_none() => format!("{} it", self.lacks()),
+            (None, _) if handler.is_none() => self.absent(name),
             (None, _) => format!("it takes no events of this source any more{made}"),
             (_, Some(_)) if refuses => format!("its condition does not hold{now}{made}"),
             (_, Some(pattern)) if pattern == event_type => {
@@ -278,15 +292,60 @@ impl Explainer<'_> {
         }
     }
 
+    /// Whether this configuration lacks the handler, and one that is in force on a node has it.
+    fn is_elsewhere(&self, handler: &Name) -> bool {
+        let whole = self.config.mistakes().is_empty();
+        whole && self.config.handler(handler).is_none() && !self.nodes_with(handler).is_empty()
+    }
+
+    fn nodes_with(&self, handler: &Name) -> String {
+        let has = |node: &&NodeRow| node.handlers.iter().any(|own| own.handler == *handler);
+        names(self.nodes.iter().filter(has))
+    }
+
+    /// A handler that this configuration lacks.
+    fn absent(&self, handler: &Name) -> String {
+        if !self.is_elsewhere(handler) {
+            return format!("{} it", self.lacks());
+        }
+        let nodes = self.nodes_with(handler);
+        format!(
+            "the configuration here lacks it, and that in force on node {nodes} has it: explain the event there"
+        )
+    }
+
     /// What to do where a handler wants the event and has no job of it.
     fn missing(&self, detail: &EventDetail, handler: &Name) -> Next {
         let event = &detail.event;
         let what = match were_removed(detail) {
-            true => "no job any more: where it had one, that has ended, and was removed",
-            false => "no job: the handler came, or was changed, after the event",
+            true => "no job any more: where it had one, that has ended, and was removed".to_owned(),
+            false => format!(
+                "no job: the handler came, or was changed, after the event{}",
+                self.accepted_elsewhere(handler)
+            ),
         };
         // Without its payload it cannot run.
         self.next(what, event.payload_kept.then(|| make_job(event, handler.as_str())))
+    }
+
+    /// How another node may have accepted an event without a job for the handler.
+    fn accepted_elsewhere(&self, handler: &Name) -> String {
+        let lacking = names(self.nodes.iter().filter(|node| node.lacks.contains(handler)));
+        let published = self.nodes.iter().flat_map(|node| &node.handlers);
+        let published = published.filter(|own| own.handler == *handler);
+        let mut keys = published.flat_map(|own| own.keys.keys());
+        let chooses = |key: &str| CHOOSING.contains(&key);
+        let differs = keys.any(|key| key.split('.').next().is_some_and(chooses));
+        let mut ways = String::new();
+        if !lacking.is_empty() {
+            ways += &format!(", or it came to a node that lacks the handler: {lacking}");
+        }
+        if differs {
+            let status = format!("hooklatch status{}", self.suffix);
+            ways +=
+                &format!(", or it came to a node whose handler chooses other events (`{status}`)");
+        }
+        ways
     }
 
     fn job(&self, event: &EventDetail, detail: &JobDetail, handler: Option<&Handler>) -> JobPart {
@@ -315,6 +374,11 @@ impl Explainer<'_> {
             detail => format!("{text}: {detail}"),
         }
     }
+}
+
+/// The names of nodes, in their order.
+fn names<'n>(nodes: impl Iterator<Item = &'n NodeRow>) -> String {
+    nodes.map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether retention has removed the event's jobs, which had succeeded or been dropped.

@@ -21,14 +21,18 @@ pub(super) use explanation::{Explanation, HandlerPart};
 /// explains the job's event.
 pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
-    let found = store::with_client(&config, async |client| {
+    let (found, nodes) = store::with_client(&config, async |client| {
         let target = ids::target(client, IdKind::Any, args.source.as_ref(), &args.event).await?;
-        ids::shown(client, &target).await
+        let nodes = match config.has_database() {
+            true => store::nodes(client).await,
+            false => Vec::new(),
+        };
+        Ok((ids::shown(client, &target).await?, nodes))
     })?;
     let suffix = args.options.suffix();
     let time = if args.options.json() { |time: Timestamp| time.to_string() } else { local };
-    let explainer =
-        Explainer { config: &config, now: Clock::system().now(), time, suffix: &suffix };
+    let now = Clock::system().now();
+    let explainer = Explainer { config: &config, nodes: &nodes, now, time, suffix: &suffix };
     let all: Vec<Explanation> = found.iter().map(|detail| explainer.explain(detail)).collect();
     output::either(&args.options.format, &all, || {
         all.iter().flat_map(paragraphs).enumerate().try_for_each(|(nth, facts)| {

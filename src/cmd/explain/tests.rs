@@ -119,7 +119,7 @@ fn explain(detail: &EventDetail) -> Explanation {
 
 fn explain_with(detail: &EventDetail, suffix: &str) -> Explanation {
     let config = config();
-    Explainer { config: &config, now: NOW, time, suffix }.explain(detail)
+    Explainer { config: &config, nodes: &[], now: NOW, time, suffix }.explain(detail)
 }
 
 /// The next step for the only job of an event, and its command.

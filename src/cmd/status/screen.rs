@@ -14,8 +14,8 @@ use crate::handler::runner_client::RunnerStatus;
 use crate::model::{Broken, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{
-    AwaitedNode, Backlog, BlockedGroups, Disk, NodeRow, PausedRow, RestoredRow, SourceActivity, Stall,
-    Stalled, StoppedJobs,
+    AwaitedNode, Backlog, BlockedGroups, Disk, NodeHandler, NodeRow, PausedRow, RestoredRow,
+    SourceActivity, Stall, Stalled, StoppedJobs,
 };
 use crate::traffic::{HandlerSeen, TooLarge, UnknownPath};
 
@@ -344,12 +344,29 @@ impl Findings<'_> {
                 }
             }
         }
+        for node in nodes.iter().filter(|node| !node.lacks.is_empty()) {
+            let (handlers, them) = match node.lacks.as_slice() {
+                [handler] => (format!("handler {handler}"), "it"),
+                several => {
+                    let names: Vec<&str> = several.iter().map(Name::as_str).collect();
+                    (format!("handlers {}", listed(&names)), "them")
+                }
+            };
+            let name = &node.name;
+            let sentence = format!(
+                "node {name} lacks {handlers}: an event that {name} accepts gets no job for {them}"
+            );
+            self.note(sentence, "node list");
+        }
         let differing = nodes.iter().flat_map(|node| &node.handlers).filter(|own| own.differs);
         let differing: BTreeSet<&Name> = differing.map(|own| &own.handler).collect();
         for handler in differing {
-            let sentence =
-                format!("handler {handler} is configured in different ways on the nodes");
-            self.note(sentence, "node list");
+            let published = nodes.iter().filter_map(|node| {
+                let own = node.handlers.iter().find(|own| own.handler == *handler)?;
+                Some((node.name.as_str(), own))
+            });
+            let published: Vec<_> = published.collect();
+            self.note(format!("handler {handler}: {}", differences(&published)), "node list");
         }
     }
 
@@ -400,6 +417,36 @@ impl Findings<'_> {
             let note = "the newest event lies in the future: the clock was set back";
             self.notes.push(note.to_owned());
         }
+    }
+}
+
+/// How the nodes configure a handler, key by key: "timeout 30s on a, 10s on b".
+fn differences(published: &[(&str, &NodeHandler)]) -> String {
+    let keys: BTreeSet<&String> = published.iter().flat_map(|(_, own)| own.keys.keys()).collect();
+    if keys.is_empty() {
+        return "the nodes differ in what they do not publish, such as values of env".to_owned();
+    }
+    let of_key = |key: &String| {
+        // Each value with its nodes.
+        let mut values: Vec<(&str, Vec<&str>)> = Vec::new();
+        for &(node, own) in published {
+            let value = own.keys.get(key).map_or("none", String::as_str);
+            match values.iter_mut().find(|(other, _)| *other == value) {
+                Some((_, nodes)) => nodes.push(node),
+                None => values.push((value, vec![node])),
+            }
+        }
+        let values = values.iter().map(|(value, nodes)| format!("{value} on {}", listed(nodes)));
+        format!("{key} {}", values.collect::<Vec<_>>().join(", "))
+    };
+    keys.into_iter().map(of_key).collect::<Vec<_>>().join("; ")
+}
+
+/// "a", "a and b", "a, b and c".
+fn listed(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => names.concat(),
     }
 }
 

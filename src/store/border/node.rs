@@ -1,5 +1,6 @@
 //! The nodes of a database.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -36,14 +37,24 @@ pub struct NodeRow {
     pub outdated: bool,
     /// What an active node has published, by name.
     pub handlers: Vec<NodeHandler>,
+    /// Handlers of other active nodes that an active node has not published, by name. What it accepts gets no job for them.
+    #[serde(default)]
+    pub lacks: Vec<Name>,
 }
 
 /// A handler in a node's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHandler {
     pub handler: Name,
+    /// The sources whose events it takes.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// Not all active nodes that have it configure it in the same way.
     pub differs: bool,
+    /// Its keys that are not the same on all of them, with their values here. What is not published, such as the values of
+    /// `env`, may differ too.
+    #[serde(default)]
+    pub keys: BTreeMap<String, String>,
 }
 
 impl NodeRow {

@@ -13,6 +13,7 @@ pub(crate) mod job_move;
 pub(crate) mod key;
 pub(crate) mod listing;
 pub(crate) mod new_job;
+pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod pace;
 pub(crate) mod recovery;

@@ -1,6 +1,7 @@
 //! The handlers of a node's configuration, which it publishes with each registration and reload: their policies decide when the
 //! node cannot be asked any more.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::{Error, Row};
@@ -19,8 +20,8 @@ const FORGET: &str = "DELETE FROM handler WHERE node = $1";
 const PUBLISH: &str = "
     WITH made AS (INSERT INTO lane (handler) VALUES ($2) ON CONFLICT DO NOTHING)
     INSERT INTO handler (node, handler, digest, on_unknown, give_up_attempts, give_up_after, backoff_base,
-        backoff_max, pauses, runs)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        backoff_max, pauses, runs, sources, settings)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 /// The policy of the handler $1 as a node other than $2 has published it.
 pub(super) const ELSEWHERE: &str = "
@@ -41,6 +42,10 @@ pub struct PublishedHandler {
     pub runs: bool,
     /// The runner of its command here.
     pub runner: Option<RunnerName>,
+    /// The sources whose events it takes.
+    pub sources: Vec<String>,
+    /// Its keys with their values. Nothing of it is a secret, or a value of a command's environment.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// Replaces what the node has published. Handlers are locked in the order of their names.
@@ -49,7 +54,7 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
     let mut handlers: Vec<&PublishedHandler> = handlers.iter().collect();
     handlers.sort_by_key(|published| &published.handler);
     let millis = |time: Duration| codec::size(time.as_millis());
-    for PublishedHandler { handler, digest, policy, runs, .. } in handlers {
+    for PublishedHandler { handler, digest, policy, runs, sources, settings, .. } in handlers {
         let (attempts, after) = match policy.give_up {
             GiveUp::Attempts(most) => (Some(i64::from(most)), None),
             GiveUp::After(age) => (None, Some(millis(age))),
@@ -66,6 +71,8 @@ pub(super) async fn publish(flight: &mut Flight, node: Uuid, handlers: &[Publish
             Box::new(millis(policy.backoff_max)),
             Box::new(pauses),
             Box::new(*runs),
+            Box::new(sources.clone()),
+            Box::new(serde_json::json!(settings).to_string()),
         ];
         flight.send(PUBLISH, params).await;
     }

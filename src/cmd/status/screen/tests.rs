@@ -322,3 +322,53 @@ fn files_that_differ_from_what_is_in_force_need_a_reload() {
         assert!(!same.reload_needed && same.notes.is_empty(), "{version} {digest}");
     }
 }
+
+#[test]
+fn nodes_that_lack_a_handler_or_have_it_with_other_keys_are_named() {
+    let node = |own: &str, keys: Option<&[(&str, &str)]>| {
+        let handler = keys.map(|keys| NodeHandler {
+            handler: name("email"),
+            sources: vec!["github".to_owned()],
+            differs: true,
+            keys: keys.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        });
+        NodeRow {
+            id: Default::default(),
+            name: own.to_owned(),
+            state: "active".to_owned(),
+            machine: String::new(),
+            version: String::new(),
+            sessions: 1,
+            seen_at: NOW,
+            silent_millis: 0,
+            running: 0,
+            connections: 3,
+            awaited: false,
+            outdated: false,
+            lacks: if handler.is_none() { vec![name("email"), name("sms")] } else { Vec::new() },
+            handlers: handler.into_iter().collect(),
+        }
+    };
+    let with = |nodes: Vec<NodeRow>| {
+        let mut status = well(&traffic());
+        status.store.as_mut().unwrap().nodes = nodes;
+        seen(status)
+    };
+    let screen = with(vec![
+        node("a", Some(&[("cwd", "/srv"), ("timeout", "30s")])),
+        node("b", Some(&[("timeout", "10s")])),
+        node("c", Some(&[("timeout", "30s")])),
+        node("d", None),
+    ]);
+    assert_eq!(
+        screen.notes,
+        [
+            "node d lacks handlers email and sms: an event that d accepts gets no job for them",
+            "handler email: cwd /srv on a, none on b and c; timeout 30s on a and c, 10s on b",
+        ]
+    );
+    assert_eq!((screen.verdict, screen.next.as_str()), (Verdict::Well, "hooklatch node list"));
+    let unpublished = with(vec![node("a", Some(&[])), node("b", Some(&[]))]);
+    let said = "handler email: the nodes differ in what they do not publish, such as values of env";
+    assert_eq!(unpublished.notes, [said]);
+}

@@ -37,6 +37,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
     view.at("/events", shown(type_of(&detail.event)));
     let explainer = Explainer {
         config: &view.config,
+        nodes: &view.screen.nodes,
         now: view.screen.now,
         time: said,
         suffix: &view.app.suffix,

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::model::JobId;
 use crate::store::border::{Error, NodeHandler, NodeRow};
 use crate::store::columns::from_row;
+use crate::store::decide::nodes::compare;
 
 use super::super::reader::Reading;
 use super::handle::Admin;
@@ -23,12 +24,13 @@ const NODES: &str = "
         n.state = 'active' AND newest > n.schema AND newest > (SELECT schema FROM meta) AS outdated
     FROM node n, (SELECT max(schema) AS newest FROM node WHERE state = 'active') known ORDER BY n.name, n.state, n.seen_at DESC, n.id";
 
-/// What the active nodes publish, and whether another one publishes something else under the name.
+/// What the active nodes publish, whether another one publishes something else under the name, and then their keys.
 const HANDLERS: &str = "
-    SELECT h.node AS row, h.handler,
-        min(h.digest::text) OVER same <> max(h.digest::text) OVER same AS differs
-    FROM handler h JOIN node n ON n.id = h.node WHERE n.state = 'active'
-    WINDOW same AS (PARTITION BY h.handler) ORDER BY h.node, h.handler";
+    SELECT node AS row, handler, sources, differs, CASE WHEN differs THEN settings ELSE '{}' END AS keys
+    FROM (SELECT h.*, min(h.digest::text) OVER same <> max(h.digest::text) OVER same AS differs
+        FROM handler h JOIN node n ON n.id = h.node WHERE n.state = 'active'
+        WINDOW same AS (PARTITION BY h.handler)) published
+    ORDER BY node, handler";
 
 /// What runs under a node, and what its handlers do after an attempt of unknown outcome.
 const WORK: &str = "
@@ -56,9 +58,9 @@ from_row! {
     NodeRow {
         id, name, state, machine, version, sessions, seen_at, silent_millis, running, connections,
         awaited, outdated;
-        _columns => handlers: Vec::new()
+        _columns => handlers: Vec::new(), lacks: Vec::new()
     }
-    NodeHandler { handler, differs }
+    NodeHandler { handler, sources, differs, keys }
     NodeWork { job, handler, attempt, source, event, running_millis, on_unknown }
 }
 
@@ -80,5 +82,6 @@ pub(super) async fn nodes(reading: &mut Reading<'_>) -> Result<Vec<NodeRow>, Err
     for node in &mut nodes {
         node.handlers = handlers.remove(&node.id).unwrap_or_default();
     }
+    compare(&mut nodes);
     Ok(nodes)
 }
