@@ -459,7 +459,9 @@ async fn goes_back(way: Way, end: Node) {
             standby.promote().await;
             cluster.server = standby;
         }
-        (None, Some(snapshot)) if way == Way::Point => cluster.server.put_back_to_a_point(&snapshot),
+        (None, Some(snapshot)) if way == Way::Point => {
+            cluster.server.put_back_to_a_point(&snapshot)
+        }
         (None, snapshot) => cluster.server.put_back(&snapshot.unwrap()),
     }
 
@@ -511,7 +513,10 @@ async fn a_node_that_has_committed_nothing_since_notices_that_a_copy_was_put_bac
     let (of_rows, idle) = loop {
         let (of_rows, of_b): (i64, i64) = (cluster.get(marks).await, file(1).mark);
         if of_b == of_rows && file(0).mark == of_rows && of_rows > 0 {
-            break (of_rows, cluster.get::<i64>("SELECT mark FROM node WHERE name = 'node0'").await);
+            break (
+                of_rows,
+                cluster.get::<i64>("SELECT mark FROM node WHERE name = 'node0'").await,
+            );
         }
         tokio::task::yield_now().await;
     };

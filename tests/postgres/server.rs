@@ -407,7 +407,8 @@ impl Server {
     pub(crate) fn put_back_to_a_point(&mut self, copy: &Path) {
         let settings = "restore_command = 'false'\nrecovery_target = 'immediate'\n\
             recovery_target_action = 'promote'\n";
-        let mut file = OpenOptions::new().append(true).open(copy.join("postgresql.auto.conf")).unwrap();
+        let mut file =
+            OpenOptions::new().append(true).open(copy.join("postgresql.auto.conf")).unwrap();
         file.write_all(settings.as_bytes()).unwrap();
         fs::write(copy.join("recovery.signal"), "").unwrap();
         self.put_back(copy);

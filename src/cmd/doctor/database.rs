@@ -44,9 +44,8 @@ pub(super) fn check(machine: &Machine<'_>) -> Vec<Finding> {
 pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
     let stalls = machine.stalls.iter().map(|stall| finding(Verdict::Bad, &stall.to_string()));
     let warning = machine.warning.iter();
-    let warning = warning.map(|text| {
-        Finding::unwise(format!("the server warns: {text}"), "see the server's log")
-    });
+    let warning = warning
+        .map(|text| Finding::unwise(format!("the server warns: {text}"), "see the server's log"));
     stalls.chain(warning).collect()
 }
 

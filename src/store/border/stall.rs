@@ -24,13 +24,8 @@ pub enum Stalled {
 
 impl Stalled {
     /// In their order.
-    pub const ALL: [Stalled; 5] = [
-        Stalled::Commits,
-        Stalled::Recovery,
-        Stalled::Claims,
-        Stalled::Payloads,
-        Stalled::WakeUps,
-    ];
+    pub const ALL: [Stalled; 5] =
+        [Stalled::Commits, Stalled::Recovery, Stalled::Claims, Stalled::Payloads, Stalled::WakeUps];
 
     /// Its word, as in JSON.
     pub fn as_str(self) -> &'static str {

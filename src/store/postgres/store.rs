@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::{select, try_join};
 use tokio::time::{Instant, sleep, timeout};
+use tokio::{select, try_join};
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 

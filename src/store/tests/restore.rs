@@ -261,12 +261,9 @@ async fn an_older_copy_that_is_put_back_by_hand_holds_everything_unfinished_once
         let log = bench.beside("-wal");
         assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "all is in the file");
         std::fs::copy(&from, &bench.settings.path).unwrap();
-        let held = |store: &Store| {
-            let jobs = store.admin.jobs(JobFilter::default());
-            async move {
-                let rows = jobs.await.unwrap().rows;
-                rows.iter().filter(|row| row.reason.as_deref() == Some("restored")).count()
-            }
+        let held = async |store: &Store| {
+            let rows = store.admin.jobs(JobFilter::default()).await.unwrap().rows;
+            rows.iter().filter(|row| row.reason.as_deref() == Some("restored")).count()
         };
         let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
         assert_eq!(held(&store).await, 2, "killed: {killed}");

@@ -264,10 +264,16 @@ async fn what_stands_still_for_a_minute_is_told_once() {
         tokio::task::yield_now().await;
     };
     assert_eq!(bodies.len(), 1);
-    assert_eq!((&bodies[0]["reason"], &bodies[0]["count"]), (&"claimed jobs do not begin".into(), &1.into()));
+    assert_eq!(
+        (&bodies[0]["reason"], &bodies[0]["count"]),
+        (&"claimed jobs do not begin".into(), &1.into())
+    );
     assert_eq!(bodies[0]["first_at"], since.to_string());
     let all = bench.store.admin.stalls();
-    assert_eq!((all[0].what, all[0].since, &*all[0].why), (Stalled::Payloads, since, "still no room"));
+    assert_eq!(
+        (all[0].what, all[0].since, &*all[0].why),
+        (Stalled::Payloads, since, "still no room")
+    );
     jobs.moves(Stalled::Payloads);
     assert_eq!(bench.store.intake.stalls(), []);
 }
