@@ -115,6 +115,8 @@ CREATE TABLE job (
     since      INTEGER NOT NULL,
     replays    INTEGER NOT NULL DEFAULT 0 CHECK (replays >= 0),
     due_at     INTEGER,
+    -- What `due_at` counts from: when the job was made, its last attempt ended, or a clock was found to be set back.
+    due_from   INTEGER,
     created_at INTEGER NOT NULL,
     settled_at INTEGER,
     -- Its group, of which one job runs at a time, and what the group's jobs do to each other.
@@ -157,6 +159,9 @@ CREATE INDEX job_ready ON job (handler, behind, row) WHERE state = 'ready';
 CREATE INDEX job_waiting ON job (handler, behind, due_at) WHERE state = 'waiting';
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
+
+-- Finds the jobs whose wait begins in the future, because a clock was set back.
+CREATE INDEX job_due_from ON job (due_from) WHERE state = 'waiting';
 
 -- Count the jobs that wait for a person by their cause, and find the newest of a cause, without a look at the rows of
 -- the table, of which each may lie in another page.

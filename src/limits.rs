@@ -456,7 +456,7 @@ limits! {
     backoff_base_millis: Millis = 10 * SECOND, 100..=HOUR, Reload,
         "The delay before the second attempt; each further one is four times the last.";
     backoff_max_millis: Millis = HOUR, SECOND..=7 * DAY, Reload,
-        "The longest delay between two attempts, even if a Retry-After or a moved clock asks for more.";
+        "The longest delay between two attempts, even if a Retry-After asks for more.";
     handler_backoff_base_millis: Millis = SECOND, 100..=HOUR, Reload,
         "The first pause of a handler that cannot run at all; doubled each time.";
     handler_backoff_max_millis: Millis = 5 * MINUTE, SECOND..=DAY, Reload,

@@ -25,8 +25,6 @@ pub struct Policy {
     /// The delay after each counted attempt, in place of those that follow from `backoff_base`; the last one is
     /// repeated. Empty if the handler names none.
     pub pauses: Vec<Duration>,
-    /// The longest wait before a first attempt.
-    pub most_delay: Duration,
 }
 
 /// When a failing job stops: commands by count, forwards by time.
@@ -105,12 +103,6 @@ impl Policy {
         self.backoff_base.saturating_mul(factor).min(self.backoff_max)
     }
 
-    /// The longest that a job may wait for its next attempt: a later due time comes from a clock that was wrong (K1).
-    pub fn longest(&self) -> Duration {
-        let listed = self.pauses.iter().copied().max().unwrap_or_default();
-        self.backoff_max.max(listed).max(self.most_delay)
-    }
-
     /// Decides the job's next state. `retry_after` is the delay that the endpoint asked for; it is
     /// clamped between [`Policy::delay`] and `backoff_max`.
     pub fn next(
@@ -155,7 +147,6 @@ mod tests {
         backoff_max: Duration::from_secs(3600),
         answers: false,
         pauses: Vec::new(),
-        most_delay: Duration::ZERO,
     };
     const START: Timestamp = Timestamp(1_000_000);
 
@@ -175,13 +166,10 @@ mod tests {
         let policy = Policy { pauses: seconds.to_vec(), ..POLICY };
         let delays: Vec<u64> = (0..6).map(|n| policy.delay(n).as_secs()).collect();
         assert_eq!(delays, [10, 10, 5, 7200, 7200, 7200]);
-        // A Retry-After shortens none of them, and the clock rule cuts none off.
+        // A Retry-After shortens none of them.
         let next = |asked| policy.next(Outcome::Failed, after(3), asked, START);
         let waits = Next::Wait { due_at: START.after(Duration::from_secs(7200)) };
         assert_eq!((next(None), next(Some(Duration::from_secs(1)))), (waits, waits));
-        assert_eq!(policy.longest(), Duration::from_secs(7200));
-        let policy = Policy { most_delay: Duration::from_secs(9000), ..policy };
-        assert_eq!(policy.longest(), Duration::from_secs(9000));
     }
 
     #[test]

@@ -233,6 +233,8 @@ CREATE TABLE job (
     since bigint NOT NULL,
     replays bigint NOT NULL DEFAULT 0 CHECK (replays >= 0),
     due_at bigint,
+    -- What `due_at` counts from: when the job was made, its last attempt ended, or a clock was found to be set back.
+    due_from bigint,
     created_at bigint NOT NULL,
     settled_at bigint,
     -- Its group, and what the group's jobs do to each other.
@@ -272,6 +274,9 @@ CREATE INDEX job_ready ON job (handler, row) WHERE state = 'ready' AND NOT behin
 CREATE INDEX job_waiting ON job (handler, due_at, row) WHERE state = 'waiting' AND NOT behind;
 CREATE INDEX job_held ON job (row) WHERE state = 'held';
 CREATE INDEX job_dead ON job (row) WHERE state = 'dead';
+
+-- Finds the jobs whose wait begins in the future, because a clock was set back.
+CREATE INDEX job_due_from ON job (due_from) WHERE state = 'waiting';
 
 -- One job holds a group; those behind it in the order of their events; and those that have begun or are to begin.
 CREATE UNIQUE INDEX job_holder ON job (handler, group_key) WHERE holds AND NOT behind;

@@ -26,13 +26,6 @@ pub(crate) struct Pace {
 /// The units of a rate's time, in seconds.
 const UNITS: [(&str, u64); 3] = [("s", 1), ("min", 60), ("h", 3600)];
 
-impl Pace {
-    /// The longest wait of a new job.
-    pub(super) fn most_delay(&self) -> Duration {
-        self.delay.map_or(Duration::ZERO, |delay| delay.most.max(delay.wait))
-    }
-}
-
 impl Serialize for Pace {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut keys = serializer.serialize_map(None)?;

@@ -447,7 +447,6 @@ impl<'a> Resolver<'a> {
                 backoff_max: Limits::duration(limits.backoff_max_millis),
                 answers: handler.answers,
                 pauses: handler.pace.backoff.clone(),
-                most_delay: handler.pace.most_delay(),
             },
             concurrency: handler.concurrency,
             cluster_concurrency: handler.spread.cluster_concurrency,

@@ -31,7 +31,6 @@ pub(super) static REMOVED: Policy = Policy {
     backoff_max: Duration::ZERO,
     answers: false,
     pauses: Vec::new(),
-    most_delay: Duration::ZERO,
 };
 
 /// An attempt that is running in the store.
@@ -216,7 +215,6 @@ mod tests {
         backoff_max: Duration::from_secs(3600),
         answers: false,
         pauses: Vec::new(),
-        most_delay: Duration::ZERO,
     };
 
     fn attempt() -> Attempt {

@@ -310,26 +310,19 @@ impl Flow {
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {
             return;
         }
-        let handlers = self.slots.handlers.iter();
-        let handlers: Vec<_> =
-            handlers.map(|(name, slots)| (name.clone(), slots.policy.longest())).collect();
+        let handlers: Vec<Name> = self.slots.handlers.keys().cloned().collect();
         let store = self.store.clone();
         self.check = Some(tokio::spawn(async move {
             notify::tick(&store).await;
-            let names = handlers.iter().map(|(handler, _)| handler.clone()).collect();
-            match store.hold_orphans(names).await {
+            match store.hold_orphans(handlers).await {
                 Ok(0) => {}
                 Ok(jobs) => tracing::warn!(jobs, "held: their handler is not configured"),
                 Err(error) => tracing::warn!(%error, "failed to look for jobs of no handler"),
             }
-            for (handler, most) in handlers {
-                match store.clamp_due(&handler, most).await {
-                    Ok(0) => {}
-                    Ok(jobs) => {
-                        tracing::warn!(%handler, jobs, "the clock was set back: due earlier");
-                    }
-                    Err(error) => tracing::warn!(%handler, %error, "failed to look at due times"),
-                }
+            match store.clamp_due().await {
+                Ok(0) => {}
+                Ok(jobs) => tracing::warn!(jobs, "the clock was set back: due earlier"),
+                Err(error) => tracing::warn!(%error, "failed to look at due times"),
             }
         }));
     }

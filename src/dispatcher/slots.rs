@@ -357,7 +357,6 @@ mod tests {
                 backoff_max: SECOND,
                 answers: false,
                 pauses: Vec::new(),
-                most_delay: Duration::ZERO,
             },
             concurrency,
             cluster_concurrency: None,

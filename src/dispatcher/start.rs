@@ -2,26 +2,34 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::model::Name;
 use crate::retry::Policy;
 use crate::store::{Error, Jobs, RunningAttempt};
 
+/// Least time between two tries: each that fails is logged, and the store may change often.
+const PAUSE: Duration = Duration::from_millis(250);
+
 /// Settles the attempts that a crash cut off. Returns once that is committed, however long it takes: a claim
-/// before that could run a job whose last attempt is not settled. Tries again every `pause`. Returns the attempts whose
-/// ends only a runner knows, and the number of this receiver (R3).
+/// before that could run a job whose last attempt is not settled. Tries again when the store changes, and at least every
+/// `tick`. Returns the attempts whose ends only a runner knows, and the number of this receiver (R3).
 pub(super) async fn recover(
     store: &Jobs,
     policies: Vec<(Name, Policy)>,
-    pause: Duration,
+    tick: Duration,
 ) -> (Vec<RunningAttempt>, u64) {
+    let wake = store.wake();
     loop {
         match once(store, policies.clone()).await {
             Ok(left) => return left,
             Err(error) => tracing::error!(%error, "failed to recover: no job can run"),
         }
-        sleep(pause).await;
+        let change = async {
+            sleep(PAUSE).await;
+            wake.notified().await;
+        };
+        let _changed = timeout(tick, change).await;
     }
 }
 

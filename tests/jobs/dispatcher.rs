@@ -214,7 +214,6 @@ fn worker(name: &str, handler: Handler) -> Worker {
         backoff_max: Duration::from_millis(50),
         answers: false,
         pauses: Vec::new(),
-        most_delay: Duration::ZERO,
     };
     Worker {
         name: name.parse().unwrap(),

@@ -96,6 +96,23 @@ async fn an_accept_at_one_process_notifies_the_others() {
     assert_eq!(b.claim(&handler, 1, Some(runner())).await.unwrap().jobs.len(), 1);
 }
 
+/// They sleep until the times that they know.
+#[tokio::test]
+async fn due_times_that_a_clock_has_put_off_are_moved_and_the_nodes_notified() {
+    let cluster = Cluster::new(&[]).await;
+    let (a, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
+    add_jobs(&a, 0, 1).await;
+    let wake = jobs.wake();
+    for number in 0..ROUNDS {
+        let ahead = "UPDATE job SET state = 'waiting', due_from = now_ms() + 999999999,
+            due_at = now_ms() + 1000001999";
+        cluster.run(ahead).await;
+        assert_eq!(jobs.clamp_due().await, Ok(1));
+        let woken = timeout(PATIENCE, wake.notified()).await;
+        assert!(woken.is_ok(), "change {number} sent no wake-up");
+    }
+}
+
 /// Another node gets what the cluster's limit has kept from it.
 #[tokio::test]
 async fn an_end_that_makes_room_in_the_cluster_notifies_the_others_and_a_look_wakes_nobody() {

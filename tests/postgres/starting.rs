@@ -123,13 +123,8 @@ async fn a_start_waits_for_the_transactions_that_keep_its_row_locked() {
     store.close().await;
 }
 
-/// Only this process knows how it has ended.
-#[tokio::test]
-async fn a_stop_waits_for_the_end_of_a_forward_that_meets_a_locked_row() {
-    let cluster = Cluster::new(&[]).await;
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(&cluster, "a", folder.path()).await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// The handler forwards to the listener.
+fn dispatch(store: &Store, folder: &Path, listener: &TcpListener, limits: Limits) -> Dispatcher {
     let address = listener.local_addr().unwrap();
     let forward = Handler::Forward(ForwardSettings {
         target: Target::parse(&format!("http://{address}/")).unwrap(),
@@ -151,13 +146,21 @@ async fn a_stop_waits_for_the_end_of_a_forward_that_meets_a_locked_row() {
     };
     let pool = RunnerPool::new(PoolSettings {
         runners: Runners::BesideStore(None),
-        database: folder.path().join("hooklatch.db"),
+        database: folder.join("hooklatch.db"),
         store: store.admin.id(),
     });
-    let (limits, clock) = (Limits::default(), Clock::system());
-    let traffic = Traffic::default();
-    let dispatcher =
-        Dispatcher::start(store.jobs.clone(), vec![worker], pool, &traffic, limits, clock);
+    let (jobs, traffic) = (store.jobs.clone(), Traffic::default());
+    Dispatcher::start(jobs, vec![worker], pool, &traffic, limits, Clock::system())
+}
+
+/// Only this process knows how it has ended.
+#[tokio::test]
+async fn a_stop_waits_for_the_end_of_a_forward_that_meets_a_locked_row() {
+    let cluster = Cluster::new(&[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&cluster, "a", folder.path()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dispatcher = dispatch(&store, folder.path(), &listener, Limits::default());
     store.intake.accept(new(stripe("e", "{}"))).await.unwrap();
     let (mut forwarded, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
     let mut head = [0; 16];
@@ -178,6 +181,32 @@ async fn a_stop_waits_for_the_end_of_a_forward_that_meets_a_locked_row() {
     };
     let stopping = dispatcher.stop(PATIENCE, std::future::pending());
     timeout(2 * PATIENCE, async { tokio::join!(tries, stopping) }).await.unwrap();
+    store.close().await;
+    assert_eq!(cluster.count("job WHERE state = 'succeeded'").await, 1);
+}
+
+/// What is accepted waits for it. A tick comes later than the test has patience.
+#[tokio::test]
+async fn a_recovery_that_failed_is_tried_again_once_the_database_is_back() {
+    let mut cluster = Cluster::new(&[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&cluster, "a", folder.path()).await.unwrap();
+    store.intake.accept(new(stripe("e", "{}"))).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    cluster.server.crash();
+    let limits = Limits { tick_millis: 600_000, ..Limits::default() };
+    let dispatcher = dispatch(&store, folder.path(), &listener, limits);
+    // Recovery asks over the same connection, one after the other: before the second of these it has failed.
+    for _ in 0..2 {
+        store.jobs.hold_orphans(Vec::new()).await.unwrap_err();
+    }
+    cluster.server.launch();
+    let (mut forwarded, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut head = [0; 16];
+    forwarded.read_exact(&mut head).await.unwrap();
+    forwarded.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    let stopping = dispatcher.stop(PATIENCE, std::future::pending());
+    timeout(2 * PATIENCE, stopping).await.unwrap();
     store.close().await;
     assert_eq!(cluster.count("job WHERE state = 'succeeded'").await, 1);
 }

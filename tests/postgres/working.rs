@@ -27,7 +27,6 @@ pub(crate) fn policy(on_unknown: OnUnknown) -> Policy {
         backoff_max: Duration::from_secs(60),
         answers: false,
         pauses: Vec::new(),
-        most_delay: Duration::ZERO,
     }
 }
 

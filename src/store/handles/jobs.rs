@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -45,8 +44,8 @@ impl Jobs {
         pub async fn raise_epoch() -> Result<u64, Error>;
 
         /// RECOVER: before the first claim. Every running attempt that no runner was asked to start becomes `unknown`
-        /// and follows its handler's policy (hold where the handler is gone); due times are clamped to now + the longest
-        /// delay (K1); ready and waiting jobs of handlers not in `policies` are held: handler gone.
+        /// and follows its handler's policy (hold where the handler is gone); ready and waiting jobs of handlers not in
+        /// `policies` are held: handler gone; due times are clamped, as by [`Jobs::clamp_due`].
         pub async fn recover(policies: Vec<(Name, Policy)>) -> Result<RecoveryResult, Error>;
 
         /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new
@@ -98,9 +97,9 @@ impl Jobs {
         /// The attempts that are `running` in the store (at start: those a crash cut off, and those that a runner has).
         pub async fn running() -> Result<Vec<RunningAttempt>, Error>;
 
-        /// K1: no due time of `handler` later than now + `most`, or a clock that was set back parks a job for years.
-        /// Returns how many were moved.
-        pub async fn clamp_due(handler: &Name, most: Duration) -> Result<u64, Error>;
+        /// K1: a wait that begins in the future, because a clock was set back, begins now, and is as long as it was.
+        /// Otherwise it would park its job for years. Returns how many were moved.
+        pub async fn clamp_due() -> Result<u64, Error>;
 
         /// Holds the ready and waiting jobs of every handler but these: no claim would take them. A replay may have made
         /// or put back such a job since the start. Returns how many were held.

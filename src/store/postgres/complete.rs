@@ -72,7 +72,7 @@ const SETTLE: &str = "
             claimant = CASE WHEN NOT $23 THEN claimant END
         FROM live WHERE job = live.row AND number = $2
     ), settled AS (
-        UPDATE job SET state = $18, reason = $19, due_at = now_ms() + $20,
+        UPDATE job SET state = $18, reason = $19, due_at = now_ms() + $20, due_from = now_ms(),
             settled_at = CASE WHEN $21 THEN now_ms() END, counted = counted + $22, superseded_by = $24
         FROM live WHERE job.row = live.row
         RETURNING job.row, job.event

@@ -98,6 +98,5 @@ pub(super) fn policy(row: &Row, first: usize) -> Result<Option<Policy>, Error> {
         backoff_max: duration(row.try_get(first + 4)?),
         answers: false,
         pauses: pauses.into_iter().map(duration).collect(),
-        most_delay: Duration::ZERO,
     }))
 }

@@ -95,9 +95,7 @@ impl Jobs {
         }
         let known = policies.iter().map(|(handler, _)| handler.clone()).collect();
         recovered.orphaned = self.keeping.hold_orphans(known).await?;
-        for (handler, policy) in &policies {
-            self.keeping.clamp_due(handler, policy.longest()).await?;
-        }
+        self.keeping.clamp_due().await?;
         Ok(recovered)
     }
 

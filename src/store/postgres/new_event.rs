@@ -56,9 +56,9 @@ const STORE: &str = "
     ), payloads AS (
         INSERT INTO payload (event, headers, body) SELECT row, headers, body FROM new JOIN stored USING (row)
     ), jobs AS (
-        INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, wait_since, group_key,
-            group_rule, behind)
-        SELECT id, row, handler, state, reason, detail, now + since, now, now + due, now + wait, key, rule, behind
+        INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, due_from, wait_since,
+            group_key, group_rule, behind)
+        SELECT id, row, handler, state, reason, detail, now + since, now, now + due, now, now + wait, key, rule, behind
         FROM unnest($16::bigint[], $17::uuid[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[])
             WITH ORDINALITY AS job (n, id, handler, state, reason, detail, since, due, wait, key, rule, behind, nth)

@@ -203,6 +203,5 @@ pub(super) fn policy(on_unknown: OnUnknown, attempts: u32) -> Policy {
         backoff_max: HOUR,
         answers: false,
         pauses: Vec::new(),
-        most_delay: Duration::ZERO,
     }
 }

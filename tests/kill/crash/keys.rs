@@ -164,7 +164,6 @@ async fn a_death_during_a_completion_stores_the_answer_or_leaves_it_unknown() {
             backoff_max: Duration::from_secs(1),
             answers: true,
             pauses: Vec::new(),
-            most_delay: Duration::ZERO,
         };
         store.jobs.recover(vec![(name("h"), policy)]).await.unwrap();
         let state = match is_answered {

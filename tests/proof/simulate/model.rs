@@ -38,6 +38,8 @@ pub(crate) struct Job {
     pub(crate) replays: u32,
     pub(crate) created_at: i64,
     pub(crate) due_at: Option<i64>,
+    /// When its last wait began, and how long that is.
+    wait: (i64, i64),
     pub(crate) settled_at: Option<i64>,
     pub(crate) attempts: Vec<Attempt>,
     /// Its key and rule.
@@ -308,6 +310,7 @@ impl Model {
         job.state = State::Waiting;
         job.due_at = Some((now + wait).min(end).max(now));
         job.since = job.due_at.unwrap();
+        job.wait = (now, job.since - now);
     }
 
     /// Lets the first job behind go on, where no other holds the group.
@@ -393,6 +396,7 @@ impl Model {
             replays: 0,
             created_at: now,
             due_at: None,
+            wait: (now, 0),
             settled_at: None,
             attempts: Vec::new(),
             group: wanted.group.clone(),
@@ -459,6 +463,7 @@ impl Model {
         job.state = state;
         job.reason = reason;
         job.due_at = due_at;
+        job.wait = (now, due_at.map_or(0, |due| due - now));
         job.settled_at = matches!(state, State::Succeeded | State::Dead).then_some(now);
         if job.waits() && job.rule() == Some(GroupRule::Latest) {
             let (handler, event) = (job.handler, job.event);
@@ -511,9 +516,7 @@ impl Model {
             job.behind &= job.holds();
         }
         orphans.iter().for_each(|row| self.moved(*row));
-        for (handler, policy) in policies {
-            self.clamp(handler, millis(policy.backoff_max), now);
-        }
+        self.clamp(now);
         (unknown, orphans.len() as u64)
     }
 
@@ -521,14 +524,16 @@ impl Model {
         self.jobs.iter().filter(|(_, job)| job.state == state).map(|(&row, _)| row).collect()
     }
 
-    /// Clamps due times (K1). Returns how many were too late.
-    pub(crate) fn clamp(&mut self, handler: &str, most: i64, now: i64) -> u64 {
+    /// Begins anew each wait that began in the future, because the clock was set back (K1). Returns how many.
+    pub(crate) fn clamp(&mut self, now: i64) -> u64 {
         let mut moved = 0;
-        for job in self.jobs.values_mut().filter(|job| job.handler == handler) {
-            if job.due_at.is_some_and(|due| due > now + most) {
-                job.due_at = Some(now + most);
+        for job in self.jobs.values_mut().filter(|job| job.state == State::Waiting) {
+            let (began, length) = job.wait;
+            if began > now {
+                (job.due_at, job.wait.0) = (Some(now + length), now);
                 moved += 1;
             }
+            assert!(job.due_at.unwrap() - now <= length, "waits for longer than its own delay");
         }
         moved
     }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use super::compare;
 use super::crash::{self, Copier};
 use super::deliveries::{Keys, SOURCES};
-use super::model::{self, Model};
+use super::model::Model;
 use super::promises::Ledger;
 use crate::database::TestDatabase;
 use crate::random::Random;
@@ -355,13 +355,12 @@ impl<'c> World<'c> {
     }
 
     async fn clamp(&mut self) {
-        let (handler, most) = (*self.random.pick(&HANDLERS), self.random.below(600) as u64);
-        self.note(format!("clamp {handler} to {most} s"));
-        let most = Duration::from_secs(most);
-        let moved = self.store.jobs.clamp_due(&handler.parse().unwrap(), most).await.unwrap();
-        let expected = self.memory.model.clamp(handler, model::millis(most), self.clock.now().0);
+        self.note("clamp".to_owned());
+        let moved = self.store.jobs.clamp_due().await.unwrap();
+        let expected = self.memory.model.clamp(self.clock.now().0);
         self.saw("clamped", moved);
-        assert_eq!(moved, expected, "how many due times were too late");
+        assert_eq!(moved, expected, "how many waits began in the future");
+        self.compare().await;
     }
 
     async fn expire(&mut self) {
@@ -533,7 +532,6 @@ const GONE: Policy = Policy {
     backoff_max: Duration::ZERO,
     answers: false,
     pauses: Vec::new(),
-    most_delay: Duration::ZERO,
 };
 
 /// The only runner of these stores, which does not die.
@@ -566,7 +564,6 @@ fn any_policies(random: &mut Random) -> Vec<(&'static str, Policy)> {
             backoff_max: Duration::from_secs(30 + random.below(600) as u64),
             answers: false,
             pauses: Vec::new(),
-            most_delay: Duration::ZERO,
         };
         policies.push((handler, policy));
     }

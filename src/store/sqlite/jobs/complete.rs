@@ -189,7 +189,7 @@ pub(crate) fn settle(
     change_one(
         tx,
         "UPDATE job SET state = ?3, reason = ?4, due_at = ?5, settled_at = ?6, counted = counted + ?7,
-                 superseded_by = ?8
+                 superseded_by = ?8, due_from = ?9
              WHERE row = ?1 AND state = 'running' AND attempt = ?2",
         params![
             row,
@@ -200,6 +200,7 @@ pub(crate) fn settle(
             after.is_settled().then_some(done.finished_at.0),
             done.counts,
             after.superseded_by.as_ref().map(JobId::as_bytes),
+            done.finished_at.0,
         ],
     )?;
     end_attempt(tx, row, done, end)?;

@@ -1,8 +1,6 @@
 //! RECOVER: what a crash cut off becomes `unknown` and follows its handler's policy; the clock rule K1.
 
-use std::time::Duration;
-
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use crate::model::{HeldReason, INTERNAL_SOURCE, Name, NoticeType, Timestamp};
 use crate::retry::{History, Policy};
@@ -24,9 +22,8 @@ impl Jobs {
         self.engine.change(move |tx, now| Ok(recover(tx, &policies, &notices, now)?)).await
     }
 
-    pub async fn clamp_due(&self, handler: &Name, most: Duration) -> Result<u64, Error> {
-        let handler = handler.clone();
-        self.engine.change(move |tx, now| Ok(clamp(tx, &handler, now.after(most))?)).await
+    pub async fn clamp_due(&self) -> Result<u64, Error> {
+        self.engine.change(|tx, now| Ok(clamp(tx, now)?)).await
     }
 
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
@@ -50,9 +47,7 @@ fn recover(
     }
     let known = policies.iter().map(|(name, _)| name);
     recovered.orphaned = hold_orphans(tx, known, notices, now)?;
-    for (handler, policy) in policies {
-        clamp(tx, handler, now.after(policy.longest()))?;
-    }
+    clamp(tx, now)?;
     Ok(recovered)
 }
 
@@ -124,12 +119,13 @@ fn hold_orphans<'a>(
     Ok(moved as u64)
 }
 
-fn clamp(tx: &Connection, handler: &Name, latest: Timestamp) -> rusqlite::Result<u64> {
-    // Moves due times forward only; writes nothing where none is too late.
+fn clamp(tx: &Connection, now: Timestamp) -> rusqlite::Result<u64> {
+    // Lets each wait that begins in the future begin now, as long as it was. By the end of an index: a million jobs may
+    // wait.
     tx.prepare_cached(
-        "UPDATE job SET due_at = ?2
-         WHERE handler = ?1 AND state = 'waiting' AND behind IN (0, 1) AND due_at > ?2",
+        "UPDATE job INDEXED BY job_due_from SET due_at = ?1 + (due_at - due_from), due_from = ?1
+         WHERE state = 'waiting' AND due_from > ?1",
     )?
-    .execute(params![handler.as_str(), latest.0])
+    .execute([now.0])
     .map(|moved| moved as u64)
 }

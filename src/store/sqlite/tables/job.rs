@@ -31,10 +31,9 @@ pub(crate) fn insert_job(
     let start = new_job::start(held, job.delay, first, now);
     // One job per event and handler: the unique index refuses a second.
     tx.prepare_cached(
-        "INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, wait_since,
-             group_key, group_rule,
-             behind)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
+        "INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, due_from,
+             wait_since, group_key, group_rule, behind)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?12,
              ?13 AND EXISTS (SELECT 1 FROM job INDEXED BY job_holder WHERE handler = ?3 AND group_key = ?11 AND holds = 1 AND behind = 0))",
     )?
     .execute(params![

@@ -194,18 +194,52 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     assert_eq!(bench.store.jobs.claim(&name("rerun"), 1, None).await.unwrap().jobs[0].counted, 1);
 }
 
+/// For a retry, for the delay of a new event, and for one that a newer event has started anew.
 #[tokio::test]
-async fn a_clock_set_back_parks_no_job() {
+async fn a_clock_set_back_lengthens_no_wait() {
     let bench = bench().await;
-    let claimed = bench.running("e").await;
-    bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at: START.after(1000 * DAY) }).await;
-    assert_eq!(bench.store.jobs.clamp_due(&name("h"), HOUR).await.unwrap(), 1);
-    assert_eq!(bench.store.jobs.clamp_due(&name("h"), HOUR).await.unwrap(), 0);
-    assert_eq!(bench.job(claimed.facts.job).await.due_at, Some(START.after(HOUR)));
-    bench.set_wall(START.before(100 * DAY)).await;
+    let second = Duration::from_secs(1);
+    let delayed = |wait: Duration, job: NewJob| {
+        let delay = Some(Delay { wait, most: HOUR });
+        NewJob { delay, ..job }
+    };
+    let latest = || delayed(30 * second, grouped("k", GroupRule::Latest));
+    let claimed = bench.running("retry").await;
+    bench.take(stripe("older", "a", "{}"), latest()).await;
+    bench.advance(20 * second).await;
+    bench.take(stripe("newer", "a", "{}"), latest()).await;
+    bench.take(stripe("new", "a", "{}"), delayed(2 * second, NewJob::of(name("h")))).await;
+    let due_at = bench.clock.now().after(7200 * second);
+    bench.complete(&claimed, Outcome::Failed, Next::Wait { due_at }).await;
+    let seconds = async || {
+        let mut seconds = Vec::new();
+        for event in ["new", "newer", "retry"] {
+            let due_at = bench.of_event(event).await.due_at.unwrap();
+            seconds.push((due_at.0 - bench.clock.now().0) / 1000);
+        }
+        seconds
+    };
+    let clamp = async || bench.store.jobs.clamp_due().await.unwrap();
+    assert_eq!((clamp().await, seconds().await), (0, vec![2, 30, 7200]));
+
+    bench.set_wall(START.before(130 * DAY)).await;
+    assert_eq!((clamp().await, seconds().await), (3, vec![2, 30, 7200]));
+    // Each wait goes on, and no later look starts it anew.
+    bench.advance(second).await;
+    assert_eq!((clamp().await, seconds().await), (0, vec![1, 29, 7199]));
+    // By less than a wait is long, and again so.
+    for _ in 0..2 {
+        bench.set_wall(bench.clock.now().before(10 * second)).await;
+        assert_eq!((clamp().await, seconds().await), (3, vec![2, 30, 7200]));
+    }
+    bench.set_wall(START.before(200 * DAY)).await;
     bench.store.jobs.recover(vec![(name("h"), policy(OnUnknown::Hold, 5))]).await.unwrap();
-    let due_at = bench.job(claimed.facts.job).await.due_at;
-    assert_eq!(due_at, Some(START.before(100 * DAY).after(HOUR)));
+    assert_eq!(seconds().await, [2, 30, 7200]);
+    for (wait, event) in [(2, "new"), (28, "newer"), (7170, "retry")] {
+        assert!(bench.starts().await.is_empty());
+        bench.advance(wait * second).await;
+        assert_eq!(bench.starts().await, [event]);
+    }
 }
 
 #[tokio::test]
