@@ -28,16 +28,16 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::store::mutex::lock;
 
-/// Connections that are opened in addition, one after the other, and closed at the end: as many as there may be poolers
-/// behind one address.
+/// Connections that are opened in addition, one after the other, and closed at the end: as many as there may be
+/// poolers behind one address.
 const PARTNERS: usize = 4;
 
-/// Rounds of three looks with each partner. Where others keep all of a pool's backends busy, each look meets any of them.
-/// If it meets each of two equally often, a round misses the mode once in 8, and all rounds once in 8^12.
+/// Rounds of three looks with each partner. Where others keep all of a pool's backends busy, each look meets any of
+/// them. If it meets each of two equally often, a round misses the mode once in 8, and all rounds once in 8^12.
 const ROUNDS: usize = 3;
 
-/// How long a partner waits for a backend before the pool counts as used up. PgBouncer opens a connection to the server
-/// in milliseconds.
+/// How long a partner waits for a backend before the pool counts as used up. PgBouncer opens a connection to the
+/// server in milliseconds.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The process of the backend that serves this client until it disconnects. `None` if the pooler gives it to others too.
