@@ -60,6 +60,8 @@ need_packages() {
     need "mkfs.xfs losetup" "xfsprogs util-linux mount"
     # The tests of the store on PostgreSQL start servers of their own.
     need "${HOOKLATCH_POSTGRES:-/usr/lib/postgresql/*/bin}/postgres" "postgresql"
+    # A pooler is in front of some of them.
+    need "/usr/sbin/pgbouncer" "pgbouncer"
     # They drop the packets between servers and nodes.
     need "ip nft" "iproute2 nftables"
     # The units are tested under systemd, in containers.

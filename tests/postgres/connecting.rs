@@ -13,6 +13,7 @@ use rcgen::{CertificateParams, KeyPair};
 use tokio::io::AsyncReadExt;
 
 use super::needs;
+use super::proxy::{Proxy, Side};
 use super::server::{PASSWORD, ROLE, Server};
 use super::site::{INSERT, Site, committed, said, target};
 
@@ -273,7 +274,29 @@ async fn a_standby_is_no_server_to_write_to() {
     Connection::open(&target(standby.port, false)).await.unwrap();
 }
 
-/// A pooler in transaction mode runs a flight on a connection without the settings.
+/// A pooler is looked for by further connections, where the login named another process than the backend's.
+#[tokio::test]
+async fn a_connection_without_a_pooler_makes_one_round_trip_and_opens_no_other() {
+    let site = Site::new(&[]).await;
+    let proxy = Proxy::start(&site.server).await;
+    drop(site.connect(proxy.port, false).await);
+    let messages = proxy.passed(Side::Client);
+    let queries = messages.iter().filter(|name| name.starts_with("Query"));
+    assert_eq!(queries.count(), 1, "{messages:?}");
+
+    // Over TLS the proxy sees nothing.
+    let authority = use_tls(&site.server, &rcgen::PKCS_ECDSA_P256_SHA256).await;
+    let one = format!("ALTER ROLE {ROLE} CONNECTION LIMIT 1");
+    site.server.admin().await.batch_execute(&one).await.unwrap();
+    let none = "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'app')";
+    for more in ["sslmode=require", "sslmode=prefer"] {
+        site.server.wait_for(none).await;
+        let address = address(&site.server, "localhost", more);
+        open(&address, PASSWORD, Some(&authority)).await.unwrap();
+    }
+}
+
+/// As a pooler outside session mode runs a flight on another connection than that with the settings.
 #[tokio::test]
 async fn a_flight_fails_where_the_settings_of_its_connection_are_lost() {
     let site = Site::new(&[]).await;

@@ -22,18 +22,18 @@ use super::working::{self, add_jobs, admin, claim_of, holder, lose, policy, runn
 
 /// A process of the node.
 pub(crate) async fn process(cluster: &Cluster, node: &Node, policy: &Policy) -> (Writer, Jobs) {
-    process_at(cluster, node, policy, Clock::system()).await
+    process_at(cluster.server.port, node, policy, Clock::system()).await
 }
 
-async fn process_at(
-    cluster: &Cluster,
+pub(crate) async fn process_at(
+    port: u16,
     node: &Node,
     policy: &Policy,
     clock: Clock,
 ) -> (Writer, Jobs) {
     let mut registrar = Registrar::new(node.clone());
     registrar.handlers = vec![published("h", policy)];
-    let target = target(cluster.server.port, false);
+    let target = target(port, false);
     let (writer, _) = Writer::start(target.clone(), registrar, &Limits::default(), clock.clone());
     ready(&writer).await;
     let keeping =
@@ -199,12 +199,12 @@ async fn a_process_that_was_down_while_its_node_was_lost_awaits_what_its_runner_
 async fn a_job_is_as_old_by_the_nodes_clock_as_by_the_databases() {
     let cluster = Cluster::new(&[]).await;
     let (own, hold) = (node("a"), policy(OnUnknown::Hold));
-    let (writer, jobs) = process_at(&cluster, &own, &hold, Clock::manual(START)).await;
+    let (writer, jobs) = process_at(cluster.server.port, &own, &hold, Clock::manual(START)).await;
     add_jobs(&writer, 0, 1).await;
     cluster.run("UPDATE job SET since = since - 3600000").await;
     let claims = jobs.claim(&"h".parse().unwrap(), 1, Some(runner())).await.unwrap();
     writer.close();
-    let (_writer, jobs) = process_at(&cluster, &own, &hold, Clock::manual(START)).await;
+    let (_writer, jobs) = process_at(cluster.server.port, &own, &hold, Clock::manual(START)).await;
     for since in [claims.jobs[0].since, jobs.running().await.unwrap()[0].since] {
         let age = START.since(since).as_secs();
         assert!((3600..3660).contains(&age), "{age}");

@@ -32,6 +32,7 @@ mod net;
 mod node_site;
 mod operating;
 mod partitions;
+mod pooled;
 mod power;
 mod proxy;
 mod reading;

@@ -61,7 +61,7 @@ fn skip_all() -> ! {
 }
 
 /// The user that the server runs as, which must not be root: `postgres`, or `nobody` where there is none.
-fn user() -> Option<(u32, u32)> {
+pub(crate) fn user() -> Option<(u32, u32)> {
     let named = |name| nix::unistd::User::from_name(name).ok().flatten();
     rustix::process::geteuid().is_root().then(|| {
         let user = named("postgres").or_else(|| named("nobody")).expect("a user who is not root");
@@ -107,7 +107,7 @@ fn template() -> &'static Path {
 
 /// One that nobody listens on, below the range from which the kernel takes ports for connections: a server that is not
 /// started yet, or is started again, must find its port free.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 120).unwrap() * 100;
     let ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed));

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::Severity;
-use tokio_postgres::{AsyncMessage, Client, Config, Error, SimpleQueryMessage, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, SimpleQueryRow, Statement};
 use uuid::Uuid;
 
 use crate::limits::LISTINGS;
@@ -18,6 +18,7 @@ use crate::store::mutex::lock;
 
 pub(super) use super::target::{ConnectError, Target};
 
+use super::pooler;
 use super::server_history::ServerHistory;
 use super::target::UNREACHED;
 
@@ -39,37 +40,41 @@ use super::target::UNREACHED;
 ///   table.
 /// - Temporary tables come last, so that none hides a table of the store.
 ///
-/// The first row says what the server is; of a standby, no timeline.
+/// Nothing is set unless the backend is process $1 (see [`pooler`]); $2 is the application's name. The first row says
+/// which process it is, and what the server is; of a standby, no timeline.
 const SETTINGS: &str = "
-    SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), current_setting('default_transaction_read_only'),
+    SELECT pg_backend_pid(), current_setting('default_transaction_read_only'),
         system_identifier, CASE WHEN NOT pg_is_in_recovery()
-            THEN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END,
-        CASE WHEN version() LIKE '%linux%'
-            THEN set_config('client_connection_check_interval', '1s', false) END
+            THEN substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) END
     FROM pg_control_system();
-    SET client_min_messages = warning;
-    SET default_transaction_isolation = 'read committed';
-    SET default_transaction_read_only = on;
-    SET default_transaction_deferrable = off;
-    SET search_path = hooklatch, pg_temp;
-    SET lock_timeout = '5s';
-    SET idle_in_transaction_session_timeout = '10s';
-    SET idle_session_timeout = 0;
-    SET statement_timeout = 0;
-    SET jit = off;
-    SET enable_seqscan = off;
-    SET enable_bitmapscan = off;
-    SET enable_hashjoin = off;
-    SET enable_mergejoin = off;
-    SET random_page_cost = 1;
-    SET tcp_keepalives_idle = 10;
-    SET tcp_keepalives_interval = 5;
-    SET tcp_keepalives_count = 3;
-    SET tcp_user_timeout = '25s';";
+    SELECT count(set_config(name, value, false)) FROM (VALUES
+        ('synchronous_commit', CASE current_setting('synchronous_commit')
+            WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END),
+        ('application_name', '$2'),
+        ('client_connection_check_interval', CASE WHEN version() LIKE '%linux%' THEN '1s' ELSE '0' END),
+        ('client_min_messages', 'warning'),
+        ('default_transaction_isolation', 'read committed'),
+        ('default_transaction_read_only', 'on'),
+        ('default_transaction_deferrable', 'off'),
+        ('search_path', 'hooklatch, pg_temp'),
+        ('lock_timeout', '5s'),
+        ('idle_in_transaction_session_timeout', '10s'),
+        ('idle_session_timeout', '0'),
+        ('statement_timeout', '0'),
+        ('jit', 'off'),
+        ('enable_seqscan', 'off'),
+        ('enable_bitmapscan', 'off'),
+        ('enable_hashjoin', 'off'),
+        ('enable_mergejoin', 'off'),
+        ('random_page_cost', '1'),
+        ('tcp_keepalives_idle', '10'),
+        ('tcp_keepalives_interval', '5'),
+        ('tcp_keepalives_count', '3'),
+        ('tcp_user_timeout', '25s')
+    ) AS setting (name, value) WHERE pg_backend_pid() = $1;";
 
 /// Behind the settings, once the node has used a store there.
-const STORE: &str = "SELECT store_id FROM meta";
+const STORE: &str = "SELECT store_id FROM hooklatch.meta";
 
 /// Of a node: the writer's, of payloads, wake-ups and housekeeping, of operators' changes and look-ups, and of listings.
 const _: () = assert!(6 + LISTINGS == 8, "as the hint below and docs/several-machines.md say");
@@ -180,10 +185,6 @@ impl Connection {
         let (heard, woken) = (Arc::default(), Arc::default());
         let driving = drive(connection, target.clone(), Arc::clone(&heard), Arc::clone(&woken));
         let driver = tokio::spawn(driving);
-        let asked = match target.knows_store() {
-            true => [SETTINGS, STORE].concat(),
-            false => SETTINGS.to_owned(),
-        };
         let (system, timeline, store) = (String::new(), String::new(), Uuid::nil());
         let mut connection = Connection {
             client: Arc::new(client),
@@ -194,21 +195,36 @@ impl Connection {
             woken,
             statements: HashMap::new(),
         };
-        let said = connection.client.simple_query(&asked).await.map_err(failed)?;
-        let rows = said.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        let rows: Vec<_> = rows.collect();
-        let text = |row: usize, column| rows.get(row)?.try_get(column).ok()?.map(str::to_owned);
+        let mut process = pooler::login_process(&connection.client).unwrap_or_default();
+        let mut rows = connection.set_up(target, process).await.map_err(failed)?;
+        let is_primary = text(&rows, 0, 3).is_some();
+        if is_primary && !is_of(&rows, process) {
+            let found = pooler::find_backend(host, &target.tls, &connection.client).await;
+            process = found.map_err(failed)?.ok_or(ConnectError::Pooled)?;
+            rows = connection.set_up(target, process).await.map_err(failed)?;
+            if !is_of(&rows, process) {
+                return Err(ConnectError::Pooled);
+            }
+        }
         let history = &mut connection.history;
-        history.system = text(0, 2).unwrap_or_default();
-        history.timeline = text(0, 3).ok_or(ConnectError::Standby)?;
-        history.store = text(1, 0).and_then(|id| id.parse().ok()).unwrap_or_default();
-        match text(0, 1).as_deref() {
+        history.system = text(&rows, 0, 2).unwrap_or_default();
+        history.timeline = text(&rows, 0, 3).ok_or(ConnectError::Standby)?;
+        history.store = text(&rows, 2, 0).and_then(|id| id.parse().ok()).unwrap_or_default();
+        match text(&rows, 0, 1).as_deref() {
             Some("off") => Ok(connection),
             _ => Err(ConnectError::ReadOnly),
         }
+    }
+
+    /// Makes the settings if the backend is this process. Returns a row of each statement.
+    async fn set_up(&self, target: &Target, process: i32) -> Result<Vec<SimpleQueryRow>, Error> {
+        let name = target.name.replace('\'', "''");
+        let mut sql = SETTINGS.replace("$1", &process.to_string()).replace("$2", &name);
+        if target.knows_store() {
+            sql.push_str(STORE);
+        }
+        let said = self.client.simple_query(&sql).await?.into_iter();
+        Ok(said.filter_map(pooler::row).collect())
     }
 
     /// Whether it is open, and to the history that the node uses now: a server that another one has replaced may go on.
@@ -255,6 +271,16 @@ impl Connection {
     pub(super) fn end(&self) -> Option<String> {
         lock(&self.heard).end.clone()
     }
+}
+
+/// What [`Connection::set_up`] returns in one place.
+fn text(rows: &[SimpleQueryRow], row: usize, column: usize) -> Option<String> {
+    rows.get(row)?.try_get(column).ok()?.map(str::to_owned)
+}
+
+/// Whether the settings are made: the backend is this process.
+fn is_of(rows: &[SimpleQueryRow], process: i32) -> bool {
+    text(rows, 0, 0) == Some(process.to_string())
 }
 
 /// Of several connections the one to the latest history of the first one's system. Of several errors the first that is

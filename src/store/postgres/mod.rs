@@ -29,6 +29,7 @@ mod notices;
 mod operate;
 mod params;
 mod payload;
+mod pooler;
 mod prepared;
 mod queue;
 mod reader;

@@ -73,6 +73,11 @@ pub enum ConnectError {
         "failed to connect to the database: the server is a standby; name the primary in storage.url, or both"
     )]
     Standby,
+    /// What is set on a connection would reach other clients of the pooler.
+    #[error(
+        "failed to connect to the database: PgBouncer or another pooler is in front of the server, and is not in session mode; name the server itself in storage.url, or set pool_mode = session for this database"
+    )]
+    Pooled,
     #[error(
         "failed to connect to the database: default_transaction_read_only is on, as some services set it when a disk is full; see why, and reset it"
     )]
@@ -166,8 +171,11 @@ pub fn check_address(address: &str) -> Result<bool, AddressError> {
 /// Where the database is, how it is reached, which history it must have, and what its commits must wait for.
 #[derive(Clone)]
 pub struct Target {
-    /// One for each host, in the order of the address.
+    /// One for each host, in the order of the address. None names the application: a pooler would keep the name on the
+    /// server's side.
     pub(super) hosts: Vec<Config>,
+    /// By which the server knows the connections.
+    pub(super) name: String,
     pub(super) tls: MakeRustlsConnect,
     /// Commits wait for a standby, and one that did not is not known to be committed.
     pub(super) require_standby: bool,
@@ -200,15 +208,13 @@ impl Target {
         }
         let tls = MakeRustlsConnect::new(client(authorities).map_err(ConnectError::Authorities)?);
         let (used, takes_later, remark) = (Arc::default(), false, Arc::default());
-        Ok(Target { hosts: each_host(&config), tls, require_standby, used, takes_later, remark })
+        let (hosts, name) = (each_host(&config), "hooklatch".to_owned());
+        Ok(Target { hosts, name, tls, require_standby, used, takes_later, remark })
     }
 
     /// The same for a node, by whose name its connections are known to the server.
-    pub fn of_node(mut self, name: &str) -> Self {
-        for host in &mut self.hosts {
-            host.application_name(format!("hooklatch {name}"));
-        }
-        self
+    pub fn of_node(self, name: &str) -> Self {
+        Target { name: format!("hooklatch {name}"), ..self }
     }
 
     /// The same for connections that register, or of a command that has no session: to a later history too.
@@ -304,7 +310,6 @@ fn each_host(config: &Config) -> Vec<Config> {
         }
         one.user(config.get_user().unwrap_or_default())
             .dbname(config.get_dbname().unwrap_or_default())
-            .application_name("hooklatch")
             .ssl_mode(config.get_ssl_mode())
             .ssl_negotiation(config.get_ssl_negotiation())
             .channel_binding(config.get_channel_binding())
