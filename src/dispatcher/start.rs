@@ -1,12 +1,16 @@
 //! Recovery, which comes before the first claim.
 
+use std::future::pending;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use crate::model::Name;
+use crate::notify;
 use crate::retry::Policy;
-use crate::store::{Error, Jobs, RunningAttempt};
+use crate::store::{Error, Jobs, RunningAttempt, Stalled};
 
 /// Least time between two tries: each that fails is logged, and the store may change often.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -22,14 +26,28 @@ pub(super) async fn recover(
     let wake = store.wake();
     loop {
         match once(store, policies.clone()).await {
-            Ok(left) => return left,
-            Err(error) => tracing::error!(%error, "failed to recover: no job can run"),
+            Ok(left) => {
+                store.moves(Stalled::Recovery);
+                return left;
+            }
+            Err(error) => {
+                tracing::error!(%error, "failed to recover: no job can run");
+                store.stalled(Stalled::Recovery, error.to_string());
+            }
         }
         let change = async {
             sleep(PAUSE).await;
             wake.notified().await;
         };
-        let _changed = timeout(tick, change).await;
+        // It may take as long as a connection does.
+        let told = notify::tick(store).then(|()| pending::<()>());
+        let _changed = timeout(tick, async {
+            select! {
+                () = change => {}
+                () = told => {}
+            }
+        })
+        .await;
     }
 }
 

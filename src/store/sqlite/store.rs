@@ -95,7 +95,6 @@ impl SqliteStore {
 
     /// Refuses new requests, commits and answers the queued ones, closes, and releases the lock.
     pub(crate) async fn close(&self) {
-        self.engine.mark().await;
         self.engine.queue.close();
         self.intake.quarantine.close().await;
         // An error means that the writer has ended, as awaited.

@@ -10,10 +10,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use rusqlite::Connection;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::model::Timestamp;
@@ -25,11 +23,9 @@ use super::handle::Engine;
 use super::queue::Priority;
 use super::restore;
 use super::schema::store_id;
+use super::shared::EngineState;
 
 const SUFFIX: &str = ".mark";
-
-/// A stop waits no longer for a writer that is in trouble.
-const WAIT: Duration = Duration::from_secs(2);
 
 const MARK: &str = "UPDATE meta SET mark = mark + 1 WHERE one = 1 RETURNING mark";
 
@@ -42,19 +38,33 @@ impl Engine {
             return;
         }
         let marked = self.submit(Priority::Verb, |tx| tx.query_row(MARK, [], |row| row.get(0)));
-        let Ok(Ok(mark)) = timeout(WAIT, marked).await else { return };
+        let Ok(mark) = marked.await else { return };
         let after = *self.stirred.borrow();
         // The mark's own commit counts too.
         let seen = if after <= before + 1 { after } else { before };
         let (path, id) = (self.settings.path.clone(), self.id);
-        let kept = tokio::task::spawn_blocking(move || write(&path, id, mark)).await;
-        match kept {
-            Ok(Ok(())) => self.marked.store(seen, Ordering::Relaxed),
-            Ok(Err(error)) => tracing::warn!(%error, "the store's mark cannot be kept"),
-            // It was a panic, which ends the process.
-            Err(_) => {}
+        // A panic ends the process.
+        if tokio::task::spawn_blocking(move || keep(&path, id, mark)).await.unwrap_or(false) {
+            self.marked.store(seen, Ordering::Relaxed);
         }
     }
+}
+
+/// The same by the writer at its end, when it has committed what was queued.
+pub(crate) fn mark_at_end(conn: &Connection, shared: &EngineState) {
+    if shared.marked.load(Ordering::Relaxed) == *shared.stirred.borrow() {
+        return;
+    }
+    match conn.query_row(MARK, [], |row| row.get(0)) {
+        Ok(mark) => drop(keep(&shared.settings.path, shared.id, mark)),
+        Err(error) => tracing::warn!(%error, "the store cannot be marked"),
+    }
+}
+
+/// Whether the file has the mark.
+fn keep(path: &Path, store: Uuid, mark: i64) -> bool {
+    let kept = write(path, store, mark);
+    kept.inspect_err(|error| tracing::warn!(%error, "the store's mark cannot be kept")).is_ok()
 }
 
 /// Replaces the file. After a power cut it is this one or the one before.
@@ -100,9 +110,7 @@ pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusql
     let made_at = Timestamp(conn.query_row(newest, [], |row| row.get(0))?).min(now);
     let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0 };
     let row = restore::change(conn, gap)?;
-    if let Err(error) = write(path, store_id(conn)?, found) {
-        tracing::warn!(%error, "the store's mark cannot be kept");
-    }
+    keep(path, store_id(conn)?, found);
     tracing::warn!(
         store = %path.display(), held = row.held,
         "an older copy of the store was put back: its unfinished jobs are held"

@@ -23,9 +23,9 @@ use crate::store::node::lock::StoreLock;
 
 use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
-use super::open;
 use super::queue::{NextWork, Priority, WriteRequest};
 use super::shared::EngineState;
+use super::{open, put_back};
 
 /// Between two tries on a full disk, or where the database is gone.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -451,6 +451,9 @@ impl Writer {
             if let NextWork::Batch(items) = next {
                 items.into_iter().for_each(|item| item.work.refused(Refused::Stopping));
             }
+        }
+        if let Some(conn) = &self.conn {
+            put_back::mark_at_end(conn, &self.shared);
         }
         drop(self.signal);
         self.shared.close_readers();
