@@ -59,7 +59,7 @@ need_packages() {
     # The power-cut tests make file systems and mount them.
     need "mkfs.xfs losetup" "xfsprogs util-linux mount"
     # The tests of the store on PostgreSQL start servers of their own.
-    need "/usr/lib/postgresql/*/bin/postgres" "postgresql"
+    need "${HOOKLATCH_POSTGRES:-/usr/lib/postgresql/*/bin}/postgres" "postgresql"
     # They drop the packets between servers and nodes.
     need "ip nft" "iproute2 nftables"
     # The units are tested under systemd, in containers.

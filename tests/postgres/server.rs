@@ -27,8 +27,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const ROLE: &str = "app";
 pub(crate) const PASSWORD: &str = "not-to-be-shown";
 
-/// A program of the server, of the newest version, in Debian's place.
+/// A program of the server: in the folder that `HOOKLATCH_POSTGRES` names, else of the newest version of Debian's.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("HOOKLATCH_POSTGRES") {
+        let program = fs::canonicalize(folder).ok()?.join(name);
+        return program.exists().then_some(program);
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let programs = versions.map(|version| version.unwrap().path().join("bin").join(name));
     programs.filter(|path| path.exists()).max()
@@ -75,13 +79,20 @@ fn command(name: &str) -> Command {
     command
 }
 
-/// The data of a new server, made once and kept with the build.
+/// The server's version, as `15.18`.
+fn version() -> String {
+    let output = command("postgres").arg("--version").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Debian's own version follows in brackets.
+    said.split_whitespace().nth(2).unwrap().to_owned()
+}
+
+/// The data of a new server, made once for each version and kept with the build.
 fn template() -> &'static Path {
     // A panic in the initializer would poison it, and later tests would not name the need.
     program("postgres");
     static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let version = program("postgres");
-        let version = version.iter().nth_back(2).unwrap().to_str().unwrap();
+        let version = version();
         // Cargo names its folder to test programs of their own only, and not to that of the library.
         let program = std::env::current_exe().unwrap();
         let folder = program.ancestors().nth(3).unwrap().join("tmp");

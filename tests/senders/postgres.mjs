@@ -1,16 +1,24 @@
 // A PostgreSQL server in a temporary folder, for senders that need one.
 
-import { chownSync } from "node:fs";
-import { join } from "node:path";
+import { chownSync, existsSync, readdirSync } from "node:fs";
+import { join, resolve } from "node:path";
 
-import { find, Missing } from "./install.mjs";
+import { Missing } from "./install.mjs";
 import { freePort, run } from "./process.mjs";
 
-const FOLDERS = ["/usr/lib/postgresql/17/bin", "/usr/lib/postgresql/16/bin", "/usr/lib/postgresql/15/bin"];
+const DEBIAN = "/usr/lib/postgresql";
+
+/** A program of the server: in the folder that HOOKLATCH_POSTGRES names, else of the newest version of Debian's. */
+function installed(name) {
+  const named = process.env.HOOKLATCH_POSTGRES;
+  const versions = named || !existsSync(DEBIAN) ? [] : readdirSync(DEBIAN).sort().reverse();
+  const folders = named ? [resolve(named)] : versions.map((version) => join(DEBIAN, version, "bin"));
+  return folders.map((folder) => join(folder, name)).find((path) => existsSync(path));
+}
 
 /** Starts one for a sender. Gives its port; the user is `postgres`, the database `postgres`, without a password. */
 export async function startPostgres(place) {
-  const [initdb, postgres] = ["initdb", "postgres"].map((name) => find(name, FOLDERS));
+  const [initdb, postgres] = ["initdb", "postgres"].map(installed);
   if (!initdb || !postgres) throw new Missing("PostgreSQL: apt-get install postgresql");
   const folder = place.temporary();
   // It does not run as root.
