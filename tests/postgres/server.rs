@@ -331,6 +331,12 @@ impl Server {
         client
     }
 
+    /// Whether the data has checksums, which initdb makes by itself from version 18 on.
+    pub(crate) async fn has_checksums(&self) -> bool {
+        let query = "SELECT current_setting('data_checksums') = 'on'";
+        self.admin().await.query_one(query, &[]).await.unwrap().get(0)
+    }
+
     /// Makes the server read its files again, and waits until it has.
     pub(crate) async fn reload(&self) {
         let admin = self.admin().await;
