@@ -10,7 +10,9 @@ use hooklatch::store::postgres::{
     check, check_address, migrate,
 };
 use rcgen::{CertificateParams, KeyPair};
+use tokio::io::AsyncReadExt;
 
+use super::needs;
 use super::server::{PASSWORD, ROLE, Server};
 use super::site::{INSERT, Site, committed, said, target};
 
@@ -35,6 +37,9 @@ async fn use_tls(server: &Server, algorithm: &'static rcgen::SignatureAlgorithm)
 fn address(server: &Server, host: &str, more: &str) -> String {
     format!("postgresql://{ROLE}@{host}:{}/app?hostaddr=127.0.0.1&{more}", server.port)
 }
+
+/// TLS without a request for it before.
+const DIRECT: &str = "sslmode=require&sslnegotiation=direct";
 
 /// Connects with a password.
 async fn open(
@@ -84,6 +89,41 @@ async fn tls_checks_the_server_and_binds_the_login_to_the_channel() {
             assert!(!format!("{error} {error:?}").contains("not-to-be-shown"), "{error:?}");
         }
     }
+}
+
+/// A server refuses direct TLS from a client that does not name the protocol.
+#[tokio::test]
+async fn direct_tls_sends_no_request_and_names_the_protocol() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let direct = format!("postgresql://{ROLE}@localhost:{port}/app?hostaddr=127.0.0.1&{DIRECT}");
+    let hello = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut header = [0; 5];
+        stream.read_exact(&mut header).await.unwrap();
+        // A record of a handshake (RFC 8446, section 5.1).
+        assert_eq!(header[0], 22, "{header:?}");
+        let mut hello = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
+        stream.read_exact(&mut hello).await.unwrap();
+        hello
+    };
+    let (opened, hello) = tokio::join!(open(&direct, PASSWORD, None), hello);
+    assert!(opened.is_err());
+    // With its length in front (RFC 7301, section 3.1).
+    assert!(hello.windows(11).any(|bytes| bytes == b"\x0apostgresql"), "{hello:?}");
+}
+
+#[tokio::test]
+async fn direct_tls_works_on_a_server_of_version_17_or_newer() {
+    let server = Server::start(&[]).await;
+    let query = "SELECT current_setting('server_version_num')::int >= 170000";
+    let row = server.admin().await.query_one(query, &[]).await.unwrap();
+    if !row.get::<_, bool>(0) {
+        return needs::missing("PostgreSQL 17 or newer", "packaging/test-postgres-versions");
+    }
+    let authority = use_tls(&server, &rcgen::PKCS_ECDSA_P256_SHA256).await;
+    let direct = address(&server, "localhost", &format!("{DIRECT}&channel_binding=require"));
+    open(&direct, PASSWORD, Some(&authority)).await.unwrap();
 }
 
 /// A server that speaks no TLS is not answered in clear text where it is not on this machine.
