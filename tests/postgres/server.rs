@@ -27,10 +27,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const ROLE: &str = "app";
 pub(crate) const PASSWORD: &str = "not-to-be-shown";
 
-/// A program of the server: in the folder that `HOOKLATCH_POSTGRES` names, else of the newest version in Debian's place.
+/// A program of the server: in the folder that `HOOKLATCH_POSTGRES` names, else of the newest version of Debian's.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("HOOKLATCH_POSTGRES") {
-        return Some(Path::new(&folder).join(name)).filter(|path| path.exists());
+        let program = fs::canonicalize(folder).ok()?.join(name);
+        return program.exists().then_some(program);
     }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let programs = versions.map(|version| version.unwrap().path().join("bin").join(name));

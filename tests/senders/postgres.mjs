@@ -1,18 +1,18 @@
 // A PostgreSQL server in a temporary folder, for senders that need one.
 
 import { chownSync, existsSync, readdirSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 
 import { Missing } from "./install.mjs";
 import { freePort, run } from "./process.mjs";
 
 const DEBIAN = "/usr/lib/postgresql";
 
-/** A program of the server: in the folder that HOOKLATCH_POSTGRES names, else of the newest version in Debian's place. */
+/** A program of the server: in the folder that HOOKLATCH_POSTGRES names, else of the newest version of Debian's. */
 function installed(name) {
   const named = process.env.HOOKLATCH_POSTGRES;
   const versions = named || !existsSync(DEBIAN) ? [] : readdirSync(DEBIAN).sort().reverse();
-  const folders = named ? [named] : versions.map((version) => join(DEBIAN, version, "bin"));
+  const folders = named ? [resolve(named)] : versions.map((version) => join(DEBIAN, version, "bin"));
   return folders.map((folder) => join(folder, name)).find((path) => existsSync(path));
 }
 
