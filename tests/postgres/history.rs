@@ -32,7 +32,10 @@ fn either(cluster: &Cluster, standby: &Server, require_standby: bool) -> Target 
 
 /// The same of these two, in this order.
 fn either_of(first: &Server, second: &Server, require_standby: bool) -> Target {
-    let (first, second) = (first.port, second.port);
+    of_ports(first.port, second.port, require_standby)
+}
+
+fn of_ports(first: u16, second: u16, require_standby: bool) -> Target {
     let address =
         format!("postgresql://{ROLE}@127.0.0.1:{first},127.0.0.1:{second}/app?sslmode=disable");
     Target::new(&address, Some(PASSWORD), None, require_standby).unwrap()
@@ -411,9 +414,11 @@ async fn each_way_back_is_noticed_and_names_what_is_lost() {
 async fn goes_back(way: Way, end: Node) {
     let mut cluster = Cluster::new(&[]).await;
     let mut standby = (way == Way::Standby).then(|| cluster.server.standby("s1"));
-    let to = match &standby {
-        Some(standby) => either(&cluster, standby, false),
-        None => target(cluster.server.port, false),
+    let ports = (cluster.server.port, standby.as_ref().map(|standby| standby.port));
+    // Each process has its own.
+    let to = || match ports {
+        (first, Some(second)) => of_ports(first, second, false),
+        (first, None) => target(first, false),
     };
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("h.db");
@@ -421,7 +426,7 @@ async fn goes_back(way: Way, end: Node) {
     let of_folder = || Registrar::of_folder(file(), "a".to_owned(), "m".to_owned());
     let mut registrar = of_folder();
     registrar.handlers = vec![published(policy(OnUnknown::Rerun))];
-    let (a, task) = Writer::start(to.clone(), registrar, &Limits::default(), Clock::system());
+    let (a, task) = Writer::start(to(), registrar, &Limits::default(), Clock::system());
     ready(&a).await;
     add_jobs(&a, 0, 2).await;
     let before = session(&a).await;
@@ -468,7 +473,7 @@ async fn goes_back(way: Way, end: Node) {
     let lost = match end {
         Node::NeverStopped => later_session(&a, &before).await.lost.clone(),
         _ => {
-            let connection = Connection::open(&to).await.unwrap();
+            let connection = Connection::open(&to()).await.unwrap();
             of_folder().register(connection).await.unwrap().1.lost
         }
     };
@@ -477,7 +482,7 @@ async fn goes_back(way: Way, end: Node) {
     assert_eq!(cluster.count("restored").await, 1);
     if end != Node::NeverStopped {
         // The next start finds the same history, and what was named is not named again.
-        let connection = Connection::open(&to).await.unwrap();
+        let connection = Connection::open(&to()).await.unwrap();
         assert_eq!(of_folder().register(connection).await.unwrap().1.lost, []);
         assert_eq!(cluster.count("restored").await, 1);
     }

@@ -17,9 +17,6 @@ const HANDLERS: &str = "[handlers.h]\nsource = \"stripe\"\nevents = [\"*\"]\ncom
 const END_PAYLOADS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE usename = 'app' AND query LIKE '%JOIN payload ON payload.event%'";
 
-/// The job of the other handler.
-const OF_I: &str = "hooklatch.job WHERE handler = 'i'";
-
 /// Waits until `status` has another verdict, and returns it.
 async fn status_after(node: &NodeSite, verdict: &str) -> Value {
     let until = Instant::now() + PATIENCE;
@@ -80,12 +77,12 @@ async fn a_payload_that_cannot_be_read_is_first_on_every_screen_and_nothing_else
     assert_eq!(receiver.stripe(&stripe_event("evt_3", "later", ""), 0).0, 200);
     // A claim of the other handler would have come before this answer.
     assert_eq!(node.status().await["stalls"][0]["what"], "payloads");
-    assert_eq!(cluster.count(&format!("{OF_I} AND state = 'ready'")).await, 1);
+    let third: uuid::Uuid = cluster.get("SELECT id FROM job WHERE handler = 'i'").await;
+    becomes(&cluster, &third.to_string(), "ready 0").await;
 
     cluster.run("ALTER ROLE app CONNECTION LIMIT -1").await;
     becomes(&cluster, &second, "dead attempts exhausted 1").await;
-    let done = format!("SELECT 1 FROM {OF_I} AND state = 'succeeded' AND attempt = 1");
-    cluster.server.wait_for(&done).await;
+    becomes(&cluster, &third.to_string(), "succeeded 1").await;
     node.begun(3).await;
     assert_eq!(receiver.readyz(), (200, json!({ "status": "ready" })));
     assert_eq!(node.status().await["stalls"], json!([]));

@@ -154,7 +154,7 @@ fn without_n10_a_history_for_every_connection() {
 #[test]
 fn without_n25_a_mark() {
     for rules in [Rules::ALL, Rules::ASYNCHRONOUS] {
-        breaks("N25 (marks)", Rules { marks: false, ..rules }, COPY, P3, 17);
+        breaks("N25 (marks)", Rules { marks: false, ..rules }, COPY, P3, 16);
         for policy in BOTH {
             holds(rules, COPY, *policy, P3 | P4 | P5);
         }
