@@ -467,7 +467,9 @@ CREATE TABLE restored (
     -- When the backup was made, where it was one of a file.
     made_at bigint,
     restored_at bigint NOT NULL,
-    held bigint NOT NULL CHECK (held >= 0)
+    held bigint NOT NULL CHECK (held >= 0),
+    -- Accepted events that nodes have missed since. Their logs name them.
+    lost bigint NOT NULL DEFAULT 0
 );
 
 -- A row is one change that an operator asked for, or its result.

@@ -46,7 +46,7 @@ from_row! {
     }
     FormerKey { key, attempt, replaced_at }
     SameBodyEvent { event_id, event_type, received_at }
-    RestoredRow { from_store, made_at, restored_at, held }
+    RestoredRow { from_store, made_at, restored_at, held, lost }
     KeyRow {
         caller, created_at, expires_at, answered_at, error_until, status; columns =>
         request: column::<Digest>(columns, "request")?.to_string(),

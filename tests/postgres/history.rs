@@ -478,6 +478,7 @@ async fn goes_back(way: Way, end: Node) {
         }
     };
     assert_eq!(lost, [event("e00002")]);
+    assert_eq!(cluster.get::<i64>("SELECT lost FROM restored").await, 1);
     assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 2);
     assert_eq!(cluster.count("restored").await, 1);
     if end != Node::NeverStopped {

@@ -216,6 +216,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         let sentence = "the files differ from the configuration in force".to_owned();
         findings.note(sentence, "reload");
     }
+    findings.of_lost_events(&store.restores);
     if let Some(warning) = &store.server_warning {
         findings.note(format!("the database's server warns: {warning}"), "doctor");
     }
@@ -367,6 +368,18 @@ impl Findings<'_> {
             });
             let published: Vec<_> = published.collect();
             self.note(format!("handler {handler}: {}", differences(&published)), "node list");
+        }
+    }
+
+    fn of_lost_events(&mut self, restores: &[RestoredRow]) {
+        let lost: u64 = restores.iter().map(|row| row.lost).sum();
+        if lost > 0 {
+            let events = count(lost, "accepted event");
+            self.notes.push(format!(
+                "the database has gone back and lacks {events}: let them be sent again"
+            ));
+            let named = "journalctl -u hooklatch -g 'an accepted event is lost'";
+            self.commands.push(named.to_owned());
         }
     }
 

@@ -145,6 +145,9 @@ pub struct RestoredRow {
     pub restored_at: Timestamp,
     /// Jobs that were not finished in the backup, and were held.
     pub held: u64,
+    /// Accepted events that nodes have found missing since, and that their logs name. 0 on SQLite: nobody can tell.
+    #[serde(default)]
+    pub lost: u64,
 }
 
 impl RestoredRow {

@@ -34,6 +34,10 @@ const NOTE: &str = "
     ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
         first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at";
 
+/// Adds to the last change of the history.
+const COUNT_LOST: &str =
+    "UPDATE restored SET lost = lost + $1 WHERE row = (SELECT max(row) FROM restored)";
+
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     events: VecDeque<(Duration, Name, EventId)>,
@@ -129,8 +133,11 @@ fn since_boot() -> Duration {
     clock_gettime(ClockId::Boottime).try_into().unwrap_or_default()
 }
 
-/// Counts a notice for each source that has lost events.
+/// Counts a notice for each source that has lost events, and all of them for `status`.
 pub(super) async fn note_lost(flight: &mut Flight, lost: &[(Name, EventId)]) {
+    if !lost.is_empty() {
+        flight.send(COUNT_LOST, params![lost.len()]).await;
+    }
     let mut counts: BTreeMap<&Name, usize> = BTreeMap::new();
     for (source, _) in lost {
         *counts.entry(source).or_default() += 1;

@@ -67,6 +67,7 @@ async fn everything_unfinished_is_held_and_the_gap_is_on_record() {
         made_at: START,
         restored_at: START.after(2 * HOUR),
         held: 3,
+        lost: 0,
     };
     assert_eq!((restored.row, restored.aside), (gap.clone(), None));
 

@@ -135,6 +135,23 @@ fn what_stands_still_comes_first_and_is_said_once() {
 }
 
 #[test]
+fn events_that_the_database_has_lost_are_said() {
+    let mut status = well(&traffic());
+    let row = |lost| RestoredRow {
+        from_store: Default::default(),
+        made_at: at(9),
+        restored_at: at(9),
+        held: 0,
+        lost,
+    };
+    status.store.as_mut().unwrap().restores = vec![row(0), row(17)];
+    let screen = seen(status);
+    let said = "the database has gone back and lacks 17 accepted events: let them be sent again";
+    assert_eq!(screen.notes, [said]);
+    assert_eq!(screen.next, "journalctl -u hooklatch -g 'an accepted event is lost'");
+}
+
+#[test]
 fn held_jobs_come_before_dead_ones_and_the_command_shows_just_them() {
     let with = |stuck: Vec<StoppedJobs>| {
         let mut status = well(&traffic());

@@ -65,7 +65,7 @@ const TWINS: &str = "
 /// The changes of the history since time $1, and in the last $2 milliseconds, in the order in which they came. Of most it
 /// is not known how long before them the last commit was that is left.
 pub(super) const RESTORES: &str = "
-    SELECT from_store, coalesce(made_at, restored_at) AS made_at, restored_at, held FROM restored
+    SELECT from_store, coalesce(made_at, restored_at) AS made_at, restored_at, held, lost FROM restored
     WHERE coalesce(made_at, restored_at) >= $1
         AND ($2::bigint IS NULL OR restored_at >= now_ms() - $2) ORDER BY row";
 

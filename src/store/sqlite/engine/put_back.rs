@@ -108,7 +108,7 @@ pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusql
     }
     let newest = "SELECT coalesce(max(received_at), 0) FROM event";
     let made_at = Timestamp(conn.query_row(newest, [], |row| row.get(0))?).min(now);
-    let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0 };
+    let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0, lost: 0 };
     let row = restore::change(conn, gap)?;
     keep(path, store_id(conn)?, found);
     tracing::warn!(

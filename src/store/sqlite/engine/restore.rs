@@ -209,7 +209,7 @@ fn make(
     schema::migrate(&mut conn, restoring, now)?;
     let from_store = backup.store;
     let made_at = made_at(&backup, changed_at, now);
-    let gap = RestoredRow { from_store, made_at, restored_at: now, held: 0 };
+    let gap = RestoredRow { from_store, made_at, restored_at: now, held: 0, lost: 0 };
     let changed = change(&mut conn, gap).and_then(|row| Ok((schema::store_id(&conn)?, row)));
     close(conn);
     let (store, row) = changed.map_err(sql)?;

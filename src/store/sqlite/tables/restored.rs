@@ -16,7 +16,7 @@ pub(crate) fn restores(
     // A few rows, in the order in which it was done.
     codec::all(
         conn,
-        "SELECT from_store, made_at, restored_at, held FROM restored
+        "SELECT from_store, made_at, restored_at, held, 0 AS lost FROM restored
          WHERE made_at >= ?1 AND (?2 IS NULL OR restored_at >= ?2) ORDER BY row",
         params![made_from.0, restored_from.map(|at| at.0)],
     )
