@@ -40,7 +40,7 @@ const ROUNDS: usize = 3;
 /// server in milliseconds.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The process of the backend that serves this client until it disconnects. `None` if the pooler gives it to others too.
+/// The process of the backend that serves this client until it disconnects. `None` if the pooler gives it to others.
 pub(super) async fn find_backend(
     host: &Config,
     tls: &MakeRustlsConnect,
