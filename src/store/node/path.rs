@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Ends the name of the file that keeps the store's mark.
+pub(crate) const MARK: &str = ".mark";
+
 /// The file next to the database whose name ends with `suffix`.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

@@ -9,7 +9,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use rusqlite::Connection;
 use uuid::Uuid;
@@ -17,59 +16,20 @@ use uuid::Uuid;
 use crate::model::Timestamp;
 use crate::store::border::RestoredRow;
 use crate::store::node::durable;
-use crate::store::node::path::beside;
+use crate::store::node::path::{MARK, beside};
 
-use super::handle::Engine;
-use super::queue::Priority;
-use super::restore;
+use super::hold_all::hold_all;
 use super::schema::store_id;
-use super::shared::EngineState;
-
-const SUFFIX: &str = ".mark";
-
-const MARK: &str = "UPDATE meta SET mark = mark + 1 WHERE one = 1 RETURNING mark";
-
-impl Engine {
-    /// Marks the store and then its folder, where something was committed since the last mark. Without the file nothing
-    /// breaks but this discovery, so an error is a warning.
-    pub(crate) async fn mark(&self) {
-        let before = *self.stirred.borrow();
-        if self.marked.load(Ordering::Relaxed) == before || self.ready().is_err() {
-            return;
-        }
-        let marked = self.submit(Priority::Verb, |tx| tx.query_row(MARK, [], |row| row.get(0)));
-        let Ok(mark) = marked.await else { return };
-        let after = *self.stirred.borrow();
-        // The mark's own commit counts too.
-        let seen = if after <= before + 1 { after } else { before };
-        let (path, id) = (self.settings.path.clone(), self.id);
-        // A panic ends the process.
-        if tokio::task::spawn_blocking(move || keep(&path, id, mark)).await.unwrap_or(false) {
-            self.marked.store(seen, Ordering::Relaxed);
-        }
-    }
-}
-
-/// The same by the writer at its end, when it has committed what was queued.
-pub(crate) fn mark_at_end(conn: &Connection, shared: &EngineState) {
-    if shared.marked.load(Ordering::Relaxed) == *shared.stirred.borrow() {
-        return;
-    }
-    match conn.query_row(MARK, [], |row| row.get(0)) {
-        Ok(mark) => drop(keep(&shared.settings.path, shared.id, mark)),
-        Err(error) => tracing::warn!(%error, "the store cannot be marked"),
-    }
-}
 
 /// Whether the file has the mark.
-fn keep(path: &Path, store: Uuid, mark: i64) -> bool {
+pub(super) fn keep(path: &Path, store: Uuid, mark: i64) -> bool {
     let kept = write(path, store, mark);
     kept.inspect_err(|error| tracing::warn!(%error, "the store's mark cannot be kept")).is_ok()
 }
 
 /// Replaces the file. After a power cut it is this one or the one before.
 fn write(path: &Path, store: Uuid, mark: i64) -> io::Result<()> {
-    let (own, new) = (beside(path, SUFFIX), beside(path, ".mark.new"));
+    let (own, new) = (beside(path, MARK), beside(path, ".mark.new"));
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(format!("{store} {mark}\n").as_bytes())?;
@@ -78,14 +38,9 @@ fn write(path: &Path, store: Uuid, mark: i64) -> io::Result<()> {
     durable::sync_folder(path)
 }
 
-/// Forgets the mark of a store whose place another one takes.
-pub(crate) fn forget(path: &Path) -> io::Result<()> {
-    durable::remove(&beside(path, SUFFIX))
-}
-
 /// The store and the mark that the folder has. None where the file is not there, or cannot be read.
 fn read(path: &Path) -> Option<(Uuid, i64)> {
-    let file = beside(path, SUFFIX);
+    let file = beside(path, MARK);
     let text = fs::read_to_string(&file)
         .inspect_err(|error| {
             if error.kind() != ErrorKind::NotFound {
@@ -109,7 +64,7 @@ pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusql
     let newest = "SELECT coalesce(max(received_at), 0) FROM event";
     let made_at = Timestamp(conn.query_row(newest, [], |row| row.get(0))?).min(now);
     let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0, lost: 0 };
-    let row = restore::change(conn, gap)?;
+    let row = hold_all(conn, gap)?;
     keep(path, store_id(conn)?, found);
     tracing::warn!(
         store = %path.display(), held = row.held,

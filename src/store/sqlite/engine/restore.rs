@@ -13,25 +13,22 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use bytesize::ByteSize;
-use rusqlite::{Connection, TransactionBehavior, params};
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::crash;
-use crate::model::{HeldReason, Timestamp};
+use crate::model::Timestamp;
 use crate::store::border::{RestoredRow, Settings};
 use crate::store::node::durable;
 use crate::store::node::lock::StoreLock;
 use crate::store::node::open_error::OpenError;
-use crate::store::node::path::{beside, real};
+use crate::store::node::path::{MARK, beside, real};
 use crate::store::node::space::Space;
-use crate::store::sqlite::tables::codec::change_one;
-use crate::store::sqlite::tables::job::handlers_with_work;
-use crate::store::sqlite::tables::{answer, codec, group};
 
 use super::connection::{close, connect_alone};
+use super::hold_all::hold_all;
 use super::inspect::{BackupInfo, InspectError, inspect_copy};
-use super::{copy, put_back, schema};
+use super::{copy, schema};
 
 /// The suffixes of the new store: while it is made, and once it is complete.
 const RESTORING: &str = ".restoring";
@@ -165,7 +162,7 @@ pub(crate) fn finish(path: &Path) -> io::Result<Option<PathBuf>> {
         }
     }
     durable::remove(&beside(path, "-shm"))?;
-    put_back::forget(path)?;
+    durable::remove(&beside(path, MARK))?;
     crash::point("restore.log.aside");
     durable::give_name(&ready, path)?;
     crash::point("restore.named");
@@ -210,7 +207,7 @@ fn make(
     let from_store = backup.store;
     let made_at = made_at(&backup, changed_at, now);
     let gap = RestoredRow { from_store, made_at, restored_at: now, held: 0, lost: 0 };
-    let changed = change(&mut conn, gap).and_then(|row| Ok((schema::store_id(&conn)?, row)));
+    let changed = hold_all(&mut conn, gap).and_then(|row| Ok((schema::store_id(&conn)?, row)));
     close(conn);
     let (store, row) = changed.map_err(sql)?;
     File::open(restoring).and_then(|file| file.sync_all()).map_err(io)?;
@@ -225,52 +222,4 @@ fn made_at(backup: &BackupInfo, changed_at: SystemTime, now: Timestamp) -> Times
     let changed_at = Timestamp(i64::try_from(changed_at.as_millis()).unwrap_or(i64::MAX));
     let told = backup.copied_at.unwrap_or(changed_at);
     told.max(backup.newest_event_at.unwrap_or(told)).min(now)
-}
-
-/// The detail of its live attempts.
-const CUT_OFF: &str = "it ran when the backup was made";
-
-/// A new identity; nothing in it is live; nothing in it starts by itself.
-pub(super) fn change(conn: &mut Connection, gap: RestoredRow) -> rusqlite::Result<RestoredRow> {
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let now = gap.restored_at.0;
-    // R16: no runner takes it for the store whose attempts it has.
-    change_one(
-        &tx,
-        "UPDATE meta SET store_id = randomblob(16), copied_at = NULL WHERE one = 1",
-        [],
-    )?;
-    // By the index of live ones. Their outcome is unknown.
-    tx.execute(
-        "UPDATE attempt SET outcome = 'unknown', finished_at = max(?1, started_at), detail = ?2,
-             incarnation = NULL, runner = NULL
-         WHERE outcome IS NULL",
-        params![now, CUT_OFF],
-    )?;
-    // An attempt that ran counts. Every unfinished job is held.
-    tx.execute(
-        "UPDATE job SET counted = min(attempt, counted + 1), state = 'ready' WHERE state = 'running'",
-        [],
-    )?;
-    let mut held = 0;
-    for handler in handlers_with_work(&tx)? {
-        held += group::hold_all(&tx, handler.as_str(), HeldReason::Restored)?;
-    }
-    // Requests with keys whose jobs had failed: a repeat would begin them again, and one may have done so since. A
-    // stored error would be forgotten after a while, so it is forgotten now.
-    answer::forget_errors(&tx, Timestamp(i64::MAX), -1)?;
-    let failed = tx.execute(
-        "UPDATE job SET state = 'held', reason = 'restored', settled_at = NULL
-         WHERE state = 'dead' AND event IN (SELECT event FROM answer WHERE answered_at IS NULL)",
-        [],
-    )?;
-    held += failed;
-    // A redelivery leaves jobs alone that were dead before this time (accept.rs), also where the other machine's clock was ahead.
-    tx.execute("UPDATE job SET settled_at = min(settled_at, ?1) WHERE state = 'dead'", [now])?;
-    tx.execute(
-        "INSERT INTO restored (from_store, made_at, restored_at, held) VALUES (?1, ?2, ?3, ?4)",
-        params![gap.from_store.as_bytes(), gap.made_at.0, now, codec::size(held)],
-    )?;
-    tx.commit()?;
-    Ok(RestoredRow { held: held as u64, ..gap })
 }

@@ -25,7 +25,7 @@ use super::checkpoint::{self, AbortOnPanic, Pass};
 use super::connection::close;
 use super::queue::{NextWork, Priority, WriteRequest};
 use super::shared::EngineState;
-use super::{open, put_back};
+use super::{mark, open};
 
 /// Between two tries on a full disk, or where the database is gone.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -453,7 +453,7 @@ impl Writer {
             }
         }
         if let Some(conn) = &self.conn {
-            put_back::mark_at_end(conn, &self.shared);
+            mark::mark_at_end(conn, &self.shared);
         }
         drop(self.signal);
         self.shared.close_readers();
