@@ -41,7 +41,7 @@ const TABLES: [(&str, &str); 13] = [
     ("secret_use", "secret_use"),
     ("answer", "answer"),
     ("notice", "notice"),
-    ("restored", "restored"),
+    ("restored", "(SELECT *, 0 AS lost FROM restored)"),
     ("audit", "audit"),
 ];
 
