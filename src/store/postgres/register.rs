@@ -127,6 +127,8 @@ pub struct Registrar {
     pub handlers: Vec<PublishedHandler>,
     /// Since when the database could not be used, where somebody wants to be told.
     pub(super) away_since: Option<Instant>,
+    /// By which it keeps when events were accepted.
+    pub(super) clock: Clock,
     /// The last history in which it has registered.
     pub seen: Option<ServerHistory>,
     /// Until then the row has the session of an earlier process.
@@ -144,6 +146,7 @@ impl Registrar {
             node,
             handlers: Vec::new(),
             away_since: None,
+            clock: Clock::system(),
             seen: None,
             is_registered: false,
             written: Vec::new(),
@@ -164,7 +167,7 @@ impl Registrar {
         connection: Connection,
     ) -> Result<(Connection, Registered), RegisterError> {
         let kept = self.file.as_ref().map(NodeFile::accepted);
-        let mut remembered = kept.map(|path| Remembered::load(&path, Clock::system().now()));
+        let mut remembered = kept.map(|path| Remembered::load(&path, self.clock.clone()));
         let remembered = remembered.get_or_insert_default();
         self.renew(connection, &LiveAttempts::default(), remembered).await
     }
@@ -317,7 +320,7 @@ impl Registrar {
     /// Keeps the last accepted events in the folder.
     pub(super) async fn keep_accepted(&self, remembered: &mut Remembered) {
         if let Some(file) = &self.file {
-            remembered.save(&file.accepted(), Clock::system().now()).await;
+            remembered.save(&file.accepted()).await;
         }
     }
 

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
+use crate::clock::Clock;
 use crate::model::{EventId, Name, NoticeType, Timestamp};
 use crate::store::codec;
 
@@ -38,29 +39,45 @@ const NOTE: &str = "
 const COUNT_LOST: &str =
     "UPDATE restored SET lost = lost + $1 WHERE row = (SELECT max(row) FROM restored)";
 
-#[derive(Debug, Default)]
+/// An accepted event: when by the time since boot, and by the wall clock, which another process can compare.
+type Accepted = (Duration, Timestamp, Name, EventId);
+
+#[derive(Debug)]
 pub(super) struct Remembered {
-    events: VecDeque<(Duration, Name, EventId)>,
+    clock: Clock,
+    events: VecDeque<Accepted>,
     /// How many of the last ones no file has yet.
     unsaved: usize,
     /// The store that had them all when the process registered last.
     pub(super) store: Option<Uuid>,
 }
 
+impl Default for Remembered {
+    fn default() -> Self {
+        Remembered::new(Clock::system())
+    }
+}
+
 impl Remembered {
+    pub(super) fn new(clock: Clock) -> Self {
+        Remembered { clock, events: VecDeque::new(), unsaved: 0, store: None }
+    }
+
     /// What the processes before this one have kept, and are sure to be young by this machine's clock. An unreadable file
     /// is a warning: nothing but the names of lost events depends on it.
-    pub(super) fn load(path: &Path, now: Timestamp) -> Self {
+    pub(super) fn load(path: &Path, clock: Clock) -> Self {
+        let now = clock.now();
         let kept = accepted_file::read(path).inspect_err(|error| {
             tracing::warn!(file = %path.display(), %error, "the last accepted events cannot be read");
         });
-        let Ok(Some((store, kept))) = kept else { return Remembered::default() };
+        let Ok(Some((store, kept))) = kept else { return Remembered::new(clock) };
         let boot = since_boot();
         let young = kept.into_iter().filter_map(|(at, source, id)| {
             let age = now.since(at);
-            (at <= now && age < KEPT_FOR).then(|| (boot.saturating_sub(age), source, id))
+            (at <= now && age < KEPT_FOR).then(|| (boot.saturating_sub(age), at, source, id))
         });
-        Remembered { events: young.collect(), unsaved: 0, store: Some(store) }
+        let events = young.collect();
+        Remembered { clock, events, unsaved: 0, store: Some(store) }
     }
 
     /// A new event was committed, and is about to be acknowledged.
@@ -68,7 +85,8 @@ impl Remembered {
         if self.events.len() == MOST {
             self.events.pop_front();
         }
-        self.events.push_back((since_boot(), source.clone(), event.clone()));
+        let now = (since_boot(), self.clock.now());
+        self.events.push_back((now.0, now.1, source.clone(), event.clone()));
         self.unsaved = (self.unsaved + 1).min(MOST);
     }
 
@@ -79,13 +97,13 @@ impl Remembered {
     ) -> Result<Vec<(Name, EventId)>, Stop> {
         let now = since_boot();
         self.events.retain(|(at, ..)| now.saturating_sub(*at) < KEPT_FOR);
-        let names = self.events.iter().map(|(_, source, id)| (source.to_string(), id.to_string()));
+        let names = self.events.iter().map(|(.., source, id)| (source.to_string(), id.to_string()));
         let (sources, ids): (Vec<String>, Vec<String>) = names.unzip();
         let mut missing = Vec::new();
         for row in ask(flight, MISSING, vec![Box::new(sources), Box::new(ids)]).await? {
             let place = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or(usize::MAX);
             let event = self.events.get(place);
-            missing.extend(event.map(|(_, source, id)| (source.clone(), id.clone())));
+            missing.extend(event.map(|(.., source, id)| (source.clone(), id.clone())));
         }
         Ok(missing)
     }
@@ -93,30 +111,28 @@ impl Remembered {
     /// This store has all of them but these, which are reported: a redelivery may bring them again.
     pub(super) fn found(&mut self, store: Uuid, reported: &[(Name, EventId)]) {
         let reported: HashSet<_> = reported.iter().map(|(source, id)| (source, id)).collect();
-        self.events.retain(|(_, source, id)| !reported.contains(&(source, id)));
+        self.events.retain(|(.., source, id)| !reported.contains(&(source, id)));
         self.store = Some(store);
     }
 
     /// Writes to the file what it has not yet. A file of another store is replaced.
-    pub(super) async fn save(&mut self, path: &Path, now: Timestamp) {
+    pub(super) async fn save(&mut self, path: &Path) {
         let Some(store) = self.store else { return };
-        let saved = self.write(path.to_owned(), store, now).await;
+        let saved = self.write(path.to_owned(), store).await;
         if let Err(error) = saved {
             tracing::warn!(file = %path.display(), %error, "the last accepted events cannot be kept");
         }
     }
 
-    async fn write(&mut self, path: PathBuf, store: Uuid, now: Timestamp) -> io::Result<()> {
+    async fn write(&mut self, path: PathBuf, store: Uuid) -> io::Result<()> {
         let own = path.clone();
         let is_current = spawn_blocking(move || accepted_file::is_of(&own, store)).await??;
         let skipped = match is_current {
             true => self.events.len().saturating_sub(self.unsaved),
             false => 0,
         };
-        let boot = since_boot();
-        let lines = self.events.iter().skip(skipped).map(|(at, source, id)| {
-            (now.before(boot.saturating_sub(*at)), source.clone(), id.clone())
-        });
+        let lines = self.events.iter().skip(skipped);
+        let lines = lines.map(|(_, at, source, id)| (*at, source.clone(), id.clone()));
         let lines: Vec<_> = lines.collect();
         spawn_blocking(move || match is_current {
             true => accepted_file::add(&path, &lines),

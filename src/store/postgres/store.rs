@@ -100,6 +100,7 @@ impl PostgresStore {
         let file = NodeFile::open(&settings.path).map_err(failed)?;
         let mut registrar = Registrar::of_folder(file, name.to_string(), machine);
         registrar.handlers = handlers;
+        registrar.clock = clock.clone();
         let id = registrar.node.id;
         let first = enter(&target, &clock, &mut registrar).await?;
         let store = identity(&first.0).await.map_err(failed)?;

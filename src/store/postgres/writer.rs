@@ -28,6 +28,7 @@ use super::notices::NodeNotices;
 use super::payload::Payloads;
 use super::queue::Queue;
 use super::register::{Registered, Registrar};
+use super::remembered::Remembered;
 use super::request::Request;
 use super::task::WriterTask;
 use super::wake::Wakeups;
@@ -75,6 +76,8 @@ impl Writer {
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
         let stalls = Arc::<Stalls>::default();
+        let mut batches = Batches::default();
+        batches.remembered = Remembered::new(clock.clone());
         let task = WriterTask {
             target: target.taking_later(),
             registrar,
@@ -87,7 +90,7 @@ impl Writer {
             commits: Arc::clone(&commits),
             notices: notices.clone(),
             stalls: Arc::clone(&stalls),
-            batches: Batches::default(),
+            batches,
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),

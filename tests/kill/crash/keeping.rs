@@ -77,7 +77,9 @@ fn extra_files(site: &Site) -> Vec<String> {
     let mut names: Vec<String> = entries
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.starts_with("store.db."))
-        .filter(|name| !["lock", "ballast", "sock", "mark"].iter().any(|usual| name.ends_with(usual)))
+        .filter(|name| {
+            !["lock", "ballast", "sock", "mark"].iter().any(|usual| name.ends_with(usual))
+        })
         .collect();
     names.sort();
     names

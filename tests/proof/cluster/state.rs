@@ -265,7 +265,8 @@ impl State {
 
     /// Removes what can have no effect any more and renames the sessions, so that equivalent states are equal.
     pub(crate) fn tidy(&mut self, rules: Rules) {
-        if self.faults.copies == 0 && self.copy.is_none() {
+        let is_behind = self.marks.iter().any(|mark| *mark > self.primary.mark);
+        if self.faults.copies == 0 && self.copy.is_none() && !is_behind {
             (self.primary.mark, self.standby.mark, self.marks) = (0, 0, [0; NODES]);
         }
         self.old = self.old.filter(|(_, is_up)| *is_up || self.faults.returns > 0);
