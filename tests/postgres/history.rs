@@ -465,7 +465,8 @@ async fn goes_back(way: Way, end: Node) {
             cluster.server = standby;
         }
         (None, Some(snapshot)) if way == Way::Point => {
-            cluster.server.put_back_to_a_point(&snapshot)
+            cluster.server.put_back_to_a_point(&snapshot);
+            cluster.server.wait_for("SELECT 1 WHERE NOT pg_is_in_recovery()").await;
         }
         (None, snapshot) => cluster.server.put_back(&snapshot.unwrap()),
     }
