@@ -48,8 +48,7 @@ pub(super) fn run(args: &cli::StoreMove) -> Result<Exit, Failure> {
     let held = HeldStore::take(&settings, Clock::system()).map_err(MoveError::from)?;
     let file =
         NodeFile::open(&settings.path).map_err(|error| Exit::Io.failure(error.to_string()))?;
-    let node =
-        Node { id: file.id, name: name.to_string(), machine, count: file.count, mark: file.mark };
+    let node = Node::of_folder(&file, name.to_string(), machine);
     let bar = match options.json() {
         true => indicatif::ProgressBar::hidden(),
         false => progress::bar(0, "{pos}/{len} rows"),

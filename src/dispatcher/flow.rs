@@ -186,6 +186,8 @@ impl Flow {
         }
         self.tick = Limits::duration(reload.limits.tick_millis);
         self.slots.reload(reload.workers, &reload.limits);
+        // Nothing may be left that is claimed, and would say so.
+        self.store.moves(Stalled::Claims);
         self.name_runners();
         // Holds the jobs of removed handlers. Before that, recovery does so itself.
         if self.recovered {

@@ -23,7 +23,7 @@ pub(super) async fn recover(
     policies: Vec<(Name, Policy)>,
     tick: Duration,
 ) -> (Vec<RunningAttempt>, u64) {
-    let wake = store.wake();
+    let (wake, mut last) = (store.wake(), String::new());
     loop {
         match once(store, policies.clone()).await {
             Ok(left) => {
@@ -31,8 +31,12 @@ pub(super) async fn recover(
                 return left;
             }
             Err(error) => {
-                tracing::error!(%error, "failed to recover: no job can run");
-                store.stalled(Stalled::Recovery, error.to_string());
+                let why = error.to_string();
+                if why != last {
+                    tracing::error!(why, "failed to recover: no job can run");
+                    last.clone_from(&why);
+                }
+                store.stalled(Stalled::Recovery, why);
             }
         }
         let change = async {

@@ -538,6 +538,43 @@ async fn a_node_that_has_committed_nothing_since_notices_that_a_copy_was_put_bac
     assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 1);
 }
 
+/// The marks that a folder has seen are of one store: nothing is held in another one, or twice.
+#[tokio::test]
+async fn a_folder_of_another_store_or_one_that_joined_behind_the_copy_holds_nothing() {
+    let mut cluster = Cluster::new(&[]).await;
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let start = |nth: usize| {
+        let file = NodeFile::open(&folders[nth].path().join("h.db")).unwrap();
+        Registrar::of_folder(file, format!("node{nth}"), "m".to_owned())
+    };
+    start(0).register(open(&cluster).await).await.unwrap();
+    let b = worker("b", target(cluster.server.port, false)).await;
+    add_jobs(&b, 0, 1).await;
+    let snapshot = cluster.server.snapshot();
+    start(1).register(open(&cluster).await).await.unwrap();
+    cluster.run("UPDATE node SET mark = mark + 100").await;
+    for nth in 0..2 {
+        start(nth).register(open(&cluster).await).await.unwrap();
+    }
+    b.close();
+    cluster.server.put_back(&snapshot);
+    let held = "job WHERE state = 'held' AND reason = 'restored'";
+    start(0).register(open(&cluster).await).await.unwrap();
+    assert_eq!(cluster.count(held).await, 1);
+    cluster.run("UPDATE job SET state = 'ready', reason = NULL").await;
+    // Another node has acted on it.
+    start(1).register(open(&cluster).await).await.unwrap();
+    assert_eq!((cluster.count(held).await, cluster.count("restored").await), (0, 1));
+
+    cluster.run("UPDATE node SET mark = mark + 100").await;
+    start(1).register(open(&cluster).await).await.unwrap();
+    let other = Cluster::new(&[]).await;
+    let c = worker("c", target(other.server.port, false)).await;
+    add_jobs(&c, 0, 1).await;
+    start(1).register(open(&other).await).await.unwrap();
+    assert_eq!((other.count(held).await, other.count("restored").await), (0, 0));
+}
+
 /// A dump loaded into another database of the same server: system and timeline are the same.
 #[tokio::test]
 async fn a_dump_in_another_database_of_the_server_is_noticed() {

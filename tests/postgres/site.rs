@@ -18,7 +18,8 @@ pub(crate) const INSERT: &str = "INSERT INTO item (key) VALUES ($1)";
 
 pub(crate) fn node(name: &str) -> Node {
     let id = Uuid::from_bytes(hooklatch::random::id());
-    Node { id, name: name.to_owned(), machine: "machine one".to_owned(), count: 0, mark: 0 }
+    let (name, machine) = (name.to_owned(), "machine one".to_owned());
+    Node { id, name, machine, count: 0, store: Uuid::nil(), mark: 0 }
 }
 
 pub(crate) fn target(port: u16, require_standby: bool) -> Target {

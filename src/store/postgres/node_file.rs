@@ -2,7 +2,7 @@
 //! marks of all nodes, and the runners that may have attempts of the node in this boot. A failover that loses commits
 //! takes none of it away.
 //!
-//! It is one line, `ID COUNT MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
+//! It is one line, `ID COUNT STORE MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
 //!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
@@ -29,7 +29,9 @@ pub struct NodeFile {
     pub id: Uuid,
     /// Of the last session that the folder knows.
     pub count: i64,
-    /// The sum of the marks of all nodes, committed before it was written here.
+    /// The store that the node was registered in last.
+    pub store: Uuid,
+    /// The sum of the marks of all its nodes, committed before it was written here.
     pub mark: i64,
     boot: String,
     /// Those that handlers or running attempts of the node have named since the machine's boot, whose end is the proof of
@@ -79,9 +81,9 @@ impl NodeFile {
     /// Replaces the file. After a power cut it is this one or the one before.
     pub(super) fn save(&self) -> Result<(), NodeFileError> {
         let new = self.path.with_added_extension("new");
-        let (id, count, mark) =
-            (self.id.to_string(), self.count.to_string(), self.mark.to_string());
-        let words = [id, count, mark, self.boot.clone()];
+        let (id, count) = (self.id.to_string(), self.count.to_string());
+        let (store, mark) = (self.store.to_string(), self.mark.to_string());
+        let words = [id, count, store, mark, self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
         let line = words.collect::<Vec<_>>().join(" ") + "\n";
         let written = || {
@@ -103,7 +105,8 @@ impl NodeFile {
 fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
     let id = Uuid::from_bytes(random::id());
     let (boot, runners) = (boot.to_owned(), BTreeSet::new());
-    let made = NodeFile { path, id, count: 0, mark: 0, boot, runners, is_new: true };
+    let (store, is_new) = (Uuid::nil(), true);
+    let made = NodeFile { path, id, count: 0, store, mark: 0, boot, runners, is_new };
     made.save()?;
     Ok(made)
 }
@@ -111,13 +114,13 @@ fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
 fn parse(text: &str, path: &Path, boot: &str) -> Option<NodeFile> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let mark = words.next()?.parse().ok()?;
+    let (store, mark) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let written = words.next()?;
     let may_be_same_boot = written == boot || written.is_empty() || boot.is_empty();
     let mut runners = words.map(|name| name.parse().ok()).collect::<Option<BTreeSet<_>>>()?;
     runners.retain(|_| may_be_same_boot);
     let (path, boot) = (path.to_owned(), boot.to_owned());
-    Some(NodeFile { path, id, count, mark, boot, runners, is_new: false })
+    Some(NodeFile { path, id, count, store, mark, boot, runners, is_new: false })
 }
 
 /// The id of the machine's boot (proc(5)). Where it cannot be read, runners of all boots count.

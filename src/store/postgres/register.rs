@@ -36,7 +36,9 @@ const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version,
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
 /// Locks the row until the end of the transaction. The marks of all nodes grow with their commits.
-const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bigint FROM node)
+/// Whether the history has gone on from the store $2.
+const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bigint FROM node),
+        EXISTS (SELECT FROM restored WHERE from_store = $2)
     FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
@@ -63,8 +65,18 @@ pub struct Node {
     pub machine: String,
     /// The count of the last session that the state folder knows of. A database that was put back knows fewer.
     pub count: i64,
-    /// The sum of all nodes' marks that it has seen last. A database that was put back has a smaller one.
+    /// The store that it was registered in last.
+    pub store: Uuid,
+    /// The sum of the marks of all its nodes, as seen last. A database that was put back has a smaller one.
     pub mark: i64,
+}
+
+impl Node {
+    /// The node of a state folder.
+    pub fn of_folder(file: &NodeFile, name: String, machine: String) -> Node {
+        let NodeFile { id, count, store, mark, .. } = *file;
+        Node { id, name, machine, count, store, mark }
+    }
 }
 
 /// Why a node has no session.
@@ -127,6 +139,8 @@ pub struct Registrar {
     pub handlers: Vec<PublishedHandler>,
     /// Since when the database could not be used, where somebody wants to be told.
     pub(super) away_since: Option<Instant>,
+    /// What the processes before this one have kept, for the writer.
+    pub(super) remembered: Option<Remembered>,
     /// By which it keeps when events were accepted.
     pub(super) clock: Clock,
     /// The last history in which it has registered.
@@ -146,6 +160,7 @@ impl Registrar {
             node,
             handlers: Vec::new(),
             away_since: None,
+            remembered: None,
             clock: Clock::system(),
             seen: None,
             is_registered: false,
@@ -156,7 +171,7 @@ impl Registrar {
 
     /// The same for the node of a state folder, whose file keeps the count of its sessions.
     pub fn of_folder(file: NodeFile, name: String, machine: String) -> Self {
-        let node = Node { id: file.id, name, machine, count: file.count, mark: file.mark };
+        let node = Node::of_folder(&file, name, machine);
         Registrar { file: Some(file), ..Registrar::new(node) }
     }
 
@@ -169,7 +184,9 @@ impl Registrar {
         let kept = self.file.as_ref().map(NodeFile::accepted);
         let mut remembered = kept.map(|path| Remembered::load(&path, self.clock.clone()));
         let remembered = remembered.get_or_insert_default();
-        self.renew(connection, &LiveAttempts::default(), remembered).await
+        let registered = self.renew(connection, &LiveAttempts::default(), remembered).await?;
+        self.remembered = Some(std::mem::take(remembered));
+        Ok(registered)
     }
 
     /// The same for a process that knows of these attempts, and has accepted these events.
@@ -203,7 +220,7 @@ impl Registrar {
                 self.away_since = None;
                 let store = sent.history.store;
                 self.seen = Some(sent.history);
-                (self.node.count, self.node.mark) = (count, mark);
+                (self.node.count, self.node.store, self.node.mark) = (count, store, mark);
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
                 self.keep(&running).await;
                 let asked =
@@ -246,14 +263,19 @@ impl Registrar {
         let own = || (Box::new(node.id), Box::new(node.name.clone()));
         let add: Vec<Param> = vec![own().0, own().1, Box::new(node.machine.clone()), Box::new(id)];
         flight.send(ADD, add).await;
-        let rows = ask(flight, LOCK, vec![own().0]).await?;
+        let rows = ask(flight, LOCK, params![node.id, node.store]).await?;
         let row = rows.first().ok_or(Stop::Changed)?;
+        let knows_store = node.store == history.store || row.try_get::<_, bool>(5)?;
         let is_new = node.count == 0
             && row.try_get::<_, i64>(3)? == 0
             && self.file.as_ref().is_none_or(|file| file.is_new);
-        match self.check(row, id, is_other) {
+        match self.check(row, id, (is_other, knows_store), history.store) {
             Ok(has_gone_back) => is_other = has_gone_back,
             Err(refused) => return Ok(Err(refused)),
+        }
+        if !knows_store {
+            // Another database, or one from before what they are about.
+            remembered.clear();
         }
         let lost = remembered.missing(flight).await?;
         // If no node has acted on it yet. With `require_synchronous_standby`, its statement was wrong.
@@ -303,7 +325,7 @@ impl Registrar {
     pub(super) async fn keep(&mut self, running: &[NodeAttempt]) {
         let Some(file) = &mut self.file else { return };
         let before = file.clone();
-        (file.count, file.mark) = (self.node.count, self.node.mark);
+        (file.count, file.store, file.mark) = (self.node.count, self.node.store, self.node.mark);
         let of_attempts = running.iter().filter_map(|own| own.running.runner.as_ref());
         file.runners.extend(of_attempts.map(|runner| runner.name.clone()));
         file.runners.extend(self.handlers.iter().filter_map(|handler| handler.runner.clone()));
@@ -325,8 +347,15 @@ impl Registrar {
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
-    /// the row counts fewer sessions than the node, or the marks are smaller than those that it has seen.
-    fn check(&self, row: &Row, id: Uuid, is_other: bool) -> Result<bool, RegisterError> {
+    /// the row counts fewer sessions than the node, or the marks are smaller than those that it has seen in this store, or
+    /// the row is older than the store that the node was in last. Another database may have no row of it.
+    fn check(
+        &self,
+        row: &Row,
+        id: Uuid,
+        (is_other, knows_store): (bool, bool),
+        store: Uuid,
+    ) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
         let name = self.node.name.clone();
         let machine: String = row.try_get(0).map_err(unreadable)?;
@@ -339,7 +368,10 @@ impl Registrar {
         }
         // A nil session is nobody's: another node has acted on a change of the history.
         let is_taken = is_active && !session.is_nil();
-        let is_behind = (1..self.node.count).contains(&count) || mark < self.node.mark;
+        let is_older = count > 0 && !self.node.store.is_nil() && !knows_store;
+        let is_behind = (1..self.node.count).contains(&count)
+            || self.node.store == store && mark < self.node.mark
+            || is_older;
         let has_gone_back = is_other || is_taken && is_behind;
         let is_own = session == id || !self.is_registered || self.written.contains(&session);
         match has_gone_back || is_own || !is_taken {

@@ -23,10 +23,11 @@ const MOST: usize = 65_536;
 /// Retention keeps an id for a day at least: an older one may be gone rightly.
 const KEPT_FOR: Duration = Duration::from_secs(23 * 3600);
 
-/// The places of those events ($1 sources, $2 ids) that are missing. A join might read all events.
+/// The places of those events ($1 sources, $2 ids, $3 times) that are missing, and young by the database's clock too. A
+/// join might read all events.
 const MISSING: &str = "
-    SELECT place FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS asked (source, event_id, place)
-    WHERE (SELECT true FROM event e WHERE e.source = asked.source AND e.event_id = asked.event_id LIMIT 1) IS NULL
+    SELECT place FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS asked (source, event_id, at, place)
+    WHERE at > now_ms() - 82800000 AND (SELECT true FROM event e WHERE e.source = asked.source AND e.event_id = asked.event_id LIMIT 1) IS NULL
     ORDER BY place";
 
 const NOTE: &str = "
@@ -48,6 +49,8 @@ pub(super) struct Remembered {
     events: VecDeque<Accepted>,
     /// How many of the last ones no file has yet.
     unsaved: usize,
+    /// The file ends with a whole line that this process has written.
+    is_whole: bool,
     /// The store that had them all when the process registered last.
     pub(super) store: Option<Uuid>,
 }
@@ -60,7 +63,8 @@ impl Default for Remembered {
 
 impl Remembered {
     pub(super) fn new(clock: Clock) -> Self {
-        Remembered { clock, events: VecDeque::new(), unsaved: 0, store: None }
+        let events = VecDeque::new();
+        Remembered { clock, events, unsaved: 0, is_whole: false, store: None }
     }
 
     /// What the processes before this one have kept, and are sure to be young by this machine's clock. An unreadable file
@@ -76,8 +80,9 @@ impl Remembered {
             let age = now.since(at);
             (at <= now && age < KEPT_FOR).then(|| (boot.saturating_sub(age), at, source, id))
         });
-        let events = young.collect();
-        Remembered { clock, events, unsaved: 0, store: Some(store) }
+        let mut events: VecDeque<_> = young.collect();
+        events.drain(..events.len().saturating_sub(MOST));
+        Remembered { clock, events, unsaved: 0, is_whole: false, store: Some(store) }
     }
 
     /// A new event was committed, and is about to be acknowledged.
@@ -90,17 +95,25 @@ impl Remembered {
         self.unsaved = (self.unsaved + 1).min(MOST);
     }
 
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.unsaved = 0;
+    }
+
     /// Those that the database lacks, oldest first.
     pub(super) async fn missing(
         &mut self,
         flight: &mut Flight,
     ) -> Result<Vec<(Name, EventId)>, Stop> {
-        let now = since_boot();
-        self.events.retain(|(at, ..)| now.saturating_sub(*at) < KEPT_FOR);
+        let (boot, now) = (since_boot(), self.clock.now());
+        let is_young =
+            |boot_at, at| boot.saturating_sub(boot_at) < KEPT_FOR && now.since(at) < KEPT_FOR;
+        self.events.retain(|(boot_at, at, ..)| is_young(*boot_at, *at));
+        let times: Vec<i64> = self.events.iter().map(|(_, at, ..)| at.0).collect();
         let names = self.events.iter().map(|(.., source, id)| (source.to_string(), id.to_string()));
         let (sources, ids): (Vec<String>, Vec<String>) = names.unzip();
         let mut missing = Vec::new();
-        for row in ask(flight, MISSING, vec![Box::new(sources), Box::new(ids)]).await? {
+        for row in ask(flight, MISSING, params![sources, ids, times]).await? {
             let place = usize::try_from(row.try_get::<_, i64>(0)? - 1).unwrap_or(usize::MAX);
             let event = self.events.get(place);
             missing.extend(event.map(|(.., source, id)| (source.clone(), id.clone())));
@@ -127,6 +140,8 @@ impl Remembered {
     async fn write(&mut self, path: PathBuf, store: Uuid) -> io::Result<()> {
         let own = path.clone();
         let is_current = spawn_blocking(move || accepted_file::is_of(&own, store)).await??;
+        // A line that was cut would swallow the next one.
+        let is_current = is_current && std::mem::take(&mut self.is_whole);
         let skipped = match is_current {
             true => self.events.len().saturating_sub(self.unsaved),
             false => 0,
@@ -139,7 +154,7 @@ impl Remembered {
             false => accepted_file::replace(&path, store, &lines),
         })
         .await??;
-        self.unsaved = 0;
+        (self.unsaved, self.is_whole) = (0, true);
         Ok(())
     }
 }

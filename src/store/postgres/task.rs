@@ -118,6 +118,8 @@ impl WriterTask {
     async fn session(&mut self) -> Result<(Connection, Session), Refused> {
         self.queue.shut(Refused::Unreachable("a session is being registered".to_owned()));
         self.wakeups.wake_own();
+        // A stop may come before the next session.
+        self.registrar.keep_accepted(&mut self.batches.remembered).await;
         let mut last = None;
         loop {
             match self.register().await {

@@ -165,6 +165,8 @@ impl Wakeups {
             let row = connection.client.query_one(&look, &[&node]).await.map_err(failed)?;
             let found = read(&row).map_err(|error| error.to_string())?;
             let marks: i64 = column(&row, "marks").map_err(|error| error.to_string())?;
+            // A registration meanwhile may be in another history.
+            target.check(&connection.history).map_err(|error| error.to_string())?;
             self.marks.store(marks, Ordering::Relaxed);
             let before = std::mem::replace(&mut *lock(&self.found), found.clone());
             stalls.clear(Stalled::WakeUps);

@@ -64,7 +64,7 @@ impl Writer {
     /// The same with the first session, over a connection of [`connect`](super::server::connect).
     pub(super) fn go_on(
         target: Target,
-        registrar: Registrar,
+        mut registrar: Registrar,
         first: Option<(Connection, Registered)>,
         limits: &Limits,
         clock: Clock,
@@ -77,7 +77,8 @@ impl Writer {
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
         let stalls = Arc::<Stalls>::default();
         let mut batches = Batches::default();
-        batches.remembered = Remembered::new(clock.clone());
+        let kept = registrar.remembered.take();
+        batches.remembered = kept.unwrap_or_else(|| Remembered::new(clock.clone()));
         let task = WriterTask {
             target: target.taking_later(),
             registrar,

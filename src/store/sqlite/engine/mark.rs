@@ -37,7 +37,14 @@ pub(crate) fn mark_at_end(conn: &Connection, shared: &EngineState) {
     if shared.marked.load(Ordering::Relaxed) == *shared.stirred.borrow() {
         return;
     }
-    match conn.query_row(RAISE, [], |row| row.get(0)) {
+    // Without its own COMMIT the statement's end would hide that the flush has failed.
+    let raise = || {
+        let tx = conn.unchecked_transaction()?;
+        let mark = tx.query_row(RAISE, [], |row| row.get(0))?;
+        tx.commit()?;
+        Ok::<i64, rusqlite::Error>(mark)
+    };
+    match raise() {
         Ok(mark) => drop(keep(&shared.settings.path, shared.id, mark)),
         Err(error) => tracing::warn!(%error, "the store cannot be marked"),
     }

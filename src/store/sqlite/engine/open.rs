@@ -12,7 +12,7 @@ use crate::limits::{LISTINGS, Limits};
 use crate::model::Timestamp;
 use crate::store::node::durable;
 use crate::store::node::open_error::OpenError;
-use crate::store::node::path::{beside, directory};
+use crate::store::node::path::{MARK, beside, directory};
 use crate::store::node::space::Space;
 
 use super::connection::{Role, built_with, connect};
@@ -56,7 +56,12 @@ pub(crate) fn open(
     let is_start = create && path.exists();
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(OpenError::IsDirectory { path: path.to_owned() }),
-        Err(error) if error.kind() == ErrorKind::NotFound && create => make_file(path)?,
+        Err(error) if error.kind() == ErrorKind::NotFound && create => {
+            // That of a store that was deleted.
+            let removed = durable::remove(&beside(path, MARK));
+            removed.map_err(|error| OpenError::from_io(path, path, &error))?;
+            make_file(path)?;
+        }
         Err(error) => return Err(OpenError::from_io(path, path, &error)),
         Ok(_) => {}
     }
