@@ -15,8 +15,11 @@ use uuid::Uuid;
 use crate::model::{EventId, Name, Timestamp};
 use crate::store::node::durable::sync_folder;
 
-/// More than 65,536 events take: an id has at most 200 letters. A longer file is written anew.
+/// No more is read.
 const MOST_BYTES: u64 = 32 << 20;
+
+/// A longer file is written anew. More than the 18.4 MB of 65,536 events with the longest names.
+const REPLACE_BYTES: u64 = 24 << 20;
 
 /// An accepted event.
 pub(super) type Accepted = (Timestamp, Name, EventId);
@@ -46,14 +49,14 @@ fn event(line: &str) -> Option<Accepted> {
     Some((at, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Whether lines can be added for this store.
+/// Whether the file is this store's, and short enough for more lines.
 pub(super) fn is_of(path: &Path, store: Uuid) -> io::Result<bool> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
-    let has_room = file.metadata()?.len() < MOST_BYTES / 2;
+    let has_room = file.metadata()?.len() < REPLACE_BYTES;
     let (first, mut found) = (format!("{store}\n"), Vec::new());
     file.take(first.len() as u64).read_to_end(&mut found)?;
     Ok(has_room && found == first.as_bytes())

@@ -53,7 +53,7 @@ pub(super) async fn find_backend(
         // It ends with its client.
         tokio::spawn(connection);
         let Some(found) = first_backend(&partner, client).await? else {
-            // A pooler that is not in session mode serves those first that have waited for longer.
+            // Not in session mode, their pooler serves those first that have waited for longer.
             return Ok(Some(own));
         };
         if backends.contains(&found) {

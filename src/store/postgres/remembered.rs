@@ -68,7 +68,7 @@ impl Remembered {
     }
 
     /// What the processes before this one have kept, and are sure to be young by this machine's clock. An unreadable file
-    /// is a warning: nothing but the names of lost events depends on it.
+    /// is a warning: marks may still show that the database has gone back.
     pub(super) fn load(path: &Path, clock: Clock) -> Self {
         let now = clock.now();
         let kept = accepted_file::read(path).inspect_err(|error| {

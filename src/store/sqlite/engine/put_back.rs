@@ -1,9 +1,8 @@
-//! Finds an older copy of the database that was put back by hand, in place of `hooklatch restore`.
+//! Finds an older copy of the database that was put back by hand, and not by `hooklatch restore`.
 //!
-//! A mark in the store grows with its commits, and `PATH.mark` keeps it with the store's id: at each tick after a
-//! commit, and at each stop. It is written behind the flush of its commit, so after no kill and no power cut the store
-//! has a smaller one. What was committed since the last mark may be missing unseen: 15 s at most, and nothing after a
-//! stop.
+//! `meta.mark` grows by one at each tick (15 s) behind a commit, and at a stop, and `PATH.mark` keeps it with the store's
+//! id. The file is written when the mark's commit is flushed, so no kill and no power cut leaves a store with a smaller
+//! mark than the file has. Unseen are what was committed behind the last mark, and a copy of the whole folder.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -52,8 +51,8 @@ fn read(path: &Path) -> Option<(Uuid, i64)> {
     Some((store.parse().ok()?, mark.parse().ok()?))
 }
 
-/// Holds every unfinished job of a store that is older than its folder knows, as a restore does. The id of the store is
-/// another one then.
+/// Where the store has a smaller mark than its folder, or is another one: holds every unfinished job and gives the store a
+/// new id, as a restore does. After a kill in between the next start does it once more.
 pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusqlite::Result<()> {
     let Some((known, mark)) = read(path) else { return Ok(()) };
     let store = store_id(conn)?;
@@ -68,7 +67,7 @@ pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusql
     keep(path, store_id(conn)?, found);
     tracing::warn!(
         store = %path.display(), held = row.held,
-        "an older copy of the store was put back: its unfinished jobs are held"
+        "the store's file is an older copy, or another store's: its unfinished jobs are held"
     );
     Ok(())
 }
