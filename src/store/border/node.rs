@@ -51,8 +51,8 @@ pub struct NodeHandler {
     pub sources: Vec<String>,
     /// Not all active nodes that have it configure it in the same way.
     pub differs: bool,
-    /// Its keys that are not the same on all of them, with their values here. What is not published, such as the values of
-    /// `env`, may differ too.
+    /// The keys that differ between the nodes, with this node's values. Values of `env` are not published, and may differ
+    /// too.
     #[serde(default)]
     pub keys: BTreeMap<String, String>,
 }

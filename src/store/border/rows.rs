@@ -145,7 +145,7 @@ pub struct RestoredRow {
     pub restored_at: Timestamp,
     /// Jobs that were not finished in the backup, and were held.
     pub held: u64,
-    /// Accepted events that nodes have found missing since, and that their logs name. 0 on SQLite: nobody can tell.
+    /// How many accepted events the nodes have missed since. Their logs name them. 0 on SQLite, which cannot tell.
     #[serde(default)]
     pub lost: u64,
 }

@@ -12,7 +12,7 @@ use crate::model::Timestamp;
 pub enum Stalled {
     /// A commit has had no answer for as long as a provider waits. Deliveries are refused meanwhile.
     Commits,
-    /// What ran before the start cannot be settled, and nothing is claimed before that.
+    /// Attempts of before the start cannot be settled, and nothing is claimed until they are.
     Recovery,
     /// The store refuses claims.
     Claims,

@@ -1,7 +1,7 @@
 //! Files that are made whole or not at all: copied, flushed, and given their names.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Seek};
+use std::io::{self, BufRead, BufReader, ErrorKind, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -84,6 +84,17 @@ pub(crate) fn is_equal(one: &Path, other: &Path) -> io::Result<bool> {
         one.consume(bytes);
         other.consume(bytes);
     }
+}
+
+/// Replaces the contents of `path`, which only its owner reads. After a power cut the file has them, or those of before.
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let new = beside(path, ".new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    sync_folder(path)
 }
 
 /// Flushes the folder of `path`, so that the names in it survive a power cut.

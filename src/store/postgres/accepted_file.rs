@@ -2,24 +2,24 @@
 //! back meanwhile is found by what it lacks, and that is named (N28).
 //!
 //! Its first line is the store's id, which a change of the history changes. Each other line is an event, `MILLIS SOURCE
-//! ID`, oldest first, with the time by this machine's clock. Lines are added at each look at the server. After a power
-//! cut the last ones may be missing or unreadable: what comes behind such a line counts for nothing.
+//! ID`, oldest first, with the time by this machine's clock. Lines are added at each look at the server behind a
+//! commit, when a session is lost, and at a clean stop. After a power cut the last ones may be missing or damaged: reading
+//! stops at the first damaged one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use uuid::Uuid;
 
 use crate::model::{EventId, Name, Timestamp};
-use crate::store::node::durable::sync_folder;
+use crate::store::node::durable;
 
 /// No more is read.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// A longer file is written anew. More than the 18.4 MB of 65,536 events with the longest names.
-const REPLACE_BYTES: u64 = 24 << 20;
+/// A longer file is replaced. More than the 18.4 MB of 65,536 events with the longest names.
+pub(super) const REPLACE_BYTES: u64 = 24 << 20;
 
 /// An accepted event.
 pub(super) type Accepted = (Timestamp, Name, EventId);
@@ -49,39 +49,24 @@ fn event(line: &str) -> Option<Accepted> {
     Some((at, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Whether the file is this store's, and short enough for more lines.
-pub(super) fn is_of(path: &Path, store: Uuid) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let has_room = file.metadata()?.len() < REPLACE_BYTES;
-    let (first, mut found) = (format!("{store}\n"), Vec::new());
-    file.take(first.len() as u64).read_to_end(&mut found)?;
-    Ok(has_room && found == first.as_bytes())
-}
-
 fn text(events: &[Accepted]) -> String {
     events.iter().map(|(at, source, id)| format!("{} {source} {id}\n", at.0)).collect()
 }
 
-/// Adds lines.
-pub(super) fn add(path: &Path, events: &[Accepted]) -> io::Result<()> {
+/// Adds lines to a file that ends with a whole one. Returns their bytes.
+pub(super) fn add(path: &Path, events: &[Accepted]) -> io::Result<u64> {
+    let text = text(events);
     let mut file = OpenOptions::new().append(true).open(path)?;
-    file.write_all(text(events).as_bytes())?;
-    file.sync_all()
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(text.len() as u64)
 }
 
-/// Replaces the file. After a power cut it is this one or the one before.
-pub(super) fn replace(path: &Path, store: Uuid, events: &[Accepted]) -> io::Result<()> {
-    let new = path.with_added_extension("new");
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(format!("{store}\n{}", text(events)).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    sync_folder(path)
+/// Replaces the file. Returns its bytes.
+pub(super) fn replace(path: &Path, store: Uuid, events: &[Accepted]) -> io::Result<u64> {
+    let text = format!("{store}\n{}", text(events));
+    durable::replace(path, text.as_bytes())?;
+    Ok(text.len() as u64)
 }
 
 #[cfg(test)]
@@ -96,16 +81,14 @@ mod tests {
         let event = |at, id: &str| (Timestamp(at), "s".parse().unwrap(), id.parse().unwrap());
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!(read(&path).unwrap(), None);
-        assert!(!is_of(&path, one).unwrap());
         replace(&path, one, &[event(1, "a")]).unwrap();
         add(&path, &[event(2, "b"), event(3, "c")]).unwrap();
-        assert!(is_of(&path, one).unwrap() && !is_of(&path, other).unwrap());
         let all = vec![event(1, "a"), event(2, "b"), event(3, "c")];
         assert_eq!(read(&path).unwrap(), Some((one, all.clone())));
         // A power cut wrote a part of the next line, or zeros.
-        let whole = fs::read(&path).unwrap();
+        let whole = std::fs::read(&path).unwrap();
         for cut in [&b"4 s"[..], b"\0\0\0\n5 s e\n", b"\xff\n"] {
-            fs::write(&path, [&whole, cut].concat()).unwrap();
+            std::fs::write(&path, [&whole, cut].concat()).unwrap();
             assert_eq!(read(&path).unwrap(), Some((one, all.clone())));
         }
         replace(&path, other, &[]).unwrap();

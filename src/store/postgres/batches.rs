@@ -154,7 +154,6 @@ impl Work {
 }
 
 /// The work that waits.
-#[derive(Default)]
 pub(super) struct Batches {
     /// Of the batch that was taken last.
     todo: VecDeque<Work>,
@@ -167,6 +166,16 @@ pub(super) struct Batches {
 }
 
 impl Batches {
+    pub(super) fn new(remembered: Remembered) -> Self {
+        Batches {
+            todo: VecDeque::new(),
+            retries: VecDeque::new(),
+            apart: HashSet::new(),
+            secrets: SecretUses::default(),
+            remembered,
+        }
+    }
+
     /// Plans the transactions of a batch, and one of what is tried again. A handler has one claim in each: the second
     /// one's share of a rate is known behind the first.
     pub(super) fn plan(&mut self, requests: Vec<Request>, now: Duration) {

@@ -30,8 +30,8 @@ use super::target::UNREACHED;
 ///   are on their way behind it would otherwise commit one by one.
 /// - `lock_timeout` and `idle_in_transaction_session_timeout` end a transaction that waits for others or keeps
 ///   others waiting. `statement_timeout` would end slow statements and not the wait for a standby.
-/// - A query whose client is gone ends within a second, where the server can tell (PostgreSQL's documentation of
-///   `client_connection_check_interval` names Linux): a node that was killed starts again without waiting for it.
+/// - A query whose client is gone ends within a second, so that a node that was killed starts again without waiting for
+///   it. Asked for on Linux alone: the documentation also names macOS, illumos and BSD, and others refuse any value but 0.
 /// - No plan is compiled. Where one needs a step that is switched off, it costs so much on paper that the server would
 ///   compile it at each run, for up to 300 ms; statements here take less than one.
 /// - Each statement finds its rows by an index, one row after the other, and no plan depends on how many rows the server

@@ -8,16 +8,15 @@
 //! that does not come back.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use crate::model::RunnerName;
 use crate::random;
-use crate::store::node::durable::sync_folder;
+use crate::store::node::durable;
 
 /// More than any file that was written here has: the names of 30,000 runners.
 const MOST_BYTES: u64 = 1 << 20;
@@ -80,22 +79,12 @@ impl NodeFile {
 
     /// Replaces the file. After a power cut it is this one or the one before.
     pub(super) fn save(&self) -> Result<(), NodeFileError> {
-        let new = self.path.with_added_extension("new");
         let (id, count) = (self.id.to_string(), self.count.to_string());
         let (store, mark) = (self.store.to_string(), self.mark.to_string());
         let words = [id, count, store, mark, self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
         let line = words.collect::<Vec<_>>().join(" ") + "\n";
-        let written = || {
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(line.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)?;
-            sync_folder(&self.path)
-        };
-        written().map_err(|error| {
+        durable::replace(&self.path, line.as_bytes()).map_err(|error| {
             let path = self.path.clone();
             NodeFileError::Io { action: "write", path, error }
         })

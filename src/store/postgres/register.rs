@@ -35,8 +35,8 @@ const CONNECTED: &str = "
 const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version, state)
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
-/// Locks the row until the end of the transaction. The marks of all nodes grow with their commits.
-/// Whether the history has gone on from the store $2.
+/// Locks the row until the end of the transaction. Also the sum of all nodes' marks, which grow with their commits, and
+/// whether the history has gone on from the store $2.
 const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bigint FROM node),
         EXISTS (SELECT FROM restored WHERE from_store = $2)
     FROM node WHERE id = $1 FOR NO KEY UPDATE";
@@ -139,7 +139,7 @@ pub struct Registrar {
     pub handlers: Vec<PublishedHandler>,
     /// Since when the database could not be used, where somebody wants to be told.
     pub(super) away_since: Option<Instant>,
-    /// What the processes before this one have kept, for the writer.
+    /// What the first registration has looked for, for the writer.
     pub(super) remembered: Option<Remembered>,
     /// By which it keeps when events were accepted.
     pub(super) clock: Clock,
@@ -181,11 +181,12 @@ impl Registrar {
         &mut self,
         connection: Connection,
     ) -> Result<(Connection, Registered), RegisterError> {
-        let kept = self.file.as_ref().map(NodeFile::accepted);
-        let mut remembered = kept.map(|path| Remembered::load(&path, self.clock.clone()));
-        let remembered = remembered.get_or_insert_default();
-        let registered = self.renew(connection, &LiveAttempts::default(), remembered).await?;
-        self.remembered = Some(std::mem::take(remembered));
+        let mut remembered = match &self.file {
+            Some(file) => Remembered::load(&file.accepted(), self.clock.clone()),
+            None => Remembered::new(self.clock.clone()),
+        };
+        let registered = self.renew(connection, &LiveAttempts::default(), &mut remembered).await?;
+        self.remembered = Some(remembered);
         Ok(registered)
     }
 
@@ -265,15 +266,14 @@ impl Registrar {
         flight.send(ADD, add).await;
         let rows = ask(flight, LOCK, params![node.id, node.store]).await?;
         let row = rows.first().ok_or(Stop::Changed)?;
-        let knows_store = node.store == history.store || row.try_get::<_, bool>(5)?;
         let is_new = node.count == 0
             && row.try_get::<_, i64>(3)? == 0
             && self.file.as_ref().is_none_or(|file| file.is_new);
-        match self.check(row, id, (is_other, knows_store), history.store) {
+        match self.check(row, id, is_other, history.store) {
             Ok(has_gone_back) => is_other = has_gone_back,
             Err(refused) => return Ok(Err(refused)),
         }
-        if !knows_store {
+        if !self.is_known(row, history.store)? {
             // Another database, or one from before what they are about.
             remembered.clear();
         }
@@ -346,6 +346,11 @@ impl Registrar {
         }
     }
 
+    /// Whether this store is the one that the node was in last, or has gone on from it.
+    fn is_known(&self, row: &Row, store: Uuid) -> Result<bool, tokio_postgres::Error> {
+        Ok(self.node.store == store || row.try_get(5)?)
+    }
+
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
     /// the row counts fewer sessions than the node, or the marks are smaller than those that it has seen in this store, or
     /// the row is older than the store that the node was in last. Another database may have no row of it.
@@ -353,7 +358,7 @@ impl Registrar {
         &self,
         row: &Row,
         id: Uuid,
-        (is_other, knows_store): (bool, bool),
+        is_other: bool,
         store: Uuid,
     ) -> Result<bool, RegisterError> {
         let unreadable = |error| RegisterError::NotCommitted(Refusal::of(&error));
@@ -368,7 +373,8 @@ impl Registrar {
         }
         // A nil session is nobody's: another node has acted on a change of the history.
         let is_taken = is_active && !session.is_nil();
-        let is_older = count > 0 && !self.node.store.is_nil() && !knows_store;
+        let is_known = self.is_known(row, store).map_err(unreadable)?;
+        let is_older = count > 0 && !self.node.store.is_nil() && !is_known;
         let is_behind = (1..self.node.count).contains(&count)
             || self.node.store == store && mark < self.node.mark
             || is_older;

@@ -179,7 +179,6 @@ impl WriterTask {
         let session = registered.session;
         if let Some(history) = &self.registrar.seen {
             self.target.use_history(history.clone());
-            self.batches.remembered.store = Some(history.store);
         }
         self.wakeups.marks.store(0, Ordering::Relaxed);
         self.payloads.renew();

@@ -76,9 +76,8 @@ impl Writer {
         let (told, sessions) = watch::channel(None);
         let (commits, notices) = (Arc::<Commits>::default(), NodeNotices::default());
         let stalls = Arc::<Stalls>::default();
-        let mut batches = Batches::default();
-        let kept = registrar.remembered.take();
-        batches.remembered = kept.unwrap_or_else(|| Remembered::new(clock.clone()));
+        let remembered = registrar.remembered.take();
+        let remembered = remembered.unwrap_or_else(|| Remembered::new(clock.clone()));
         let task = WriterTask {
             target: target.taking_later(),
             registrar,
@@ -91,7 +90,7 @@ impl Writer {
             commits: Arc::clone(&commits),
             notices: notices.clone(),
             stalls: Arc::clone(&stalls),
-            batches,
+            batches: Batches::new(remembered),
             subscriptions: Arc::clone(&subscriptions),
             sessions: told,
             look: Instant::now(),

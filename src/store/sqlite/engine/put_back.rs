@@ -4,9 +4,8 @@
 //! id. The file is written when the mark's commit is flushed, so no kill and no power cut leaves a store with a smaller
 //! mark than the file has. Unseen are what was committed behind the last mark, and a copy of the whole folder.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -20,21 +19,10 @@ use crate::store::node::path::{MARK, beside};
 use super::hold_all::hold_all;
 use super::schema::store_id;
 
-/// Whether the file has the mark.
+/// Writes the file. Whether that has succeeded.
 pub(super) fn keep(path: &Path, store: Uuid, mark: i64) -> bool {
-    let kept = write(path, store, mark);
+    let kept = durable::replace(&beside(path, MARK), format!("{store} {mark}\n").as_bytes());
     kept.inspect_err(|error| tracing::warn!(%error, "the store's mark cannot be kept")).is_ok()
-}
-
-/// Replaces the file. After a power cut it is this one or the one before.
-fn write(path: &Path, store: Uuid, mark: i64) -> io::Result<()> {
-    let (own, new) = (beside(path, MARK), beside(path, ".mark.new"));
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(format!("{store} {mark}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, &own)?;
-    durable::sync_folder(path)
 }
 
 /// The store and the mark that the folder has. None where the file is not there, or cannot be read.
@@ -54,17 +42,17 @@ fn read(path: &Path) -> Option<(Uuid, i64)> {
 /// Where the store has a smaller mark than its folder, or is another one: holds every unfinished job and gives the store a
 /// new id, as a restore does. After a kill in between the next start does it once more.
 pub(crate) fn check(path: &Path, conn: &mut Connection, now: Timestamp) -> rusqlite::Result<()> {
-    let Some((known, mark)) = read(path) else { return Ok(()) };
+    let Some((known_store, known_mark)) = read(path) else { return Ok(()) };
     let store = store_id(conn)?;
-    let found: i64 = conn.query_row("SELECT mark FROM meta WHERE one = 1", [], |row| row.get(0))?;
-    if store == known && found >= mark {
+    let mark: i64 = conn.query_row("SELECT mark FROM meta WHERE one = 1", [], |row| row.get(0))?;
+    if store == known_store && mark >= known_mark {
         return Ok(());
     }
     let newest = "SELECT coalesce(max(received_at), 0) FROM event";
     let made_at = Timestamp(conn.query_row(newest, [], |row| row.get(0))?).min(now);
     let gap = RestoredRow { from_store: store, made_at, restored_at: now, held: 0, lost: 0 };
     let row = hold_all(conn, gap)?;
-    keep(path, store_id(conn)?, found);
+    keep(path, store_id(conn)?, mark);
     tracing::warn!(
         store = %path.display(), held = row.held,
         "the store's file is an older copy, or another store's: its unfinished jobs are held"
