@@ -224,6 +224,30 @@ fn turning_off_the_replay_guard_needs_replays_run() {
 }
 
 #[test]
+fn a_signature_that_covers_neither_id_nor_body_needs_a_guard_that_holds() {
+    let open = changed("{timestamp}.{body}", "{timestamp}.{json:/a}");
+    let held = format!("{open}[replay]\nguard = \"hold\"\n");
+    assert_eq!(problems(&held), Vec::<String>::new());
+    let any_event = "so a captured request runs with any event in it";
+    for (text, wrong) in [
+        (open.clone(), any_event),
+        (format!("{open}[replay]\nguard = \"flag\"\n"), any_event),
+        (format!("{held}flag_types = [\"a\"]\n"), any_event),
+        (
+            held.replace("\"json:/id\"", "\"json:/id\"\neach = \"json:/e\""),
+            "cannot tell a repeated element",
+        ),
+        (
+            format!("{held}[[alternative]]\nsignature.header = \"X-Other\"\n"),
+            "by the other signature",
+        ),
+    ] {
+        let found = problems(&text);
+        assert!(found.iter().any(|problem| problem.contains(wrong)), "{wrong}: {found:?}");
+    }
+}
+
+#[test]
 fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
     for (from, to, wrong) in [
         ("{timestamp}.{body}", "{body}", "[timestamp] is not signed"),

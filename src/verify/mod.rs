@@ -54,6 +54,7 @@ pub struct Verified {
     id_signed: bool,
     guard: ReplayGuard,
     digest: Digest,
+    is_named_alone: bool,
     repeats: Repeats,
     signed_at: Option<Timestamp>,
     headers: Headers,
@@ -90,9 +91,16 @@ impl Verified {
         self.guard
     }
 
-    /// SHA-256 of the body, without the fields the provider changes between deliveries of one event.
+    /// SHA-256 of the body, without the fields the provider changes between deliveries of one event; of the signed content
+    /// if [`Verified::is_named_alone`].
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Whether the id alone tells a repetition: the signature covers neither the id nor the body, and the sender signs each
+    /// attempt anew.
+    pub fn is_named_alone(&self) -> bool {
+        self.is_named_alone
     }
 
     /// What an equal request means; a duplicate where an id of the sender names the event.
@@ -276,19 +284,23 @@ pub fn judge(
     // With a signed time the digest of the signed content names the request: a captured one is a duplicate.
     let is_named_by_signed = identity.ids.contains(&Place::Signed)
         || identity.id_is_generated() && scheme.proof().tolerance().is_some();
-    let signed = match is_named_by_signed {
+    // A captured request with another event in it has the same signed content.
+    let is_open = scheme.proof().leaves_event_open();
+    let signed = match is_named_by_signed || is_open {
         true => signature::digest(scheme, &request, &presented, &found)?,
         false => None,
     };
-    let own_id = signed.as_deref().or(own_id);
+    let named_by_signed = signed.filter(|_| is_named_by_signed).map(EventId::derived);
+    let own_id = named_by_signed.as_ref().map(EventId::as_str).or(own_id);
     let (mut equal, mut made) = (HashMap::<Digest, u64>::new(), 0_u64);
     let mut event =
         |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
             // Two attempts that differ in a volatile member are compressed to different bytes.
-            let digest = match scheme.proof().signs_fields() {
-                true => signature::digest_of_form(scheme, &request),
-                false if identity.volatile.is_empty() => Digest::of(&body),
-                false => extract::digest(plain, &identity.volatile),
+            let digest = match signed.filter(|_| is_open) {
+                Some(signed) => signed,
+                None if scheme.proof().signs_fields() => signature::digest_of_form(scheme, &request),
+                None if identity.volatile.is_empty() => Digest::of(&body),
+                None => extract::digest(plain, &identity.volatile),
             };
             let mut digest = with_query(scheme, &kept, digest);
             let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
@@ -320,6 +332,7 @@ pub fn judge(
                 id_signed,
                 guard,
                 digest,
+                is_named_alone: is_open,
                 repeats,
                 signed_at,
                 headers,

@@ -16,7 +16,7 @@ use super::extract::{self, Facts};
 use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
-use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name};
+use crate::model::{Digest, Headers, Timestamp, is_header_name};
 use crate::payload::{Pointer, one, only_field, parameters};
 use crate::provider::place::Place;
 use crate::provider::template::{Blurred, Part, Template};
@@ -517,7 +517,7 @@ pub(super) fn digest(
     request: &Request<'_>,
     presented: &Presented<'_>,
     found: &Facts<'_>,
-) -> Result<Option<String>, Rejection> {
+) -> Result<Option<Digest>, Rejection> {
     let Some(signed) = scheme.proof().signed_content() else { return Ok(None) };
     let pieces = pieces(scheme, signed, request, presented, Some(found))?;
     let mut hash = Sha256::new();
@@ -528,7 +528,7 @@ pub(super) fn digest(
         let end = token.iter().rposition(|byte| *byte == b'.').unwrap_or(token.len());
         hash.update(&token[..end]);
     }
-    Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
+    Ok(Some(Digest(hash.finalize().into())))
 }
 
 /// The field of a form that is signed alone. Another one would be unsigned content that reaches the handlers.
@@ -577,11 +577,13 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     }
     let fields = extract::sorted_fields(&request.body, true);
     let is_of_query = query.is_empty() && fields.starts_with('?');
-    let begins = |field: &String| fields.is_empty() || fields.starts_with(field.as_str());
+    // With its name, the border to the URL and that between name and value are fixed.
+    let is_alone =
+        |field: &String| fields.is_empty() || only_field(&request.body, field, None).is_some();
     let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
     let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
     let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();
-    let is_clear = !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(begins);
+    let is_clear = !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
     Some((fields, is_clear))
 }
 

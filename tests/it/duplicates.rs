@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use data_encoding::BASE64;
 use serde_json::Value;
 
-use crate::support::{Receiver, SECRET, Site, hmac, post, stripe_event};
+use crate::support::{Receiver, SECRET, Site, hex, hmac, post, stripe_event};
 
 const LEDGER: &str = "[handlers.ledger]\nsource = [\"github\", \"stripe\"]\nevents = [\"*\"]\ncommand = [\"./ledger\"]\n";
 
@@ -169,4 +169,58 @@ fn a_captured_delivery_with_headers_of_the_providers_other_form_never_runs_again
     let mut ran = site.lines("ledger.txt");
     ran.sort();
     assert_eq!(ran, ["m1", "w1"]);
+}
+
+/// The id is not signed, and of the body only the sum is.
+const OPEN: &str = r#"name = "open"
+[signature]
+algorithm = "hmac-sha256"
+header = "X-Sig"
+encoding = "hex"
+signed = "{timestamp}.{json:/sum}"
+[timestamp]
+from = "header:X-At"
+unit = "s"
+tolerance = "5min"
+[event]
+id = "json:/id"
+[replay]
+guard = "hold"
+"#;
+
+#[test]
+fn a_captured_delivery_runs_once_where_neither_its_id_nor_its_body_is_signed() {
+    let site = Site::new("");
+    fs::create_dir(site.path("providers")).unwrap();
+    fs::write(site.path("providers/open.toml"), OPEN).unwrap();
+    site.configure(
+        "[sources.open]\nprovider = \"open\"\npath = \"/open\"\nsecrets = [\"file:secret\"]\n",
+        "[handlers.ledger]\nsource = \"open\"\nevents = [\"*\"]\ncommand = [\"./ledger\"]\n",
+    );
+    site.script("ledger", r#"echo "$HOOKLATCH_EVENT_ID" >> "$SITE/ledger.txt""#);
+    let receiver = site.start();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let send = |at: u64, id: &str, more: &str| {
+        let signature = hex(&hmac(SECRET, format!("{at}.\"7\"").as_bytes()));
+        let body = format!("{{\"id\":\"{id}\",\"sum\":\"7\"{more}}}");
+        let headers = format!("X-At: {at}\r\nX-Sig: {signature}\r\n");
+        said(post(receiver.address, "/open", &headers, body.as_bytes()))
+    };
+    assert_eq!(send(now, "a", ""), "accepted");
+    assert_eq!(send(now, "a", ""), "duplicate");
+    // Sent again, and signed anew.
+    assert_eq!(send(now + 1, "a", ""), "duplicate");
+    // The captured request with another event in it, and with another body under its id.
+    assert_eq!(send(now, "b", ""), "accepted");
+    assert_eq!(send(now, "a", ",\"n\":1"), "duplicate");
+    // Another event that has the same signed part of its body.
+    assert_eq!(send(now + 2, "c", ""), "accepted");
+    let jobs = site.jobs_when(|jobs| {
+        jobs.len() == 3 && jobs.iter().filter(|job| job["state"] == "succeeded").count() == 2
+    });
+    let held = jobs.iter().find(|job| job["state"] == "held").unwrap();
+    assert_eq!((&held["event"], &held["reason"]), (&"b".into(), &"suspected replay".into()));
+    let mut ran = site.lines("ledger.txt");
+    ran.sort();
+    assert_eq!(ran, ["a", "c"]);
 }

@@ -310,6 +310,11 @@ impl Proof {
         self.ids.iter().all(|place| self.covers(place))
     }
 
+    /// Whether an attacker can put another event into a captured delivery: the signature covers neither the id nor the body.
+    pub(crate) fn leaves_event_open(&self) -> bool {
+        self.signs_content() && !self.covers_id() && !self.covers(&Place::Digest)
+    }
+
     /// Whether deliveries are signed without this header. Then an attacker can send a captured request with another
     /// value in it.
     pub fn leaves_out(&self, header: &str) -> bool {
