@@ -299,10 +299,10 @@ pub const CHALLENGE_BYTES: u64 = 4 * KIB;
 /// Most parts of a form that comes as multipart/form-data: as many fields as a large form has. One with more is not read.
 pub const FORM_PARTS_COUNT: usize = 1000;
 
-/// Most challenges and probes without a signature that a source answers at once, and then one more a second. An app that
-/// creates several subscriptions at Microsoft Graph gets a validation of each at the same time, and two of one with a
-/// lifecycle URL; ten a source are five of those.
-pub const CHALLENGES_AT_ONCE: u32 = 10;
+/// Most log lines of answered challenges and probes without a signature that a source gets at once, and then one more a
+/// second: any client can send them. An app that creates several subscriptions at Microsoft Graph gets a validation of
+/// each at the same time, and two of one with a lifecycle URL; ten are five of those.
+pub const CHALLENGE_LINES: u32 = 10;
 
 /// Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request
 /// failed in 72 restarts.

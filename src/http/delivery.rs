@@ -18,7 +18,6 @@ use super::problem::Problem;
 use super::reply::Answer;
 use super::shared::{Shared, Snapshot};
 use super::source::ServedSource;
-use crate::limits::CHALLENGES_AT_ONCE;
 use crate::model::{Headers, Timestamp};
 use crate::notify;
 use crate::store::FailedDelivery;
@@ -123,7 +122,8 @@ impl Delivery {
         }
     }
 
-    /// Answers a challenge; without a signature at a bounded rate. The value is not logged.
+    /// Answers a challenge, at any rate: a stranger must not use up what a provider needs. Without a signature it is logged
+    /// at a bounded rate. The value is not logged.
     pub(super) async fn answer_challenge(&self, answered: Answered) -> Result<Answer, Cause> {
         let source = &self.served.source.name;
         let answer = answered.answer.map_err(|Rejection { reason, detail, malformed }| {
@@ -138,19 +138,13 @@ impl Delivery {
             self.served.traffic.verified();
         } else if let Some(secret) = answered.secret {
             self.register(secret).await?;
-        } else {
-            let (name, now) = (source.to_string(), self.shared.clock.monotonic());
-            let too_many = |_| {
-                let detail = format!(
-                    "more than {CHALLENGES_AT_ONCE} challenges without a signature at once, and one a second after them"
-                );
-                Cause { answer: Answer::Limited, reason: "limited", detail: detail.into() }
-            };
-            self.shared.challenges.take_challenge(name, now).map_err(too_many)?;
         }
         self.served.traffic.handshake();
         let (signed, status) = (answered.signed, answer.status);
-        info!(%source, answer = "handshake", signed, status, "delivery");
+        let now = self.shared.clock.monotonic();
+        if signed || self.shared.challenge_lines.take_line(source.to_string(), now) {
+            info!(%source, answer = "handshake", signed, status, "delivery");
+        }
         Ok(Answer::Handshake(answer))
     }
 

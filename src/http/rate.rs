@@ -1,13 +1,14 @@
 //! Bounds the request rate of each caller.
 //!
-//! For `keyed`, and for challenges without a signature. In memory only, by the generic cell rate algorithm, which keeps one time for each bucket. Must stay
-//! true: the number of remembered callers is bounded, and a caller is forgotten only when its bucket is full.
+//! For `keyed`, and for the log lines of challenges without a signature. In memory only, by the generic cell rate
+//! algorithm, which keeps one time for each bucket. Must stay true: the number of remembered callers is bounded, and a
+//! caller is forgotten only when its bucket is full.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::limits::{CHALLENGES_AT_ONCE, RATED_CALLERS};
+use crate::limits::{CHALLENGE_LINES, RATED_CALLERS};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,10 +31,10 @@ impl Rates {
         self.within(caller, MINUTE / per_minute.max(1), MINUTE, now)
     }
 
-    /// Takes a challenge from the bucket of `caller`, which gets one a second and holds [`CHALLENGES_AT_ONCE`]. The
-    /// errors are those of [`Rates::take`].
-    pub(super) fn take_challenge(&self, caller: String, now: Duration) -> Result<(), Duration> {
-        self.within(caller, SECOND, SECOND * CHALLENGES_AT_ONCE, now)
+    /// Takes a log line from the bucket of `source`, which gets one a second and holds [`CHALLENGE_LINES`]. False if it
+    /// is empty.
+    pub(super) fn take_line(&self, source: String, now: Duration) -> bool {
+        self.within(source, SECOND, SECOND * CHALLENGE_LINES, now).is_ok()
     }
 
     /// A bucket that holds the requests of `period`, one for `each`.
@@ -85,6 +86,17 @@ mod tests {
             60,
             "and no more for waiting longer"
         );
+    }
+
+    #[test]
+    fn a_source_gets_ten_log_lines_at_once_and_then_one_a_second() {
+        let (rates, begin) = (Rates::default(), SECOND * 1000);
+        let lines = |source: &str, now| {
+            let taken = (0..100).filter(|_| rates.take_line(source.to_owned(), now));
+            taken.count()
+        };
+        assert_eq!((lines("a", begin), lines("b", begin)), (10, 10));
+        assert_eq!((lines("a", begin + SECOND / 2), lines("a", begin + SECOND)), (0, 1));
     }
 
     #[test]

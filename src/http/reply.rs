@@ -62,8 +62,6 @@ pub(super) enum Answer {
     },
     /// The answer to a challenge.
     Handshake(model::Answer),
-    /// Too many challenges without a signature.
-    Limited,
     /// The handler still runs at the provider's deadline, and the provider file says what to answer then.
     Pending,
     /// The handler has no answer; the problem says why.
@@ -125,7 +123,6 @@ impl Answer {
             Answer::Answered { answer, .. } => ("answered", status(answer)),
             Answer::Handshake(answer) => ("handshake", status(answer)),
             Answer::Pending => ("pending", StatusCode::OK),
-            Answer::Limited => ("limited", StatusCode::TOO_MANY_REQUESTS),
             Answer::Problem(problem @ Problem::Malformed(_)) => ("malformed", problem.status()),
             Answer::Problem(problem) => (problem.word(), problem.status()),
             Answer::Rejected => ("rejected", StatusCode::UNAUTHORIZED),
@@ -396,7 +393,6 @@ mod tests {
             Answer::HeadTooLarge,
             Answer::NotFound,
             Answer::Method("POST".into()),
-            Answer::Limited,
             Answer::TooSlow,
             Answer::TooLarge(7),
             Answer::Unavailable("busy"),
@@ -457,7 +453,6 @@ mod tests {
             r#"431 {"status":"head_too_large"}"#,
             r#"404 {"status":"not_found"}"#,
             r#"405 {"allow":"POST","status":"method_not_allowed"}"#,
-            r#"429 {"status":"limited"}"#,
             r#"408 {"status":"too_slow"}"#,
             r#"413 {"limit_bytes":7,"status":"too_large"}"#,
             r#"503 {"reason":"busy","status":"unavailable"}"#,

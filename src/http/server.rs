@@ -83,7 +83,7 @@ impl Server {
             open: Open::new(connections),
             hashing: Semaphore::new((workers / 2).max(1)),
             rates: Rates::default(),
-            challenges: Rates::default(),
+            challenge_lines: Rates::default(),
             registrations,
             reloads: watch::Sender::default(),
             waiting: Semaphore::new(

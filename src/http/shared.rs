@@ -38,8 +38,8 @@ pub(super) struct Shared {
     pub(super) hashing: Semaphore,
     /// The request rates of callers, for sources that return their handler's answer.
     pub(super) rates: Rates,
-    /// The rates of challenges without a signature, by source.
-    pub(super) challenges: Rates,
+    /// The rates of log lines of challenges without a signature, by source.
+    pub(super) challenge_lines: Rates,
     pub(super) registrations: Registrations,
     /// Changes with each reload.
     pub(super) reloads: watch::Sender<()>,
