@@ -1,8 +1,8 @@
 //! Answers a provider's challenges.
 //!
 //! [`judge`](super::judge) answers those that are signed, `http` asks for the others first. Must stay true: an answer
-//! has no byte of a request but a value of printable ASCII; without a signature only a token is signed, and
-//! `signature` takes no content that looks like one.
+//! has no byte of a request but a value of printable ASCII; only a token is signed, and `signature` takes no content that
+//! looks like one.
 
 use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
@@ -187,9 +187,9 @@ impl Handshake {
         }
         let tag = match scheme.proof().signature.as_ref().map(|signature| &signature.mechanism) {
             Some(Mechanism::Signed { algorithm: Algorithm::Hmac(hash), .. }) if self.is_keyed() => {
-                if !self.is_signed() && !signature::is_token(&[value.as_bytes()]) {
+                if !signature::is_token(&[value.as_bytes()]) {
                     return Err(bad(
-                        "the value is not a token of A-Z, a-z, 0-9, '_' and '-', which alone is signed",
+                        "the value is not a token of A-Z, a-z, 0-9, '_', '-', '+' and '/', which alone is signed",
                     ));
                 }
                 let key = key.and_then(|key| key.of(scheme)).ok_or_else(no_secret)?;
@@ -248,7 +248,8 @@ mod tests {
     use super::*;
     use crate::document::Problems;
     use crate::model::Timestamp;
-    use crate::verify::{Request, key, verify};
+    use crate::provider::Hash;
+    use crate::verify::{Genuine, Request, judge, key, verify};
 
     fn scheme(handshake: &str) -> Scheme {
         let text = format!(
@@ -308,13 +309,13 @@ mod tests {
             let scheme = scheme(handshake);
             let keys = [key(&scheme, "test", "secret").unwrap()];
             for (body, is_token) in [
-                ("aZ_-9", true),
+                ("aZ_-9+/", true),
                 ("a".repeat(128).as_str(), true),
                 ("a".repeat(129).as_str(), false),
                 ("a b", false),
                 ("{}", false),
             ] {
-                let tag = tag(crate::provider::Hash::Sha256, b"secret", &[body.as_bytes()]);
+                let tag = tag(Hash::Sha256, b"secret", &[body.as_bytes()]);
                 let mut headers = Headers::new();
                 headers.push("X-Sig", HEXLOWER.encode(&tag.unwrap()));
                 let request = Request {
@@ -325,12 +326,88 @@ mod tests {
                 };
                 let judged = verify(&scheme, &keys, request, Timestamp(0));
                 assert_eq!(judged.is_err(), is_oracle && is_token, "{body}");
-                let query = format!("c={}", body.replace(' ', "+"));
+                let query = format!("c={}", body.replace('+', "%2B").replace(' ', "+"));
                 let none = Headers::new();
                 let asked = challenge(&scheme, &keys, None, get(&query, &none)).unwrap();
                 assert_eq!(asked.answer.is_ok(), is_token || !is_oracle, "{body}");
             }
         }
+    }
+
+    /// What a challenge or a delivery may have signed.
+    const TEXTS: [&str; 5] =
+        ["0af3", "aZ_-9+/", "{\"a\":1}", "v0:1767225600:{}", "PG4+PC9uPg==\n"];
+
+    /// The delivery whose signed text this is, with the HMAC that a challenge of the text would get, if it is genuine.
+    fn delivered(scheme: &Scheme, keys: &[Key], text: &str) -> Option<Genuine> {
+        let hmac = |hash| tag(hash, keys[0].of(scheme).unwrap(), &[text.as_bytes()]).unwrap();
+        let mut headers = Headers::new();
+        let body = match scheme.name() {
+            "braintree" => {
+                let signature = format!("own|{}", HEXLOWER.encode(&hmac(Hash::Sha1)));
+                let mut form = form_urlencoded::Serializer::new(String::new());
+                form.append_pair("bt_signature", &signature).append_pair("bt_payload", text);
+                form.finish()
+            }
+            "x-twitter" => {
+                for name in ["x-twitter-webhooks-signature", "x-twitter-webhooks-signature-oauth2"] {
+                    headers.push(name, format!("sha256={}", BASE64.encode(&hmac(Hash::Sha256))));
+                }
+                text.to_owned()
+            }
+            _ => {
+                let (stamp, body) = text.strip_prefix("v0:")?.split_once(':')?;
+                headers.push("x-zm-request-timestamp", stamp);
+                let signature = format!("v0={}", HEXLOWER.encode(&hmac(Hash::Sha256)));
+                headers.push("x-zm-signature", signature);
+                body.to_owned()
+            }
+        };
+        let request =
+            Request { method: "POST", url: None, headers: &headers, body: Bytes::from(body) };
+        judge(scheme, keys, request, Timestamp(1_767_225_600_000), None).ok()
+    }
+
+    /// Whether a challenge gets the HMAC of the text.
+    fn is_answered(scheme: &Scheme, keys: &[Key], text: &str) -> bool {
+        let answered = |name: &str| {
+            let value: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
+            let (query, headers) = (format!("{name}={value}"), Headers::new());
+            challenge(scheme, keys, None, get(&query, &headers)).unwrap().answer.is_ok()
+        };
+        match scheme.name() {
+            "braintree" => answered("bt_challenge"),
+            "x-twitter" => answered("crc_token"),
+            _ => {
+                let payload = serde_json::json!({ "plainToken": text });
+                let body =
+                    serde_json::json!({ "event": "endpoint.url_validation", "payload": payload });
+                match delivered(scheme, keys, &format!("v0:1767225600:{body}")) {
+                    Some(Genuine::Challenge(answered)) => answered.answer.is_ok(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_keyed_challenge_signs_is_never_the_signed_text_of_a_delivery() {
+        let all = Scheme::embedded_names().filter_map(Scheme::embedded);
+        let keyed = all.filter(|scheme| scheme.challenge().0.iter().any(Handshake::is_keyed));
+        let mut names = Vec::new();
+        for scheme in keyed.map(|scheme| scheme.with_sender("own")) {
+            let (name, keys) = (scheme.name(), [key(&scheme, "test", "secret").unwrap()]);
+            let answered = TEXTS.map(|text| is_answered(&scheme, &keys, text));
+            let genuine = TEXTS.map(|text| {
+                matches!(delivered(&scheme, &keys, text), Some(Genuine::Event(..)))
+            });
+            assert!(answered.contains(&true) && genuine.contains(&true), "{name}");
+            for (nth, text) in TEXTS.iter().enumerate() {
+                assert!(!(answered[nth] && genuine[nth]), "{name}: {text}");
+            }
+            names.push(name.to_owned());
+        }
+        assert_eq!(names, ["braintree", "x-twitter", "zoom"], "each has its delivery here");
     }
 
     #[test]

@@ -364,7 +364,7 @@ pub(super) fn matching<'k>(
         Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
             let pieces = pieces(scheme, signed, request, presented, found.as_ref())?;
             if scheme.challenge().signs_tokens() && is_token(&pieces) {
-                let detail = "the content looks like a challenge, which anybody can have signed";
+                let detail = "the content looks like a token, which a challenge has signed";
                 return Err(Rejection::unproven("bad_signature", detail));
             }
             let tag = |key: &Key| key.of(scheme).and_then(|key| tag(*hash, key, &pieces));
@@ -699,10 +699,11 @@ fn other_port(url: &str) -> String {
 /// The longest token that is signed for anybody.
 const TOKEN_BYTES: usize = 128;
 
-/// Whether the signed content looks like a token that anybody can have signed.
+/// Whether the signed content looks like a token, which a challenge has signed: in base64 or its URL-safe form, without
+/// padding.
 pub(super) fn is_token(pieces: &[impl AsRef<[u8]>]) -> bool {
     let bytes = || pieces.iter().flat_map(|piece| piece.as_ref());
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+    let plain = |b: &u8| b.is_ascii_alphanumeric() || b"-_+/".contains(b);
     (1..=TOKEN_BYTES).contains(&bytes().take(TOKEN_BYTES + 1).count()) && bytes().all(plain)
 }
 

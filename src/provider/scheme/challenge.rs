@@ -47,10 +47,10 @@ impl Handshakes {
         self.0.iter().any(Handshake::lists_tokens)
     }
 
-    /// Whether anybody can have a token signed: a challenge without a signature gets an HMAC. Then content that looks
-    /// like a token is never genuine.
+    /// Whether a challenge has a token signed: its answer has an HMAC. Then content that looks like a token is never
+    /// genuine.
     pub(crate) fn signs_tokens(&self) -> bool {
-        self.signed(false).any(Handshake::is_keyed)
+        self.0.iter().any(Handshake::is_keyed)
     }
 
     /// Whether the provider sends the source's secret itself.
