@@ -455,7 +455,8 @@ Example:
     /// Take the secret that a provider sends when its endpoint is set up
     #[command(after_help = "\
 Some providers send the secret themselves, unsigned, with the first request to a new endpoint (Asana, Notion). It is \
-taken only while this command waits, for one secret, and only if the source has none. It is written to the file of \
+taken only while this command waits, for one secret, only if the source has none, and only at the URL that the command \
+prints: that has a random word which nobody else knows. It is written to the file of \
 the source's `secrets`, which must not exist yet; then the receiver loads it, and only then the provider gets its \
 answer. If the provider reports an error, remove the file and repeat.
 

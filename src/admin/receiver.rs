@@ -58,9 +58,10 @@ impl ReceiverState {
     pub(super) async fn await_secret(
         &self,
         source: &Name,
+        word: &str,
         wait: Duration,
     ) -> Option<Zeroizing<String>> {
-        self.registrations.wait(source, wait, &self.clock).await
+        self.registrations.wait(source, word, wait, &self.clock).await
     }
 
     pub(super) fn recent_traffic(&self) -> RecentTraffic {

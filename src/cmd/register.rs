@@ -1,7 +1,8 @@
 //! `hooklatch register`: takes the secret that a provider sends when its endpoint is set up.
 //!
-//! Must stay true: the file is new and on disk before the receiver reads it, and the provider gets its answer only
-//! from a receiver that has the secret. A kill at any point leaves the provider without an answer.
+//! Must stay true: only a request counts whose URL has the random word of this command; the file is new and on disk
+//! before the receiver reads it, and the provider gets its answer only from a receiver that has the secret. A kill at any
+//! point leaves the provider without an answer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,14 +10,18 @@ use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use data_encoding::HEXLOWER;
+
 use crate::admin::{AwaitSecret, Client, Reload};
 use crate::cli;
 use crate::config::{self, Config};
 use crate::exit::{Exit, Failure};
+use crate::http;
+use crate::registration::WORD;
 
 use super::output::{self, escape};
 use super::runtime::block_on;
-use super::{owner, store};
+use super::{owner, random, store};
 
 /// Waits for the secret, writes it to the file of the source's `secrets`, and makes the receiver load it.
 pub(super) fn run(args: &cli::Register) -> Result<Exit, Failure> {
@@ -31,11 +36,17 @@ pub(super) fn run(args: &cli::Register) -> Result<Exit, Failure> {
             "a secret is never overwritten: if the provider does not have it, remove the file and repeat",
         ));
     }
+    let word = HEXLOWER.encode(&random::bytes::<16>()?);
+    let base = configured.public_url.as_deref().unwrap_or("https://YOUR-HOST");
+    let query = format!("{WORD}={word}");
+    let url = http::public_url(base, &configured.path.value, Some(&query));
     let secret = block_on(async {
         let client = store::receiver(&config, &args.options.suffix()).await?;
         let minutes = args.wait.as_secs().div_ceil(60);
-        output::note(format!("set up the endpoint at the provider within {minutes} min"));
-        let secret = wait(&client, args).await?;
+        output::note(format!(
+            "set up the endpoint at the provider within {minutes} min, with this URL:\n{url}"
+        ));
+        let secret = wait(&client, args, &word).await?;
         write(&config, file, &secret)?;
         // The file stays: whether the provider got its answer is not known here.
         client.call(&Reload {}).await.map_err(|error| {
@@ -54,12 +65,13 @@ pub(super) fn run(args: &cli::Register) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn wait(client: &Client, args: &cli::Register) -> Result<String, Failure> {
+async fn wait(client: &Client, args: &cli::Register, word: &str) -> Result<String, Failure> {
     let end = Instant::now() + args.wait;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let wait_millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
-        let request = AwaitSecret { source: args.source.clone(), wait_millis };
+        let (source, word) = (args.source.clone(), word.to_owned());
+        let request = AwaitSecret { source, word, wait_millis };
         if let Some(secret) = client.call(&request).await?.secret {
             return Ok(secret);
         }

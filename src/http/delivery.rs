@@ -20,6 +20,8 @@ use super::shared::{Shared, Snapshot};
 use super::source::ServedSource;
 use crate::model::{Headers, Timestamp};
 use crate::notify;
+use crate::payload::{one, parameters};
+use crate::registration;
 use crate::store::FailedDelivery;
 use crate::traffic::Refusal;
 use crate::verify::{self, Answered, Challenge, Rejection};
@@ -160,11 +162,14 @@ impl Delivery {
                 "it is not a secret of the provider",
             )
         })?;
-        let now = self.shared.clock.monotonic();
-        if !source.keys.is_empty() || !self.shared.registrations.give(&source.name, secret, now) {
+        let query = self.challenge_query.as_deref().unwrap_or_default();
+        let word = one(parameters(query.as_bytes(), registration::WORD)).ok().flatten();
+        let (all, now) = (&self.shared.registrations, self.shared.clock.monotonic());
+        let is_given = || word.is_some_and(|word| all.give(&source.name, &word, secret, now));
+        if !source.keys.is_empty() || !is_given() {
             let detail = match source.keys.is_empty() {
                 true => {
-                    "the provider sends a secret, and no operator waits for it: run `hooklatch register` first"
+                    "a request brings a secret, and no operator waits for it at its URL: give the provider the one that `hooklatch register` prints"
                 }
                 false => "the source has a secret, which another one does not replace",
             };

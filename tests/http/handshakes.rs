@@ -363,16 +363,52 @@ fn a_sent_secret_never_replaces_one() {
         let front = Front::start();
         front.reload_with(&["asana"], |_| ());
         let headers: &[(&str, &[u8])] = &[("X-Hook-Secret", b"another")];
-        let name = "asana".parse().unwrap();
-        let waiting = front.registrations.wait(&name, Duration::from_secs(60), &front.clock);
+        let (name, minute) = ("asana".parse().unwrap(), Duration::from_secs(60));
+        let waiting = front.registrations.wait(&name, "w0rd", minute, &front.clock);
         tokio::pin!(waiting);
         let answer = tokio::select! {
             biased;
             given = &mut waiting => panic!("taken: {given:?}"),
-            answer = async { front.ask(&post("/asana", headers, b"{}")).await } => answer,
+            answer = async { front.ask(&post("/asana?register=w0rd", headers, b"{}")).await } => answer,
         };
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(!answer.body.contains("another") && answer.header("x-hook-secret").is_none());
+        nothing_is_stored(&front).await;
+    });
+}
+
+#[test]
+fn a_secret_is_taken_only_with_the_operators_word() {
+    multi(async {
+        let front = Front::start();
+        front.reload_with(&["asana"], |source| source.keys.clear());
+        let bring = async |query: &str, secret: &str| {
+            let headers = [("X-Hook-Secret", secret.as_bytes())];
+            front.ask(&post(&format!("/asana{query}"), &headers, b"{}")).await
+        };
+        let (name, minute) = ("asana".parse().unwrap(), Duration::from_secs(60));
+        let waiting = front.registrations.wait(&name, "w0rd", minute, &front.clock);
+        tokio::pin!(waiting);
+        for query in [
+            "",
+            "?register",
+            "?register=w0r",
+            "?register=w0rds",
+            "?Register=w0rd",
+            "?register=x&register=w0rd",
+        ] {
+            let answer = tokio::select! {
+                biased;
+                given = &mut waiting => panic!("taken: {given:?}"),
+                answer = bring(query, "a stranger's") => answer,
+            };
+            assert_eq!(answer.status, 403, "{query}: {answer:?}");
+        }
+        tokio::select! {
+            biased;
+            given = &mut waiting => assert_eq!(given.unwrap().as_str(), "the provider's"),
+            answer = bring("?register=w0rd", "the provider's") => panic!("{answer:?}"),
+        }
         nothing_is_stored(&front).await;
     });
 }

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 
 use crate::operator::text;
+use crate::register::register;
 use crate::support::{PATIENCE, Site, needs};
 use by_hand::{Keys, Request};
 
@@ -271,9 +272,8 @@ impl Proxied {
     /// The providers that send their secret themselves: `register` waits while it comes through the proxy.
     fn register_all(&self, proxy: &Proxy) {
         for (provider, request) in by_hand::registrations() {
-            let mut command = self.site.command(&["register", provider, "--wait", "60s"]);
-            let mut register =
-                command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            let (mut register, query) = register(&self.site, provider);
+            let request = request.query(&query);
             let end = Instant::now() + PATIENCE;
             while self.ask(self.path(provider), &request, proxy).0 != 200 {
                 assert!(Instant::now() < end, "{provider} cannot register");

@@ -1,6 +1,7 @@
 //! `register`: a secret that the provider sends itself, with the real receiver and the real command.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -17,13 +18,25 @@ fn site() -> Site {
     Site::with(&format!("{}{}", source("asana"), source("notion")), "")
 }
 
-fn register(site: &Site, source: &str) -> Child {
+/// Starts the command, and returns it with the query of the URL that it prints.
+pub(crate) fn register(site: &Site, source: &str) -> (Child, String) {
     let mut command = site.command(&["register", source, "--wait", "1min"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut waiting = command.spawn().unwrap();
+    let mut said = BufReader::new(waiting.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("?register=") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it prints no URL");
+    }
+    waiting.stderr = Some(said.into_inner());
+    let at = line.find('?').unwrap();
+    (waiting, line[at..].trim_end().to_owned())
 }
 
-fn asana(receiver: &Receiver, secret: &str) -> u16 {
-    post(receiver.address, "/hooks/asana", &format!("X-Hook-Secret: {secret}\r\n"), b"{}").0
+fn asana(receiver: &Receiver, query: &str, secret: &str) -> u16 {
+    let headers = format!("X-Hook-Secret: {secret}\r\n");
+    post(receiver.address, &format!("/hooks/asana{query}"), &headers, b"{}").0
 }
 
 /// Waits until the command has opened the registration: the receiver logs each call that changes something.
@@ -54,7 +67,7 @@ fn a_provider_gets_its_answer_only_once_the_receiver_has_its_secret() {
     let site = site();
     let receiver = site.start();
     let file = site.path("asana.secret");
-    assert_eq!(asana(&receiver, "early"), 403, "nobody waits");
+    assert_eq!(asana(&receiver, "", "early"), 403, "nobody waits");
     assert_eq!(event(&receiver, "early"), 401);
     let status = site.json_of_any_exit(&["status"]);
     assert!(status.to_string().contains("has no secret"), "{status}");
@@ -62,8 +75,8 @@ fn a_provider_gets_its_answer_only_once_the_receiver_has_its_secret() {
     let check = site.run(&["config", "check"]);
     assert!(text(&check.stdout).contains("hooklatch register asana"), "{}", text(&check.stdout));
 
-    let waiting = register(&site, "asana");
-    assert_eq!(once_open(|| asana(&receiver, SECRET)), 200);
+    let (waiting, query) = register(&site, "asana");
+    assert_eq!(once_open(|| asana(&receiver, &query, SECRET)), 200);
     let written = fs::read_to_string(&file).unwrap();
     assert_eq!(written, format!("{SECRET}\n"), "it is on disk before the answer");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -72,7 +85,7 @@ fn a_provider_gets_its_answer_only_once_the_receiver_has_its_secret() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!text(&output.stdout).contains(SECRET), "the provider has it already");
 
-    assert_eq!(asana(&receiver, "second"), 403);
+    assert_eq!(asana(&receiver, &query, "second"), 403);
     let (code, said) = fails(&site, &["register", "asana"]);
     assert_eq!(code, Some(65), "{said}");
 }
@@ -82,8 +95,9 @@ fn a_person_gets_the_secret_that_the_provider_wants_back() {
     let site = site();
     let receiver = site.start();
     let body = format!(r#"{{"verification_token":"{SECRET}"}}"#);
-    let notion = || post(receiver.address, "/hooks/notion", "", body.as_bytes()).0;
-    let waiting = register(&site, "notion");
+    let (waiting, query) = register(&site, "notion");
+    let path = format!("/hooks/notion{query}");
+    let notion = || post(receiver.address, &path, "", body.as_bytes()).0;
     assert_eq!(once_open(notion), 200);
     let output = waiting.wait_with_output().unwrap();
     assert!(text(&output.stdout).contains(SECRET), "{}", text(&output.stderr));
@@ -91,14 +105,33 @@ fn a_person_gets_the_secret_that_the_provider_wants_back() {
 }
 
 #[test]
+fn who_does_not_know_the_printed_url_registers_nothing() {
+    let site = site();
+    let receiver = site.start();
+    let (waiting, query) = register(&site, "asana");
+    until_it_waits(&receiver);
+    let guessed = format!("?register={}", "0".repeat(32));
+    for other in ["", "?register=", &query[..query.len() - 1], &guessed] {
+        for _ in 0..5 {
+            assert_eq!(asana(&receiver, other, "attackers"), 403, "{other}");
+        }
+    }
+    assert!(!site.path("asana.secret").exists());
+    assert_eq!(once_open(|| asana(&receiver, &query, SECRET)), 200);
+    assert!(waiting.wait_with_output().unwrap().status.success());
+    assert_eq!(fs::read_to_string(site.path("asana.secret")).unwrap(), format!("{SECRET}\n"));
+    assert_eq!([event(&receiver, "attackers"), event(&receiver, SECRET)], [401, 200]);
+}
+
+#[test]
 fn a_killed_command_leaves_the_provider_without_an_answer_and_no_file() {
     let site = site();
     let receiver = site.start();
-    let mut waiting = register(&site, "asana");
+    let (mut waiting, query) = register(&site, "asana");
     until_it_waits(&receiver);
     waiting.kill().unwrap();
     waiting.wait().unwrap();
-    let status = asana(&receiver, SECRET);
+    let status = asana(&receiver, &query, SECRET);
     assert!(matches!(status, 403 | 503), "{status}");
     assert!(!site.path("asana.secret").exists());
 }

@@ -154,18 +154,21 @@ operation! {
 }
 
 operation! {
-    /// Open the registration of a source whose provider sends the secret, and wait for it. It closes when no call has
-    /// waited for two seconds.
+    /// Open the registration of a source whose provider sends the secret, and wait for it: only a request counts whose URL
+    /// has `?register=WORD`. It closes when no call has waited for two seconds.
     Post "/v1/sources/{source}/secret" Changes;
     AwaitSecret {
         /// The source.
         source: Name,
+        /// A random word that only the provider gets to know.
+        word: String,
         /// How long to wait; ten seconds at most.
         wait_millis: u64,
     } -> AwaitedSecret,
     |request, context| {
         let wait = Duration::from_millis(request.wait_millis).min(REGISTRATION_WAIT);
-        let secret = context.receiver(ONLY_A_RECEIVER)?.await_secret(&request.source, wait).await;
+        let receiver = context.receiver(ONLY_A_RECEIVER)?;
+        let secret = receiver.await_secret(&request.source, &request.word, wait).await;
         Ok(AwaitedSecret { secret: secret.map(|text| text.to_string()) })
     }
 }

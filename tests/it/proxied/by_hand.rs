@@ -34,7 +34,7 @@ impl Request {
         Request { method: "POST", query: String::new(), headers: headers.to_vec(), body }
     }
 
-    fn query(self, query: &str) -> Request {
+    pub(super) fn query(self, query: &str) -> Request {
         Request { query: query.to_owned(), ..self }
     }
 }
