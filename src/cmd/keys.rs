@@ -2,31 +2,35 @@
 //!
 //! The receiver itself fetches nothing: a delivery whose key is not there yet is refused and quarantined. Must stay
 //! true: only hosts of the provider's file are asked, over TLS; the file is replaced as a whole, by keys that the
-//! scheme can use; and a key that the file has stays, except in a key set, which the provider publishes whole.
+//! scheme can use; where deliveries name their keys, which anybody can send, a key is kept only if a kept delivery
+//! verifies with it; and a key that the file has stays, except in a key set, which the provider publishes whole.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use bytes::Bytes;
 use serde::Serialize;
 
-use crate::admin::Reload;
+use crate::admin::{Client, Reload, VerifyQuarantine};
 use crate::cli;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::limits::SECRET_BYTES;
-use crate::provider::PublishedKeys;
-use crate::store::QuarantineFilter;
+use crate::model::Name;
+use crate::provider::{PublishedKeys, Scheme};
+use crate::store::{QuarantineFilter, QuarantinedRow, holder};
 use crate::verify;
 
 use super::kit::target::Target;
 use super::runtime::block_on;
 use super::{output, store};
 
-/// How many URLs of quarantined deliveries are fetched in one run. A provider has one or two keys in use, and anyone
-/// can send a delivery that names another.
-const URLS: usize = 4;
+/// How many URLs of quarantined deliveries are fetched in one run. A provider has one or two keys in use, and each
+/// stranger can have one URL fetched in its place.
+const URLS: usize = 32;
 
 /// How many certificates the file keeps, the newest last.
 const CERTIFICATES: usize = 8;
@@ -55,16 +59,30 @@ pub(super) fn run(args: &cli::Keys) -> Result<Exit, Failure> {
             .failure(format!("the first secret of source {source} is not a file"))
             .help(format!("write secrets = [\"file:keys/{source}\"]: the keys are public"))
     })?;
-    let urls = urls(args, published, &config)?;
+    let given = args.url.as_deref().or(published.fixed_url());
+    let urls = match given {
+        Some(url) if published.allows_key(url) => vec![url.to_owned()],
+        Some(url) => {
+            return Err(Exit::Usage
+                .failure(format!("'{url}' is not at a host and a path of the provider's file"))
+                .help("keys.hosts and keys.path in the file name them"));
+        }
+        None => named(&kept(args, &config)?, published),
+    };
+    let fetched = fetch_all(&urls)?;
+    let keys = match given {
+        Some(_) => fetched,
+        None => proven(args, &config, endpoint.scheme, &fetched)?,
+    };
     let old = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(failed(file, &error)),
     };
     let mut new = old.clone();
-    for url in &urls {
-        new = merged(&new, &fetch(url)?);
-        let usable = verify::key(endpoint.scheme, url, &new);
+    for text in &keys {
+        new = merged(&new, text);
+        let usable = verify::key(endpoint.scheme, "what was fetched", &new);
         usable.map_err(|why| Exit::Unavailable.failure(why))?;
     }
     let changed = new != old;
@@ -72,10 +90,12 @@ pub(super) fn run(args: &cli::Keys) -> Result<Exit, Failure> {
         replace(file, &new)?;
     }
     let reloaded = changed && reload(&config);
+    let is_proven = !keys.is_empty();
     let fetched = Fetched { file: file.display().to_string(), urls, changed, reloaded };
     output::either(&args.options.format, &fetched, || {
         let what = match (fetched.urls.is_empty(), changed, reloaded) {
             (true, ..) => "no delivery names a key that may be fetched",
+            (_, false, _) if !is_proven => "no kept delivery verifies with a key that was fetched",
             (_, false, _) => "nothing new",
             (_, true, true) => "written and loaded; then: hooklatch quarantine accept",
             (_, true, false) => "written; no receiver runs that could load it",
@@ -84,44 +104,123 @@ pub(super) fn run(args: &cli::Keys) -> Result<Exit, Failure> {
     })
 }
 
-/// The URLs to fetch: the given one, the provider's, or those that quarantined deliveries name.
-fn urls(
-    args: &cli::Keys,
-    published: &PublishedKeys,
-    config: &Config,
-) -> Result<Vec<String>, Failure> {
-    if let Some(url) = args.url.as_deref().or(published.fixed_url()) {
-        return match published.allows(url) {
-            true => Ok(vec![url.to_owned()]),
-            false => Err(Exit::Usage
-                .failure(format!("'{url}' is not at a host of the provider's file"))
-                .help("keys.hosts in the file names the hosts")),
-        };
-    }
-    let filter =
-        QuarantineFilter { source: Some(args.source.clone()), ..QuarantineFilter::default() };
-    let kept = store::ask_of(config, filter)?.deliveries;
-    let mut urls: Vec<String> = Vec::new();
-    for (_, url) in kept.iter().filter_map(|one| one.detail.split_once(verify::KEY_AT)) {
-        // What the quarantine says of a delivery is what a stranger sent.
-        if published.allows(url) && !urls.iter().any(|known| known == url) && urls.len() < URLS {
-            urls.push(url.to_owned());
+/// The deliveries of the source in its receiver's quarantine, newest first. A stopped store is not asked: for that root
+/// would become its owner, who may not write into the keys' folder.
+fn kept(args: &cli::Keys, config: &Config) -> Result<Vec<QuarantinedRow>, Failure> {
+    block_on(async {
+        let client = store::receiver(config, &args.options.suffix()).await?;
+        let mut kept = Vec::new();
+        let mut filter = of(&args.source);
+        loop {
+            let page = client.call(&filter).await?;
+            kept.extend(page.deliveries);
+            filter.before = page.next;
+            if filter.before.is_none() {
+                return Ok::<_, Failure>(kept);
+            }
         }
-    }
-    Ok(urls)
+    })?
 }
 
-fn fetch(url: &str) -> Result<String, Failure> {
-    let unavailable = |why: String| Exit::Unavailable.failure(format!("{url}: {why}"));
+fn of(source: &Name) -> QuarantineFilter {
+    QuarantineFilter { source: Some(source.clone()), ..QuarantineFilter::default() }
+}
+
+/// The URLs that kept deliveries name: the newest of each client, then the next of each. So a client that names many
+/// takes no other's turn.
+fn named(kept: &[QuarantinedRow], published: &PublishedKeys) -> Vec<String> {
+    let mut of_client: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for one in kept {
+        let Some((_, url)) = one.detail.split_once(verify::KEY_AT) else { continue };
+        let address = one.address.as_ref().and_then(|address| address.parse().ok());
+        let named = of_client.entry(holder(address)).or_default();
+        // What the quarantine says of a delivery is what a stranger sent.
+        if named.len() < URLS && !named.contains(&url) && published.allows_key(url) {
+            named.push(url);
+        }
+    }
+    let mut urls: Vec<String> = Vec::new();
+    for nth in 0..URLS {
+        for url in of_client.values().filter_map(|named| named.get(nth)) {
+            if urls.len() < URLS && !urls.iter().any(|known| known == url) {
+                urls.push((*url).to_owned());
+            }
+        }
+    }
+    urls
+}
+
+/// The texts at the URLs. One that fails is skipped, because a stranger may have named it, unless all of them fail.
+fn fetch_all(urls: &[String]) -> Result<Vec<String>, Failure> {
+    let (mut fetched, mut failed) = (Vec::new(), Vec::new());
+    for url in urls {
+        match fetch(url)? {
+            Ok(text) => fetched.push(text),
+            Err(why) => failed.push(format!("{url}: {why}")),
+        }
+    }
+    match failed.pop() {
+        Some(last) if fetched.is_empty() => return Err(Exit::Unavailable.failure(last)),
+        last => failed.extend(last),
+    }
+    failed.iter().for_each(|why| output::note(output::escape(why)));
+    Ok(fetched)
+}
+
+/// The text at a URL, or why there is none.
+fn fetch(url: &str) -> Result<Result<String, String>, Failure> {
     let most = usize::try_from(SECRET_BYTES).unwrap_or(usize::MAX);
     let got = block_on(async { Target::parse(url, "/", true)?.get(most).await })?;
-    let text = String::from_utf8(got.map_err(unavailable)?.to_vec());
-    text.map_err(|_| unavailable("not text".to_owned()))
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).map_err(|_| "not text".to_owned());
+    Ok(got.and_then(text))
+}
+
+/// Of what was fetched, the key sets and the certificates with which a kept delivery of the source verifies.
+fn proven(
+    args: &cli::Keys,
+    config: &Config,
+    scheme: &Scheme,
+    fetched: &[String],
+) -> Result<Vec<String>, Failure> {
+    let parts = |text: &String| if is_set(text) { vec![text.clone()] } else { blocks(text) };
+    let mut parts: Vec<String> = fetched.iter().flat_map(parts).collect();
+    parts.retain(|keys| verify::key(scheme, "fetched", keys).is_ok());
+    if parts.is_empty() {
+        return Ok(parts);
+    }
+    block_on(async {
+        let client = store::receiver(config, &args.options.suffix()).await?;
+        let mut proven = Vec::new();
+        for keys in parts {
+            if proves(&client, &args.source, &keys).await? {
+                proven.push(keys);
+            }
+        }
+        Ok::<_, Failure>(proven)
+    })?
+}
+
+/// Whether a kept delivery of the source verifies with these keys alone.
+async fn proves(client: &Client, source: &Name, keys: &str) -> Result<bool, Failure> {
+    let mut next = Some(0);
+    while let Some(after) = next {
+        let (filter, keys) = (of(source), Some(keys.to_owned()));
+        let judged = client.call(&VerifyQuarantine { filter, after, keys }).await?;
+        if judged.sources.values().any(|one| one.good > 0) {
+            return Ok(true);
+        }
+        next = judged.next;
+    }
+    Ok(false)
+}
+
+fn is_set(text: &str) -> bool {
+    text.trim_start().starts_with('{')
 }
 
 /// What the file then has: the fetched key set, or its own certificates and the fetched ones.
 fn merged(old: &str, fetched: &str) -> String {
-    if fetched.trim_start().starts_with('{') {
+    if is_set(fetched) {
         return format!("{}\n", fetched.trim());
     }
     let mut all = blocks(old);
@@ -181,10 +280,43 @@ fn reload(config: &Config) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::model::Timestamp;
 
     fn pem(name: &str) -> String {
         format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----")
+    }
+
+    #[test]
+    fn a_client_that_names_many_urls_takes_no_other_clients_turn() {
+        let sns = Scheme::embedded("aws-sns").unwrap();
+        let published = sns.proof().published_keys.as_ref().unwrap();
+        let url = |name: &str| {
+            format!("https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{name}.pem")
+        };
+        let row = |id: i64, address: &str, url: &str| QuarantinedRow {
+            id,
+            source: "alerts".parse().unwrap(),
+            received_at: Timestamp(0),
+            address: Some(address.to_owned()),
+            reason: "bad_signature".to_owned(),
+            detail: format!("no signature{}{url}", verify::KEY_AT),
+            unproven_event_id: None,
+            body_bytes: 1,
+            body_kept: true,
+        };
+        let mut kept: Vec<_> = (0..200)
+            .map(|n| row(1000 - n, "192.0.2.1", &url(&format!("n{n}"))))
+            .chain((0..200).map(|n| {
+                let url = url(&format!("v{n}"));
+                row(800 - n, &format!("2001:db8::{n}"), &url)
+            }))
+            .collect();
+        kept.push(row(2, "198.51.100.7", &url("own")));
+        kept.push(row(1, "198.51.100.8", "https://sns.eu-west-1.amazonaws.com/other"));
+        let urls = named(&kept, published);
+        assert_eq!((urls.len(), &urls[..3]), (URLS, &[url("n0"), url("own"), url("v0")][..]));
     }
 
     #[test]

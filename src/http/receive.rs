@@ -174,7 +174,7 @@ impl Delivery {
             }
             let url = source.signed_url(&source.path, delivery.query());
             let request = verify::Request { method, url: url.as_deref(), headers, body };
-            source.verify(request, received_at, own_id.as_deref())
+            source.verify(&source.keys, request, received_at, own_id.as_deref())
         };
         let decides = source.routes.routes.iter().any(Route::decides);
         let inline_bytes = if decides { DECIDE_INLINE_BYTES } else { VERIFY_INLINE_BYTES };

@@ -1,6 +1,7 @@
 //! Verifies a quarantined delivery again, with the configuration of today.
 
 use std::collections::HashMap;
+use std::slice;
 use std::sync::Arc;
 
 use super::source::{Source, Sources};
@@ -13,9 +14,9 @@ impl Sources {
     pub fn judge(&self) -> Reverifier {
         let by_name: HashMap<Name, Arc<Source>> =
             self.all.iter().map(|source| (source.name.clone(), Arc::clone(source))).collect();
-        Arc::new(move |kept| match by_name.get(&kept.source) {
-            Some(source) => reverify(source, kept),
-            None => Err(NO_SUCH_SOURCE),
+        Arc::new(move |kept: QuarantinedDelivery, keys: Option<&str>| {
+            let source = by_name.get(&kept.source).ok_or(NO_SUCH_SOURCE)?;
+            reverify(source, kept, keys)
         })
     }
 }
@@ -23,10 +24,16 @@ impl Sources {
 /// The source now returns its handler's answer, so the handler runs only for requests whose caller waits.
 const NOBODY_WAITS: &str = "nobody_waits";
 
-fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Vec<Accept>, &'static str> {
+fn reverify(
+    source: &Source,
+    kept: QuarantinedDelivery,
+    keys: Option<&str>,
+) -> Result<Vec<Accept>, &'static str> {
     if source.reply.is_some() {
         return Err(NOBODY_WAITS);
     }
+    let published = keys.map(|text| published(source, text)).transpose()?;
+    let keys = published.as_ref().map_or(&source.keys[..], slice::from_ref);
     let QuarantinedDelivery { id, received_at, path, headers, body, .. } = kept;
     // The same each time it is accepted.
     let own_id = format!("kept-{}-{id}", received_at.0);
@@ -35,11 +42,18 @@ fn reverify(source: &Source, kept: QuarantinedDelivery) -> Result<Vec<Accept>, &
     let url = source.signed_url(path, query);
     // Only POST is signed.
     let request = verify::Request { method: "POST", url: url.as_deref(), headers: &headers, body };
-    match source.verify(request, received_at, Some(&own_id)) {
+    match source.verify(keys, request, received_at, Some(&own_id)) {
         Ok(Genuine::Event(events, _)) => Ok(events.into_iter().map(|(accept, _)| accept).collect()),
         Ok(Genuine::Challenge(_)) => Err(HANDSHAKE),
         Err(rejection) => Err(rejection.reason),
     }
+}
+
+/// Public keys that somebody gives in place of the source's. Of a secret nobody learns in this way whether it is right.
+fn published(source: &Source, text: &str) -> Result<verify::Key, &'static str> {
+    let are_published = source.scheme.proof().published_keys.is_some();
+    let key = verify::key(&source.scheme, "published", text).ok().filter(|_| are_published);
+    key.ok_or("bad_signature")
 }
 
 #[cfg(test)]
@@ -111,6 +125,7 @@ mod tests {
     fn a_kept_delivery_is_verified_with_todays_secret_as_of_its_arrival() {
         let judge = sources("right").judge();
         let soon = START.after(Duration::from_secs(60));
+        let judge = |kept| judge(kept, None);
         let accept = judge(kept("shop", "right", soon)).unwrap().remove(0);
         assert_eq!((accept.received_at, accept.delivery.event_id().as_str()), (soon, "evt_1"));
         assert_eq!(accept.jobs, [NewJob::of("wants".parse().unwrap())]);
@@ -122,11 +137,18 @@ mod tests {
     }
 
     #[test]
+    fn nobody_can_try_a_secret_on_a_kept_delivery() {
+        let judge = sources("forgotten").judge();
+        let tried = judge(kept("shop", "right", START), Some("right"));
+        assert_eq!(tried.unwrap_err(), "bad_signature");
+    }
+
+    #[test]
     fn a_kept_challenge_never_becomes_an_event() {
         let text = "name = \"own\"\nlike = \"stripe\"\n[[handshake]]\nwhere = { \"json:/type\" = \"invoice.paid\" }\nproof = \"signature\"\n";
         let scheme = Scheme::parse("own", text, &crate::document::Problems::new()).unwrap();
         let mut sources = sources("right");
         Arc::get_mut(&mut sources.all[0]).unwrap().scheme = Arc::new(scheme);
-        assert_eq!(sources.judge()(kept("shop", "right", START)).unwrap_err(), HANDSHAKE);
+        assert_eq!(sources.judge()(kept("shop", "right", START), None).unwrap_err(), HANDSHAKE);
     }
 }

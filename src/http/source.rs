@@ -146,15 +146,16 @@ impl Source {
     }
 
     /// Verifies a delivery. Returns what the store gets of each of its events, and what their handlers' conditions came
-    /// to; or the answer to a signed challenge. `own_id` is for a sender that gives no id.
+    /// to; or the answer to a signed challenge. Any of `keys` may match. `own_id` is for a sender that gives no id.
     pub(super) fn verify(
         &self,
+        keys: &[verify::Key],
         request: verify::Request<'_>,
         received_at: Timestamp,
         own_id: Option<&str>,
     ) -> Result<Genuine<Vec<(Accept, Decisions)>>, verify::Rejection> {
-        let (scheme, keys) = (&self.scheme, &self.keys);
-        let (events, left_out) = match verify::judge(scheme, keys, request, received_at, own_id)? {
+        let judged = verify::judge(&self.scheme, keys, request, received_at, own_id)?;
+        let (events, left_out) = match judged {
             Genuine::Event(events, left_out) => (events, left_out),
             Genuine::Challenge(answered) => return Ok(Genuine::Challenge(answered)),
         };

@@ -289,8 +289,23 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ("", "[keys]\nurl = \"header:X\"\nhosts = [\"*.example\"]", "is not a host in lower case"),
         (
             "",
-            "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]",
+            "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\npath = \"/*\"",
             "which of them a request is from",
+        ),
+        (
+            "",
+            "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\nown = true",
+            "each request names its own URL, and anybody can send one",
+        ),
+        (
+            "",
+            "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\npath = \"/k?*\"\nown = true",
+            "is not a path with one *",
+        ),
+        (
+            "",
+            "[keys]\nurl = \"https://a.example/k\"\nhosts = [\"a.example\"]\npath = \"/*\"\nown = true",
+            "keys.path is for a URL that each request names",
         ),
         ("\nsigned", "\nsender = \"header:X-Who\"\nsigned", "signature.sender is not signed"),
         ("\nsigned", "\nsender = \"digest\"\nsigned", "neither header:NAME nor json:/POINTER"),
@@ -462,7 +477,7 @@ fn a_tolerance_over_five_minutes_needs_something_that_tells_a_replay() {
 
 #[test]
 fn published_keys_need_a_signed_sender_or_one_customer() {
-    let keys = "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\n";
+    let keys = "[keys]\nurl = \"header:X\"\nhosts = [\"a.example\"]\npath = \"/*\"\n";
     let own = changed("", &format!("{keys}own = true"));
     let in_body = changed("\nsigned", "\nsender = \"json:/account\"\nsigned") + keys;
     let signed = changed("{timestamp}.{body}", "{timestamp}.{sender}.{body}") + keys;

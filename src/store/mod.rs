@@ -47,6 +47,7 @@ pub use decide::resolve::Resolution;
 pub use handles::{Admin, Intake, Jobs};
 pub use node::durable::give_name;
 pub use node::open_error::OpenError;
+pub(crate) use quarantine::handle::holder;
 pub use sqlite::engine::copy_task::{CopyError, CopyInProgress, Manifest, StoreCopy};
 pub use sqlite::engine::inspect::{BackupInfo, InspectError, inspect, refuse_log};
 pub use sqlite::engine::restore::{RestoreError, RestoreResult, is_there, restore};

@@ -260,7 +260,7 @@ pub fn judge(
     let mut kept = kept_by(scheme, family, request.headers);
     let (scheme, identity) = (family, family.identity());
     if key_url(scheme, &request).is_some_and(|url| url.is_err()) {
-        let detail = "the key's URL is not by https at a host of the provider's file";
+        let detail = "the key's URL is not by https at a host and a path of the provider's file";
         return Err(Rejection::unproven("bad_signature", detail));
     }
     // Only now: an unproven body is not inflated. A body that cannot be inflated counts as neither JSON nor a form.
@@ -401,7 +401,7 @@ fn key_url(scheme: &Scheme, request: &Request<'_>) -> Option<Result<String, ()>>
         }
         KeyUrl::In(place) => header(request.headers, place.header()?)?,
     };
-    Some(if keys.allows(&url) { Ok(url) } else { Err(()) })
+    Some(if keys.allows_key(&url) { Ok(url) } else { Err(()) })
 }
 
 /// The rejection with the URL of the request's key.

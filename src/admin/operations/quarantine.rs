@@ -20,9 +20,12 @@ operation! {
         filter: QuarantineFilter,
         /// The `next` of the last answer; 0 at first.
         after: i64,
+        /// Keys that the provider publishes, which are tried in place of the source's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys: Option<String>,
     } -> ReverifyResult,
-    |VerifyQuarantine { filter, after }, context| {
-        Ok(context.store.reverify(filter, after, false).await?)
+    |VerifyQuarantine { filter, after, keys }, context| {
+        Ok(context.store.reverify(filter, after, false, keys).await?)
     }
 }
 
@@ -36,7 +39,7 @@ operation! {
         after: i64,
     } -> ReverifyResult,
     |AcceptQuarantine { filter, after }, context| {
-        Ok(context.store.reverify(filter, after, true).await?)
+        Ok(context.store.reverify(filter, after, true, None).await?)
     }
 }
 

@@ -129,7 +129,7 @@ async fn go(
         let (Some(after), filter) = (next, found.filter.clone()) else { return Ok(None) };
         let judged = match accept {
             true => client.call(AcceptQuarantine { filter, after }).await?,
-            false => client.call(VerifyQuarantine { filter, after }).await?,
+            false => client.call(VerifyQuarantine { filter, after, keys: None }).await?,
         };
         found.looked_at += judged.looked_at;
         for (source, more) in judged.sources {

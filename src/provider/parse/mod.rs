@@ -272,6 +272,24 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
             _ => Err(format!("must be an https URL, header:NAME or json:/POINTER, not '{text}'")),
         }
     });
+    let path = section.parse("path", |text: String| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.*".contains(&byte);
+        let is_path = text.starts_with('/') && text.bytes().all(is_plain);
+        match is_path && text.matches('*').count() == 1 {
+            true => Ok(text),
+            false => Err(format!("'{text}' is not a path with one *, such as \"/keys/*.pem\"")),
+        }
+    });
+    match url {
+        Some(KeyUrl::In(_)) if !section.has("path") => section.problem(Fault::new(
+            "each request names its own URL, and anybody can send one",
+            "add keys.path, the path that the provider's URLs have, with one * for what differs",
+        )),
+        Some(KeyUrl::Fixed(_)) if path.is_some() => {
+            section.problem("keys.path is for a URL that each request names: remove it");
+        }
+        _ => {}
+    }
     let own = section.get::<bool>("own").is_some_and(|own| own.value);
     let event_type = section.value::<String>("confirm_type");
     let asked = section.parse("confirm_url", |text: String| match Place::parse(&text)? {
@@ -284,7 +302,9 @@ fn published(section: Section<'_>) -> Option<PublishedKeys> {
     let confirmation = event_type.zip(asked);
     let confirmation =
         confirmation.map(|(event_type, url)| Confirmation { event_type, url: url.value });
-    let keys = url.zip(hosts).map(|(url, hosts)| PublishedKeys { url, hosts, own, confirmation });
+    let path = path.map(|path| path.value);
+    let keys = url.zip(hosts);
+    let keys = keys.map(|(url, hosts)| PublishedKeys { url, hosts, path, own, confirmation });
     let fixed = keys.as_ref().and_then(PublishedKeys::fixed_url);
     if let Some(url) = fixed.filter(|url| !keys.iter().any(|keys| keys.allows(url))) {
         section.problem(format!("keys.url is '{url}', whose host is not among keys.hosts"));

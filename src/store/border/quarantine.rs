@@ -129,10 +129,11 @@ pub struct QuarantinedDelivery {
     pub body: Bytes,
 }
 
-/// Verifies a kept delivery with the configuration in force, as of its arrival. Returns the events to accept, or the
-/// rejection's fixed word.
-pub type Reverifier =
-    Arc<dyn Fn(QuarantinedDelivery) -> Result<Vec<Accept>, &'static str> + Send + Sync>;
+/// Verifies a kept delivery with the configuration in force, as of its arrival; with published keys, where some are given,
+/// in place of the source's. Returns the events to accept, or the rejection's fixed word.
+pub type Reverifier = Arc<
+    dyn Fn(QuarantinedDelivery, Option<&str>) -> Result<Vec<Accept>, &'static str> + Send + Sync,
+>;
 
 /// What became of some kept deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

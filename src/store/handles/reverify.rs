@@ -58,12 +58,13 @@ fn next(folder: &QuarantineFolder, filter: &QuarantineFilter, after: i64) -> Ste
 
 impl Admin {
     /// Verifies the next kept deliveries after the number `after` that `filter` selects, as of their arrival. With
-    /// `accept` those that are good are accepted and deleted here.
+    /// `accept` those that are good are accepted and deleted here; `keys` are tried in place of the source's.
     pub async fn reverify(
         &self,
         mut filter: QuarantineFilter,
         after: i64,
         accept: bool,
+        keys: Option<String>,
     ) -> Result<ReverifyResult, Error> {
         let Some(judge) = lock(&self.quarantine().judge).clone() else {
             return Err(Refused::Failed("nothing judges the quarantine here".to_owned()).into());
@@ -82,7 +83,7 @@ impl Admin {
         let (mut settled, mut row) = (Vec::new(), None);
         // On a thread that may be kept busy: it is hashing of some megabytes.
         let judge_all = move || {
-            let one = |kept: QuarantinedDelivery| (kept.id, judge(kept));
+            let one = |kept: QuarantinedDelivery| (kept.id, judge(kept, keys.as_deref()));
             step.found.into_iter().map(|(source, kept)| (source, kept.map(one))).collect()
         };
         let verdicts: Vec<(Name, Option<_>)> = tokio::task::spawn_blocking(judge_all)

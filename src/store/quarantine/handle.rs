@@ -168,8 +168,8 @@ impl QuarantineHandle {
     }
 }
 
-/// The client that a delivery's bytes count for. One client has a whole /64 of IPv6 addresses (RFC 6177).
-fn holder(address: Option<IpAddr>) -> String {
+/// The client that a delivery counts for. One client has a whole /64 of IPv6 addresses (RFC 6177).
+pub(crate) fn holder(address: Option<IpAddr>) -> String {
     match address.map(|address| address.to_canonical()) {
         None => "unknown".to_owned(),
         Some(IpAddr::V4(address)) => address.to_string(),

@@ -223,7 +223,8 @@ async fn a_file_that_cannot_be_read_is_deleted_and_the_others_stay() {
     assert_eq!(files(&bench).into_keys().collect::<Vec<_>>(), ["3", "4", "5", "6"]);
     // Half a body can never be judged.
     bench.store.admin.set_judge(judge("right"));
-    let judged = bench.store.admin.reverify(QuarantineFilter::default(), 0, true).await.unwrap();
+    let all = QuarantineFilter::default();
+    let judged = bench.store.admin.reverify(all, 0, true, None).await.unwrap();
     assert_eq!((judged.looked_at, judged.sources[&name("a")].bodiless), (4, 1));
     bench.store.intake.quarantine(failed("a", "192.0.2.1", "{}"));
     assert_eq!(kept(&bench).await.deliveries[0].id, 7, "numbers go on");
@@ -253,11 +254,11 @@ async fn an_error_of_the_system_deletes_nothing_and_is_not_tried_again_at_once()
     std::os::unix::fs::symlink(&file, &file).unwrap();
     bench.store.admin.set_judge(judge("right"));
     let all = QuarantineFilter::default;
-    let unread = bench.store.admin.reverify(all(), 0, true).await.unwrap();
+    let unread = bench.store.admin.reverify(all(), 0, true, None).await.unwrap();
     assert!(unread.refused.unwrap().contains("failed to read delivery 1"));
     assert_eq!((unread.looked_at, unread.next), (0, None));
     std::fs::rename(&aside, &file).unwrap();
-    assert_eq!(bench.store.admin.reverify(all(), 0, true).await.unwrap().looked_at, 1);
+    assert_eq!(bench.store.admin.reverify(all(), 0, true, None).await.unwrap().looked_at, 1);
 }
 
 #[tokio::test]
@@ -362,7 +363,7 @@ fn signed(secret: &str, id: &str, body: &str) -> FailedDelivery {
 fn judge(secret: &str) -> Reverifier {
     let scheme = Scheme::embedded("github").unwrap();
     let keys = [verify::key(&scheme, "test", secret).unwrap()];
-    Arc::new(move |kept: QuarantinedDelivery| {
+    Arc::new(move |kept: QuarantinedDelivery, _: Option<&str>| {
         let (headers, body) = (&kept.headers, kept.body);
         let request = verify::Request { method: "POST", url: None, headers, body };
         let delivery = verify::verify(&scheme, &keys, request, kept.received_at);
@@ -381,7 +382,7 @@ async fn judged(bench: &Bench, accept: bool) -> ReverifyCounts {
     let mut after = Some(0);
     while let Some(at) = after {
         let all = QuarantineFilter::default();
-        let mut part = bench.store.admin.reverify(all, at, accept).await.unwrap();
+        let mut part = bench.store.admin.reverify(all, at, accept, None).await.unwrap();
         assert_eq!(part.refused, None);
         let part_of = part.sources.remove(&name("github")).unwrap_or_default();
         sum.good += part_of.good;
@@ -413,7 +414,7 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
         .store
         .intake
         .quarantine(FailedDelivery { body: None, ..failed("github", "192.0.2.1", "{}") });
-    let without = bench.store.admin.reverify(QuarantineFilter::default(), 0, true);
+    let without = bench.store.admin.reverify(QuarantineFilter::default(), 0, true, None);
     assert!(without.await.is_err(), "nobody has said how to judge");
 
     bench.store.admin.set_judge(judge("other"));
@@ -460,7 +461,7 @@ async fn nothing_is_accepted_or_deleted_without_its_row() {
         "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'no'); END;";
     bench.with_file(|conn| conn.execute_batch(refuse).unwrap()).await;
     bench.store.admin.set_judge(judge("right"));
-    let judged = bench.store.admin.reverify(all(), 0, true).await.unwrap();
+    let judged = bench.store.admin.reverify(all(), 0, true, None).await.unwrap();
     assert!(judged.refused.is_some());
     assert!(bench.store.admin.events(EventFilter::default()).await.unwrap().rows.is_empty());
     assert!(bench.store.admin.drop_quarantined(all()).await.is_err());
@@ -469,7 +470,8 @@ async fn nothing_is_accepted_or_deleted_without_its_row() {
     bench.with_file(|conn| conn.execute_batch("DROP TRIGGER refuse").unwrap()).await;
     bench.store.admin.set_judge(judge("right"));
     let only = QuarantineFilter { source: Some(name("b")), ..all() };
-    assert_eq!(bench.store.admin.reverify(only.clone(), 0, true).await.unwrap().refused, None);
+    let judged = bench.store.admin.reverify(only.clone(), 0, true, None).await.unwrap();
+    assert_eq!(judged.refused, None);
     let missing = QuarantineFilter { source: Some(name("c")), ..all() };
     assert_eq!(bench.store.admin.drop_quarantined(missing).await, Ok(0));
     assert_eq!(rows(&bench).await.len(), 0, "nothing was accepted, and nothing deleted");
@@ -490,7 +492,8 @@ async fn what_the_store_cannot_take_now_stays() {
     bench.settings.limits.disk_floor_bytes = u64::MAX;
     bench.restart().await;
     bench.store.admin.set_judge(judge("right"));
-    let judged = bench.store.admin.reverify(QuarantineFilter::default(), 0, true).await.unwrap();
+    let all = QuarantineFilter::default();
+    let judged = bench.store.admin.reverify(all, 0, true, None).await.unwrap();
     assert!(judged.refused.unwrap().contains("too little space"));
     assert_eq!(kept(&bench).await.matching, 1);
 }

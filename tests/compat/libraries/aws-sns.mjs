@@ -7,7 +7,7 @@ import MessageValidator from "sns-validator";
 const { publicKey, privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const TOPIC = "arn:aws:sns:eu-west-1:123456789012:made-for-tests";
 const SIGNED = ["Message", "MessageId", "SubscribeURL", "Subject", "Timestamp", "Token", "TopicArn", "Type"];
-const CERTIFICATE = "https://sns.eu-west-1.amazonaws.com/made-for-tests.pem";
+const CERTIFICATE = "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-made-for-tests.pem";
 
 export const library = "sns-validator";
 export const secret = publicKey.export({ type: "spki", format: "der" }).toString("base64");

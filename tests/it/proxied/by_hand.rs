@@ -262,7 +262,7 @@ impl Keys {
                 let body = json!({
                     "Type": "Notification", "MessageId": id, "TopicArn": TOPIC, "Message": message,
                     "Timestamp": time, "SignatureVersion": "2", "Signature": tag,
-                    "SigningCertURL": "https://sns.eu-west-1.amazonaws.com/a.pem",
+                    "SigningCertURL": "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-a.pem",
                 });
                 Request::post(&[], body.to_string())
             }

@@ -252,7 +252,7 @@ async fn verified(view: &View<'_>, filter: &QuarantineFilter) -> Result<Reverify
     let mut next = Some(0);
     while let Some(after) = next {
         let filter = filter.clone();
-        let part = view.ask(VerifyQuarantine { filter, after }).await?;
+        let part = view.ask(VerifyQuarantine { filter, after, keys: None }).await?;
         part.sources.into_values().for_each(|more| counts.add(more));
         next = part.next;
     }
