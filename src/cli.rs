@@ -431,9 +431,9 @@ Example:
 For providers that sign with a key published at a URL (Amazon SNS, Google Pub/Sub, PayPal). The receiver fetches \
 nothing: until the key is in the file that the source's secret names, deliveries are refused and quarantined. This \
 command asks only the hosts of the provider's file, over TLS, writes the keys, and makes a running receiver load \
-them. Where each delivery names its key, the URLs are those of quarantined deliveries, of which the receiver must run; \
-one that fails is skipped, and a key is kept only if one of those deliveries verifies with it. Run it again, from a \
-timer, before the provider changes its keys.
+them. Where each delivery names its key, the URLs are those of deliveries that a running receiver has in quarantine; one \
+that fails is skipped, and a key is kept only if one of those deliveries verifies with it. Run it again, from a timer, \
+before the provider changes its keys.
 
 Examples:
   hooklatch keys alerts

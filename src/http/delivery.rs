@@ -124,8 +124,8 @@ impl Delivery {
         }
     }
 
-    /// Answers a challenge, at any rate: a stranger must not use up what a provider needs. Without a signature it is logged
-    /// at a bounded rate. The value is not logged.
+    /// Answers a challenge, at any rate: a stranger must not use up what a provider needs. Without a signature it is
+    /// logged at a bounded rate. The value is not logged.
     pub(super) async fn answer_challenge(&self, answered: Answered) -> Result<Answer, Cause> {
         let source = &self.served.source.name;
         let answer = answered.answer.map_err(|Rejection { reason, detail, malformed }| {
