@@ -61,9 +61,12 @@ use clap::FromArgMatches;
 use crate::cli::{Cli, Command, ConfigCommand, Import, NodeCommand, StoreCommand};
 use crate::exit::{Exit, Failure};
 use crate::model::State;
+use crate::runner::{hold_signals, release_signals};
 
 /// Parses the command line, runs the command, prints its failure, and says what to exit with.
 pub fn main() -> Exit {
+    // First: a signal has its default effect until then.
+    hold_signals();
     crate::panics::install();
     #[cfg(debug_assertions)]
     if let Ok(text) = std::env::var(crate::crash::VARIABLE) {
@@ -75,6 +78,10 @@ pub fn main() -> Exit {
     }
     let matches = crate::cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // These two release them when they catch them.
+    if !matches!(cli.command, Command::Serve(_) | Command::Runner(_)) {
+        release_signals();
+    }
     match run(cli.command) {
         Ok(exit) => exit,
         // The reader has read enough: `hooklatch events | head`.

@@ -19,7 +19,7 @@ use crate::runner::folder;
 use crate::runner::launch;
 use crate::runner::reexec::{self, Reexec};
 use crate::runner::server::{self, Request, Settings};
-use crate::runner::{CommandList, Reload, handle_ignored};
+use crate::runner::{CommandList, Reload, handle_ignored, release_signals};
 use crate::systemd::{Manager, sockets};
 
 use super::serve::{manager, start_log};
@@ -111,6 +111,8 @@ async fn until_it_leaves(settings: Settings, manager: Manager) -> Result<Exit, F
     let mut signals = Signals::register()?;
     let reexec = signal(SignalKind::user_defined2());
     let mut reexec = reexec.map_err(Failure::io("catch signals"))?;
+    // Before the first thread and the first command, which would inherit what is held.
+    release_signals();
     let (tell, requests) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {

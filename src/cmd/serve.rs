@@ -32,7 +32,6 @@ const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// Runs the receiver. Returns after a graceful stop.
 pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
-    let signals = Signals::register_early()?;
     start_log(&args.log)?;
     let environment = Environment::capture();
     let path = &args.file.config;
@@ -40,6 +39,8 @@ pub(super) fn run(args: &cli::Serve) -> Result<Exit, Failure> {
     if owner::assume(&config.store().path)? {
         return Err(owner::execute_again());
     }
+    // Not before: what arrives is held until then, also while the program is executed again.
+    let signals = Signals::register_early()?;
     let given = sockets::take(&|name| environment.get(name))?;
     // Not before: whose process it is must be settled while there is one thread.
     let _log = log::in_background();

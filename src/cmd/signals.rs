@@ -4,6 +4,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
+use crate::runner::release_signals;
 
 /// The signals that a process catches.
 pub(super) struct Signals {
@@ -25,14 +26,16 @@ impl Signals {
         Ok(Signals { stop, hangup: one(SignalKind::hangup())? })
     }
 
-    /// The same before there is a runtime, for a process that must still have one thread. A signal during the start
-    /// then counts as a later one does, and SIGHUP does not end the process. The registration belongs to the process
-    /// and outlives the runtime that makes it.
+    /// The same before there is a runtime, for a process that must still have one thread, and delivers the signals that
+    /// were held. One that arrived during the start then counts as a later one does, and SIGHUP does not end the process.
+    /// The registration belongs to the process and outlives the runtime that makes it.
     pub(super) fn register_early() -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_io().build();
         let runtime = runtime.map_err(Failure::io("start the runtime"))?;
         let _inside = runtime.enter();
-        Self::register()
+        let signals = Self::register()?;
+        release_signals();
+        Ok(signals)
     }
 
     /// The next signal of any kind.

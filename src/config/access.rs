@@ -3,6 +3,7 @@
 use zeroize::Zeroizing;
 
 use crate::document::{Fault, Problem, Problems, Value};
+use crate::model::is_same_secret;
 
 use super::configuration::Config;
 use super::dashboard::Dashboard;
@@ -63,7 +64,9 @@ impl Config {
             }),
             None => {
                 let (operate, view) = (tokens(&dashboard.operate), tokens(&dashboard.view));
-                let is_twin = |one: &Token| operate.iter().any(|other| other.secret == one.secret);
+                let is_twin = |one: &Token| {
+                    operate.iter().any(|other| is_same_secret(&other.secret, &one.secret))
+                };
                 for twin in view.iter().filter(|one| is_twin(one)) {
                     let at = dashboard.view.iter().find(|one| one.value.to_string() == twin.name);
                     let message = format!("'{}' has the secret of a token in operate", twin.name);

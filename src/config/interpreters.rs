@@ -17,9 +17,10 @@ pub(super) enum Role<'w> {
 /// how many operands stand before the other program.
 const STARTERS: &[(&str, &str, usize)] = &[
     (FIND_ACTIONS, "", 0),
-    ("busybox nice numactl prlimit runuser setpriv stdbuf", "", 0),
+    ("busybox firejail nice numactl prlimit run0 runuser screen setpriv stdbuf", "", 0),
+    ("catatonit dbus-run-session eatmydata linux proxychains tini", "", 0),
     ("chronic dumb-init fakeroot nohup pkexec setsid", "cw", 0),
-    ("chroot gosu setuidgid su-exec", "", 1),
+    ("chroot faketime gosu setarch setuidgid su-exec", "", 1),
     ("chrt", "abdfiorvR", 1),
     ("doas", "Lns", 0),
     ("env", "0iv", 0),
@@ -39,15 +40,17 @@ const STARTERS: &[(&str, &str, usize)] = &[
 const FIND_ACTIONS: &str = "-exec -execdir -ok -okdir";
 
 /// Programs that may run any word behind them.
-const JOINERS: &str = "bun csh deno lua luajit parallel powershell pwsh script su tcsh watch";
+const JOINERS: &str =
+    "bun bwrap capsh csh deno lua luajit parallel powershell pwsh script su tcsh tmux watch xterm";
 
-const SHELLS: &str = "sh bash dash ash zsh ksh mksh";
+const SHELLS: &str = "sh bash bash-static dash ash zsh ksh mksh rbash yash";
 
 /// Programs that run a text: the letters of their options that bring it, and of those that do not take the next word as
 /// their argument. A shell's option says that the first operand is the text.
 const INTERPRETERS: &[(&str, &str, &str)] = &[
     (SHELLS, "c", "abcefhiklmnprstuvxBCDEHPV"),
     ("awk gawk mawk", "eEf", "bcCdDghIkLMnNoOpPrsStV"),
+    ("elixir erl expect groovy guile julia nu octave R racket tclsh xonsh", "ceE", ""),
     ("fish", "cC", "ihlNnPpv"),
     ("mariadb mysql", "e", ""),
     ("node nodejs", "ep", "chiv"),
@@ -58,16 +61,22 @@ const INTERPRETERS: &[(&str, &str, &str)] = &[
     ("Rscript", "e", ""),
     ("ruby", "e", "acdlnpsSvw"),
     ("sed", "ef", "Einrsuz"),
+    ("sg", "c", ""),
 ];
 
 /// Long options that bring a text. A program may let one shorten them.
 const LONG: &str = "command session-command init-command eval print expression execute exec run file source \
     process-code process-begin process-end";
 
+/// What stands before a text that a program runs, in programs that no table has: options of one letter, and words that are
+/// options or commands of a program.
+const RUNS_OPTIONS: &str = "-c -e -x -ex";
+const RUNS_WORDS: &str = "command eval exec execute run";
+
 /// Programs, without their versions, whose arguments are a language: why values do not belong there, and what helps.
 pub(super) const LANGUAGES: &[(&str, &str, &str)] = &[
     (
-        "ssh",
+        "ssh mosh pssh",
         "ssh joins its arguments to one text, and a shell over there runs it",
         "let a script over there read the event from standard input, or make sure by match that no value has a space or a shell's special character",
     ),
@@ -77,7 +86,12 @@ pub(super) const LANGUAGES: &[(&str, &str, &str)] = &[
         "let a script read the variable, or make sure by match that no value has a space, a quote, ';' or '.'",
     ),
     (
-        "make",
+        "duckdb",
+        "duckdb runs the SQL and the commands in its arguments",
+        "let a script read the variable, or make sure by match that no value has a space, a quote, ';' or '.'",
+    ),
+    (
+        "make gmake",
         "make runs the commands in NAME=$(shell COMMAND)",
         "write \"$$NAME\" in the rule for the variable of the environment, or make sure by match that no value has '=' or '$'",
     ),
@@ -135,7 +149,7 @@ fn mark_texts<'w>(name: &'w str, behind: &[&str], is_started: bool, roles: &mut 
     let text = Role::Text(name);
     let first = match name {
         "awk" | "gawk" | "mawk" | "sed" => text,
-        "mariadb" | "mysql" | "psql" => Role::Argument,
+        "mariadb" | "mysql" | "psql" | "sg" => Role::Argument,
         _ => Role::Program,
     };
     let mut operand = if is_started { first } else { Role::Argument };
@@ -201,9 +215,24 @@ fn is_of(list: &str, word: &str) -> bool {
     list.split(' ').any(|one| one == word)
 }
 
+/// The word by which the program may be told to run a value in the last of these words: that word, up to its value, or the
+/// one before it.
+pub(super) fn runs_value<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let (last, before) = words.split_last()?;
+    let own = last.split('{').next().unwrap_or(last).trim_end_matches('=');
+    let runs = |word: &&str| {
+        is_of(RUNS_OPTIONS, word) || is_of(RUNS_WORDS, word.trim_start_matches('-'))
+    };
+    [Some(own), before.last().copied()].into_iter().flatten().find(runs)
+}
+
 /// The name of a program, without its folder and version.
 fn program(word: &str) -> &str {
     let name = word.rsplit('/').next().unwrap_or(word);
+    // Not a version of a script called run.
+    if name == "run0" {
+        return name;
+    }
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
 }
 
@@ -358,9 +387,49 @@ mod tests {
             ("find . -exec rm {} + -exec sh -c X ;", "aapaaaptta"),
             ("find -exec", "a"),
             ("nice", ""),
+            ("run0 deploy X", "pa"),
+            ("setarch linux64 X", "pp"),
+            ("faketime -f 2020 X", "ppp"),
+            ("run X", "a"),
+            ("linux64 X", "p"),
+            ("screen -dm deploy X", "ppp"),
+            ("tini -- X", "pp"),
+            ("proxychains4 deploy X", "pa"),
+            ("rbash -c X", "tt"),
+            ("bash-static -c X", "tt"),
+            ("sg group -c X", "att"),
+            ("tmux new-session X", "tt"),
+            ("capsh -- -c X", "ttt"),
+            ("julia -e X X", "tta"),
+            ("erl -noshell -eval X", "ttt"),
+            ("octave --eval X", "tt"),
+            ("guile deploy.scm X", "pa"),
+            ("bwrap --bind / / X", "tttt"),
         ] {
             assert_eq!(letters(line), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn a_value_behind_a_word_that_runs_it_is_found_in_any_program() {
+        for (line, wanted) in [
+            ("frob -c {X}", Some("-c")),
+            ("frob -e{X}", Some("-e")),
+            ("git rebase -x {X}", Some("-x")),
+            ("gdb -ex {X}", Some("-ex")),
+            ("redis-cli eval {X}", Some("eval")),
+            ("frob --eval={X}", Some("--eval")),
+            ("nix-shell --run {X}", Some("--run")),
+            ("docker run -e BRANCH={X}", Some("-e")),
+            ("deploy --branch {X}", None),
+            ("deploy -c fixed {X}", None),
+            ("deploy --executor={X}", None),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(runs_value(&words[1..]), wanted, "{line}");
+        }
+        // The name of the program itself says nothing.
+        assert_eq!(runs_value(&["{X}"]), None);
     }
 
     #[test]

@@ -73,6 +73,7 @@ impl Config {
                 Action::Command(command) => {
                     warn_of_written_secrets(&command.env, &found);
                     warn_of_languages(command, &found);
+                    warn_of_texts(command, &found);
                 }
                 Action::Forward(forward) => {
                     self.warn_of_old_signature(handler, forward, &found);
@@ -277,6 +278,23 @@ fn warn_of_languages(command: &Command, found: &Problems) {
         && let Some((_, message, help)) = languages.find(|(name, ..)| names(name, &words))
     {
         found.reject(&command.argv.at, *message, *help);
+    }
+}
+
+/// Values that a program may run as a text, also one that no table has.
+fn warn_of_texts(command: &Command, found: &Problems) {
+    let words: Vec<&str> = command.argv.value.iter().skip(1).map(String::as_str).collect();
+    for (nth, argument) in command.arguments.iter().enumerate() {
+        let word = words.get(..=nth).and_then(interpreters::runs_value);
+        if let (Some(name), Some(word)) = (argument.names().next(), word) {
+            let message = format!(
+                "{{{name}}} stands behind '{word}', and many programs run the text that stands there"
+            );
+            let help = format!(
+                "if this one does, let a script read the variable {name}; or make sure by match that it is harmless"
+            );
+            found.reject(&command.argv.at, message, help);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
 
 /// A SHA-256.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,6 +15,12 @@ impl Digest {
     }
 }
 
+/// Compares secrets in constant time. Compares their digests, which have one length: a comparison of texts ends early if
+/// their lengths differ, and so reveals the secret's length.
+pub fn is_same_secret(one: impl AsRef<[u8]>, other: impl AsRef<[u8]>) -> bool {
+    Digest::of(one).0.ct_eq(&Digest::of(other).0).into()
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&data_encoding::HEXLOWER.encode(&self.0))
@@ -23,5 +30,20 @@ impl fmt::Display for Digest {
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_the_same_in_every_byte_and_in_length_or_not_at_all() {
+        assert!(is_same_secret("token", b"token"));
+        assert!(is_same_secret("", ""));
+        for other in ["", "toke", "tokens", "Token", "tokem"] {
+            assert!(!is_same_secret("token", other), "{other}");
+            assert!(!is_same_secret(other, "token"), "{other}");
+        }
     }
 }

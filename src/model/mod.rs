@@ -20,7 +20,7 @@ mod words;
 pub use answer::Answer;
 pub(crate) use answer::is_header_name;
 pub use broken::Broken;
-pub use digest::Digest;
+pub use digest::{Digest, is_same_secret};
 pub use group::GroupKey;
 pub use headers::{Blob, CONTENT_ENCODING, Facts, Headers, SENDER_ID};
 pub use ids::{Incarnation, JobId, Runner};

@@ -16,6 +16,7 @@ mod commands;
 mod connection;
 mod descriptors;
 pub mod folder;
+mod held_signals;
 pub mod incarnation;
 pub mod launch;
 pub(crate) mod ledger;
@@ -48,6 +49,7 @@ use crate::values::{self, Refused, Template, Values};
 
 pub use capture::Captured;
 pub use commands::{CommandList, Configured, Reload};
+pub use held_signals::{hold_signals, release_signals};
 pub use spawn::{PATH, handle_ignored};
 pub use wire::WireError;
 

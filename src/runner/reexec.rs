@@ -7,8 +7,9 @@
 //!
 //! Must stay true: nothing else runs between reading the table and executing (the runtime has one thread), so
 //! if the program cannot be executed, nothing has changed and the old one goes on; and a descriptor that is
-//! handed over has no other owner in the new program. Not handled: a signal that arrives before the new program
-//! has registered for it has its default effect, and a new program that cannot read the memory file dies.
+//! handed over has no other owner in the new program. Signals are held until the new program catches them. Not
+//! handled: a signal that this program has caught and not yet read is lost, and a new program that cannot read the
+//! memory file dies.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
 
 use super::capture::Output;
+use super::held_signals::{hold_signals, release_signals};
 use super::incarnation::Incarnation;
 use super::lifecycle::Progress;
 use super::message::Key;
@@ -189,7 +191,9 @@ impl Reexec {
         file.rewind()?;
         let all = || state.descriptors().chain([file.as_raw_fd()]);
         let inherited = all().try_for_each(|number| mark(number, FdFlags::empty()));
+        hold_signals();
         let failed = inherited.map(|()| self.command(&file.as_raw_fd().to_string()).exec());
+        release_signals();
         let _kept = all().try_for_each(|number| mark(number, FdFlags::CLOEXEC));
         // The standard library has reset it to the default, for the new program.
         // SAFETY: installs and replaces no handler.

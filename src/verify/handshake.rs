@@ -7,13 +7,12 @@
 use bytes::Bytes;
 use data_encoding::{BASE64, HEXLOWER};
 use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::extract::Facts;
 use super::keyed::tag;
 use super::{Key, Rejection, signature};
-use crate::model::{Answer, Headers};
+use crate::model::{Answer, Headers, is_same_secret};
 use crate::payload::one;
 use crate::provider::handshake::{ChallengeProof, Handshake, Piece, Spot};
 use crate::provider::{Algorithm, Mechanism, Scheme};
@@ -163,10 +162,7 @@ impl Handshake {
         let no_token = || Rejection::unproven("no_secret", "the source has no verify_token");
         if let ChallengeProof::Token(spot) = &self.proof {
             let given = text(spot, request, found).unwrap_or_default();
-            // Digests have one length, see `signature`.
-            let is_own =
-                Sha256::digest(given).ct_eq(&Sha256::digest(&token.ok_or_else(no_token)?.bytes));
-            if !bool::from(is_own) {
+            if !is_same_secret(given, &token.ok_or_else(no_token)?.bytes) {
                 return Err(Rejection::unproven("bad_token", "it has another verify_token"));
             }
         }

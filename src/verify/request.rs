@@ -1,11 +1,10 @@
 //! What a verification gets, and why it refuses.
 
 use bytes::Bytes;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::public::PublicKey;
-use crate::model::Headers;
+use crate::model::{Headers, is_same_secret};
 use crate::provider::Scheme;
 
 /// A secret as the scheme uses it, and the reference it was read from. The secret is never printed.
@@ -38,7 +37,7 @@ impl Key {
 
     /// Compares the secrets alone, in constant time. They are the same if they are in any form.
     pub fn is_same(&self, other: &Key) -> bool {
-        let is_one_of = |own: &[u8]| other.forms().any(|form| own.ct_eq(form).into());
+        let is_one_of = |own: &[u8]| other.forms().any(|form| is_same_secret(own, form));
         self.forms().filter(|own| !own.is_empty()).any(is_one_of)
     }
 }

@@ -102,17 +102,27 @@ enum Lines {
 /// Reads JSON lines.
 ///
 /// # Errors
-/// Names the first line that is not a vector, and says what is wrong with it.
+/// Names the first line that is not a vector, and says what is wrong with it. Quotes no value of it, which may be a
+/// secret.
 pub fn read(text: &str) -> Result<Vec<Vector>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let vector = |(at, line): (usize, &str)| {
         let wrong = |error: &dyn std::fmt::Display| format!("line {}: {error}", at + 1);
-        let vector: Vector = serde_json::from_str(line).map_err(|error| wrong(&error))?;
+        let vector: Vector = serde_json::from_str(line).map_err(|error| wrong(&unquoted(&error)))?;
         let body = BASE64.decode(vector.body_base64.as_bytes());
         let body = body.map_err(|error| wrong(&format_args!("body_base64: {error}")))?;
         Ok(Vector { body: body.into(), ..vector })
     };
     lines.map(vector).collect()
+}
+
+/// The error of a reader without the value at fault, which serde quotes before what it expected.
+fn unquoted(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => text,
+    }
 }
 
 /// What came of changing an accepted request.

@@ -371,3 +371,23 @@ fn what_is_not_hooks_is_refused_and_nothing_is_written() {
     assert_eq!(code, Some(65), "{said}");
     assert!(said.contains("is there already"), "{said}");
 }
+
+#[test]
+fn an_error_in_the_hooks_names_its_place_and_quotes_no_text() {
+    let site = Site::new("");
+    let file = site.path("hooks");
+    let (file, out) = (file.to_str().unwrap(), site.path("made"));
+    for hooks in [
+        "- id: a\n  secret: only-for-tests\n  rules: [\n- id: b\n",
+        "- id: a\n  secret: only-for-tests\n  rules: *only-for-tests\n",
+        "- id: a\n  secret: \"only-for-tests \\q\"\n",
+        "[{\"id\": \"a\", \"secret\": \"only-for-tests\", ]}]",
+    ] {
+        fs::write(file, hooks).unwrap();
+        let args = ["import", "adnanh", file, "--out", out.to_str().unwrap()];
+        let (code, said) = fails(&site, &args);
+        assert_eq!(code, Some(78), "{said}");
+        assert!(said.contains("it cannot be read at line "), "{said}");
+        assert!(!said.contains("only-for-tests"), "a secret is printed: {said}");
+    }
+}

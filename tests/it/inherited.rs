@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::signal::{SigSet, Signal::SIGHUP};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::support::{PATIENCE, Receiver, Site};
 
@@ -59,6 +61,23 @@ fn a_receiver_that_launches_no_runner_cannot_execute_programs() {
     let filtered = Receiver::of(site.command(&["serve", "--runners", folder.to_str().unwrap()]));
     let after = filters(&filtered.unwrap());
     assert!(after.len() > 2 && after.iter().all(|count| *count > before), "{before} {after:?}");
+}
+
+/// The parent holds the signal back, as the kernel does for a program that is executed again.
+#[test]
+fn a_sighup_before_the_program_begins_reloads_the_configuration() {
+    let site = Site::new("");
+    let mut serve = site.command(&["serve"]);
+    let hang_up = || {
+        SigSet::from(SIGHUP).thread_block()?;
+        Ok(kill_process(getpid(), Signal::HUP)?)
+    };
+    // SAFETY: both calls are safe between fork and exec.
+    unsafe { serve.pre_exec(hang_up) };
+    let receiver = Receiver::of(serve).unwrap();
+    receiver
+        .log_when(|line| line["message"].as_str().is_some_and(|text| text.starts_with("reloaded")));
+    assert_eq!(receiver.stop(), Some(0));
 }
 
 /// The configuration is large, so that reading it at the start takes some time.

@@ -94,6 +94,8 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("getrandom", &["random", "runner", "cmd"], "random"),
     ("rusqlite", &["store"], "the store's verbs"),
     ("tokio_postgres", &["store"], "the store's verbs"),
+    ("ct_eq", &["model", "verify"], "model::is_same_secret"),
+    ("ConstantTimeEq", &["model", "verify"], "model::is_same_secret"),
     ("std::env::", &["config", "cmd"], "config::Environment"),
     ("std::io::stdout", &["cmd"], "a writer that is handed in"),
     ("println!", &[], "tracing, or a writer"),

@@ -286,6 +286,11 @@ fn a_file_of_ones_own_is_tested_with_its_vectors() {
     let broken = site.run(&args);
     assert_eq!(broken.status.code(), Some(65));
     assert!(text(&broken.stderr).contains("line 1: missing field"), "{}", text(&broken.stderr));
+    let secret = "{\"provider\":\"ferry\",\"name\":\"a\",\"secrets\":\"a key, expected or not\"}\n";
+    fs::write(site.path("providers/ferry.jsonl"), secret).unwrap();
+    let quoting = text(&site.run(&args).stderr);
+    assert!(quoting.contains("line 1: expected a sequence at line 1 column"), "{quoting}");
+    assert!(!quoting.contains("a key"), "{quoting}");
     fs::remove_file(site.path("providers/ferry.jsonl")).unwrap();
     assert_eq!(site.run(&args).status.code(), Some(66));
 }

@@ -530,6 +530,17 @@ async fn a_program_that_fails_the_upgrade_check_is_not_executed() {
 }
 
 #[tokio::test]
+async fn a_sigterm_before_the_new_program_begins_stops_it_gracefully() {
+    let site = Site::new("");
+    let runner = site.runner_of(&site.own_program(), &[]);
+    site.replace_program(&format!(
+        "#!/bin/sh\n[ \"$HOOKLATCH_RUNNER_STATE\" = rehearsal ] || kill -TERM $$\nexec {PROGRAM} \"$@\"\n"
+    ));
+    runner.signal(Signal::USR2);
+    assert_eq!(runner.exit_code().await, Some(0));
+}
+
+#[tokio::test]
 async fn a_failed_execution_leaves_the_old_program_as_it_was() {
     let site = Site::new("");
     let program = site.own_program();
@@ -544,6 +555,9 @@ async fn a_failed_execution_leaves_the_old_program_as_it_was() {
     // descriptors.
     let ignored = runner.status("SigIgn:");
     assert_eq!(u64::from_str_radix(&ignored, 16).unwrap() >> 12 & 1, 1, "{ignored}");
+    // SIGTERM (15) is no longer held.
+    let held = runner.status("SigBlk:");
+    assert_eq!(u64::from_str_radix(&held, 16).unwrap() >> 14 & 1, 0, "{held}");
     receiver.begin("look", 2, b"").await;
     receiver.exits(2, 4).await;
     site.release().await;

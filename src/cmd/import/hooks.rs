@@ -56,7 +56,11 @@ fn yaml(text: &str) -> Result<Value, String> {
         legacy_octal_numbers: true,
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    // Only the place: the error's own text quotes the lines around it, and they may have a secret.
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| match error.location() {
+        Some(at) => format!("it cannot be read at line {} column {}", at.line(), at.column()),
+        None => "it cannot be read".to_owned(),
+    })
 }
 
 /// Replaces the templates that stand for a whole text, as in `"{{ getenv "SECRET" | js }}"`, by references.

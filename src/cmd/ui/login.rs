@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use actix_web::http::header::{self, HeaderMap};
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
-use subtle::ConstantTimeEq;
 
 use crate::cmd::random;
 use crate::config::{Access, Listen, PROXY_SECRET, Token};
 use crate::exit::{Exit, Failure};
 use crate::limits::BY_NAME_BYTES;
+use crate::model::is_same_secret;
 
 /// Long enough to go to a browser, too short to be found later.
 const LINK: Duration = Duration::from_secs(2 * 60);
@@ -194,13 +194,13 @@ impl Login {
             Way::Link(role) => {
                 state.links.retain(|(made, _)| made.elapsed() < LINK);
                 let mut links = state.links.iter();
-                let at = links.position(|(_, known)| same(known, given))?;
+                let at = links.position(|(_, known)| is_same_secret(known, given))?;
                 state.links.remove(at);
                 Some((*role, None))
             }
             Way::Configured(Access::Tokens { operate, view }) => {
                 let user = |role, tokens: &[Token]| {
-                    let token = tokens.iter().find(|token| same(&token.secret, given))?;
+                    let token = tokens.iter().find(|token| is_same_secret(&token.secret, given))?;
                     let name = Some(token.name.clone());
                     Some((role, name.filter(|name| name.len() <= BY_NAME_BYTES)))
                 };
@@ -220,7 +220,7 @@ impl Login {
         };
         let proof = only(headers, PROXY_SECRET)?.unwrap_or_default();
         let name = only(headers, &proxy.user_header)?.map(str::to_owned);
-        let is_proven = proxy.secret.iter().all(|secret| same(secret, proof));
+        let is_proven = proxy.secret.iter().all(|secret| is_same_secret(secret, proof));
         let Some(name) = name.filter(|_| is_proven) else {
             return Ok(None);
         };
@@ -238,7 +238,7 @@ impl Login {
     /// Ends a session.
     pub(super) fn leave(&self, key: &str) {
         let sessions = &mut lock(&self.state).sessions;
-        sessions.retain(|session| !same(&session.key, key));
+        sessions.retain(|session| !is_same_secret(&session.key, key));
     }
 
     /// Whether this is the key of a session.
@@ -249,7 +249,7 @@ impl Login {
     fn with<T>(&self, key: &str, work: impl FnOnce(&mut Session) -> T) -> Option<T> {
         let sessions = &mut lock(&self.state).sessions;
         sessions.retain(|one| one.made_at.elapsed() < SESSION && one.used_at.elapsed() < IDLE);
-        let session = sessions.iter_mut().find(|one| same(&one.key, key))?;
+        let session = sessions.iter_mut().find(|one| is_same_secret(&one.key, key))?;
         session.used_at = Instant::now();
         Some(work(session))
     }
@@ -280,7 +280,7 @@ impl Login {
     fn form<T>(&self, key: &str, token: &str, work: impl FnOnce(&mut Form) -> T) -> Option<T> {
         self.with(key, |session| {
             let mut forms = session.forms.iter_mut();
-            let known = forms.find(|(known, _)| same(known, token));
+            let known = forms.find(|(known, _)| is_same_secret(known, token));
             known.map(|(_, form)| work(form))
         })?
     }
@@ -322,10 +322,6 @@ pub(super) fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<I
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn same(known: &str, given: &str) -> bool {
-    known.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 #[cfg(test)]
