@@ -384,8 +384,8 @@ async fn a_slow_client_is_closed_and_keeps_no_place() {
     let store = open(&settings);
     let _listener = serve(&settings, &store);
     let socket = socket_path(&settings.path);
-    // Every place is taken by a connection that says nothing, or half of a head.
-    let idle: Vec<_> = (0..limits::ADMIN_CONNECTIONS)
+    // Every connection is taken by a client that says nothing, or half of a head.
+    let idle: Vec<_> = (0..limits::OPERATOR_CONNECTIONS)
         .map(|nth| {
             let mut stream = UnixStream::connect(&socket).unwrap();
             if nth % 2 == 0 {
@@ -398,7 +398,7 @@ async fn a_slow_client_is_closed_and_keeps_no_place() {
         let client = client(&settings).await.unwrap();
         client.call(GetInfo {}).await.unwrap();
     };
-    // An idle connection is closed after 5 s, and a client that is served may be silent for as long as this.
+    // The most stalled one is closed at once, and a client that is served may be silent for as long as this.
     timeout(limits::ADMIN_WAIT, asking).await.expect("idle connections keep their places");
     drop(idle);
 }
