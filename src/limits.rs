@@ -119,8 +119,25 @@ pub const ADMIN_REQUEST_BYTES: usize = 2 << 20;
 /// Largest body of a resolution: it brings a whole answer in base64, and `answer_whole_bytes` may be 16 MiB.
 pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
 
-/// Largest answer of the admin API: an event is shown with several bodies, in base64.
-pub const ADMIN_ANSWER_BYTES: usize = 256 << 20;
+/// Largest answer of the admin API in JSON, and largest line of a stream: an event with the outputs of some hundred
+/// attempts. A body comes as a stream.
+pub const ADMIN_ANSWER_BYTES: usize = 16 << 20;
+
+/// Answers of the admin API that are in memory until their readers have taken them, in KiB: the largest body of a signed
+/// provider (25 MiB) and others.
+pub const ADMIN_ANSWERS_KIB: u32 = 32 << 10;
+
+/// How long an answer waits until others are taken, before it is refused: a person waits for it.
+pub const ADMIN_BUDGET_WAIT: Duration = Duration::from_secs(5);
+
+/// The largest body that is in JSON, where it is asked for: as much as a page shows as JSON.
+pub const ADMIN_BODY_BYTES: u64 = MIB;
+
+/// Largest body of a request to shorten 1,000 ids, which the reading socket serves.
+pub const ADMIN_SHORTEN_BYTES: usize = 512 << 10;
+
+/// Largest body of a GET, which has none: so much is read to say so.
+pub const ADMIN_GET_BYTES: usize = 4 << 10;
 
 /// Connections to the admin API at once, and to the dashboard; for a further one the most stalled is closed, at the
 /// earliest 200 ms after it was opened. A head that does not come keeps one of these, and none of the places for requests.

@@ -1,10 +1,12 @@
 //! The receiver's end of the API: two Unix sockets, served by one thread.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
@@ -12,7 +14,7 @@ use actix_http::{HttpMessage, HttpService, Request};
 use actix_service::{
     IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
 };
-use actix_web::body::{BodyStream, to_bytes_limited};
+use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::{App, HttpResponse};
@@ -26,6 +28,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, info};
 
+use super::budget::Paid;
 use super::by;
 use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Effect, Parameters};
@@ -163,13 +166,38 @@ impl Listener {
 async fn answer(served: Served, mut request: ServiceRequest) -> ServiceResponse {
     let answered = try_answer(&served, &mut request).await;
     let response = match answered {
-        Ok(Answer::Json(text)) => response(HttpResponse::Ok(), "application/json").body(text),
+        Ok(Answer::Json(text, paid)) => {
+            let text = Text { text: text.into(), _paid: paid };
+            response(HttpResponse::Ok(), "application/json").body(BoxBody::new(text))
+        }
         Ok(Answer::Stream(content_type, stream)) => {
             response(HttpResponse::Ok(), content_type).streaming(stream)
         }
         Err(failure) => problem(failure, request.path()),
     };
     request.into_response(response)
+}
+
+/// An answer in memory, and what it has paid for that.
+struct Text {
+    text: Bytes,
+    _paid: Paid,
+}
+
+impl MessageBody for Text {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.text.len() as u64)
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let text = std::mem::take(&mut self.get_mut().text);
+        Poll::Ready((!text.is_empty()).then_some(Ok(text)))
+    }
 }
 
 fn response(
@@ -226,7 +254,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))
         }
-        json => Ok(json),
+        json @ Answer::Json(..) => Ok(json),
     }
 }
 
