@@ -112,20 +112,23 @@ impl GetBody {
         let gone = || Failure::new(FailureKind::NotFound, "there is no such body, or not any more");
         let show = |variant| store.show(Some(source.clone()), event.clone(), Some(variant));
         let is_it = |one: &EventDetail| one.event.variant == variant;
-        let making = budget::make().await?;
         // The body of an answer is in every event that is shown.
+        let making = budget::make().await?;
         let found = show(NO_VARIANT).await?.into_iter().find(is_it).ok_or_else(gone)?;
-        let (body, paid) = if answer {
-            let body = found.key.and_then(|key| key.body);
-            let bytes = body.as_ref().map_or(0, |body| body.len());
-            (body, budget::pay(bytes as u64).await?)
-        } else {
-            let paid = budget::pay(found.event.body_bytes).await?;
-            let shown = show(variant).await?.into_iter().find(is_it);
-            (shown.and_then(|one| one.body), paid)
-        };
-        drop(making);
-        Ok((body.ok_or_else(gone)?.0.into(), paid))
+        let bytes = found.event.body_bytes;
+        let body = found.key.and_then(|key| key.body);
+        if answer {
+            let body = body.ok_or_else(gone)?.0;
+            let paid = budget::pay(body.len() as u64).await?;
+            return Ok((body.into(), paid));
+        }
+        // Events are shown while a body waits for room.
+        drop((body, making));
+        let paid = budget::pay(bytes).await?;
+        let _making = budget::make().await?;
+        let shown = show(variant).await?.into_iter().find(is_it);
+        let body = shown.and_then(|one| one.body).ok_or_else(gone)?.0;
+        Ok((body.into(), paid))
     }
 }
 
