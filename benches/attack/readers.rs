@@ -116,8 +116,7 @@ impl Dashboard {
         let mut answer = String::new();
         dashboard.ask(&format!("/{link}")).read_to_string(&mut answer).unwrap();
         let mut lines = answer.lines().filter_map(|line| line.split_once(": "));
-        let (_, cookie) =
-            lines.find(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).unwrap();
+        let (_, cookie) = lines.find(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).unwrap();
         dashboard.cookie = cookie.split(';').next().unwrap().to_owned();
         dashboard
     }

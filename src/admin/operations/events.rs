@@ -15,8 +15,8 @@ use super::super::stream::{ReaderGone, Sender, StreamOperation};
 use crate::limits::{ADMIN_BODY_BYTES, ADMIN_SHORTEN_BYTES, SHORTENED_IDS};
 use crate::model::{Blob, EventId, Name, State, Timestamp};
 use crate::store::{
-    self, Admin, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch, IdQuery,
-    Page,
+    self, Admin, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch,
+    IdQuery, Page,
 };
 
 operation! {

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{
-    Operation, StreamOperation, StreamReader, reading_socket_path, socket_path,
-};
+use crate::admin::{Operation, StreamOperation, StreamReader, reading_socket_path, socket_path};
 use crate::cli::{Note, Options};
 use crate::cmd::explain::Explanation;
 use crate::cmd::store;

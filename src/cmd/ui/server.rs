@@ -111,10 +111,8 @@ pub(super) fn run(
 /// Serves until the handle stops it.
 fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
     let door = Door::new(OPERATOR_CONNECTIONS, REQUESTS, BOUNDS);
-    let server = Workers::build()
-        .workers(1)
-        .disable_signals()
-        .max_concurrent_connections(door.accepted());
+    let server =
+        Workers::build().workers(1).disable_signals().max_concurrent_connections(door.accepted());
     let server = match socket {
         Socket::Tcp(socket) => server.listen("dashboard", socket, move || {
             let http = http(Arc::clone(&dashboard), door.clone());

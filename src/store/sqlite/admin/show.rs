@@ -48,9 +48,7 @@ fn detail(
     let is_wanted = variant.is_none_or(|variant| variant == event.variant);
     // None once retention has deleted it.
     let payload = conn
-        .prepare_cached(
-            "SELECT headers, CASE WHEN ?2 THEN body END FROM payload WHERE event = ?1",
-        )?
+        .prepare_cached("SELECT headers, CASE WHEN ?2 THEN body END FROM payload WHERE event = ?1")?
         .query_row((row, is_wanted), |found| {
             let headers = codec::header_lines(found.get_ref(0)?.as_blob()?);
             let Some(body) = found.get_ref(1)?.as_blob_or_null()? else {
