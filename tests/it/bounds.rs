@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use hooklatch::admin::{reading_socket_path, socket_path};
+use hooklatch::http::raise_file_limit;
 use hooklatch::limits::{HEAD_BYTES, HEAD_LINES};
 
 use crate::metrics;
@@ -119,6 +120,7 @@ fn a_head_over_its_bounds_is_431_and_the_end_of_the_connection_at_every_listener
 /// Half heads keep connections, of which there are more, and no place of a request.
 #[test]
 fn half_heads_keep_no_operator_waiting() {
+    raise_file_limit().unwrap();
     let site = Site::new("");
     let _receiver = site.start();
     let dashboard = Dashboard::start(&site, &[]).enter();
@@ -145,6 +147,7 @@ fn half_heads_keep_no_operator_waiting() {
 /// As many half heads as there are connections, and more: the most stalled are closed for those who ask.
 #[test]
 fn the_most_stalled_connection_is_closed_for_who_asks() {
+    raise_file_limit().unwrap();
     let site = Site::new("");
     let _receiver = site.start();
     let dashboard = Dashboard::start(&site, &[]).enter();

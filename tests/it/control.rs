@@ -399,6 +399,7 @@ async fn the_reading_socket_refuses_every_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_client_is_closed_and_keeps_no_place() {
+    hooklatch::http::raise_file_limit().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let store = open(&settings);
