@@ -13,6 +13,9 @@ use crate::memory;
 /// A smaller answer pays nothing: there is at most one for each place of a request.
 const SMALL_BYTES: u64 = 64 << 10;
 
+/// A trim of the heap takes milliseconds, which a smaller answer is not worth.
+const TRIMMED_KIB: usize = 1024;
+
 static BUDGET: Semaphore = Semaphore::const_new(ADMIN_ANSWERS_KIB as usize);
 
 /// For a large answer that is being made.
@@ -23,7 +26,7 @@ pub(super) async fn make() -> Result<SemaphorePermit<'static>, Failure> {
     taken(timeout(ADMIN_BUDGET_WAIT, MAKING.acquire()).await.ok().and_then(Result::ok))
 }
 
-/// What an answer in memory has paid, until its reader has it. The heap is trimmed after a large one.
+/// What an answer in memory has paid, until its reader has it. The heap is trimmed after one of a mebibyte.
 pub(super) struct Paid(Option<SemaphorePermit<'static>>);
 
 /// Pays for so many bytes; all that there is, for a longer answer.
@@ -42,7 +45,7 @@ fn taken(permit: Option<SemaphorePermit<'static>>) -> Result<SemaphorePermit<'st
 
 impl Drop for Paid {
     fn drop(&mut self) {
-        if self.0.take().is_some() {
+        if self.0.take().is_some_and(|permit| permit.num_permits() >= TRIMMED_KIB) {
             memory::give_back_heap();
         }
     }
