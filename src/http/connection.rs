@@ -90,6 +90,7 @@ impl Gate {
     /// Called when a request has arrived. A WebSocket request, whose body would end with the connection, has
     /// none here.
     pub(super) fn begin(&self, request: &impl HttpMessage) {
+        crash::point("request.panic");
         self.is_first.set(false);
         self.head_deadline.take();
         if self.over_bound.get() {

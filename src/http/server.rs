@@ -35,7 +35,6 @@ use super::source::{ServedSource, Sources};
 use super::unread::UnreadBody;
 use super::{files, health, receive, refusal_log};
 use crate::clock::Clock;
-use crate::crash;
 use crate::limits::{Limits, STOP_LINGER};
 use crate::memory;
 use crate::metrics::Front;
@@ -234,7 +233,6 @@ fn coarse(millis: u64) -> Duration {
 }
 
 async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> {
-    crash::point("request.panic");
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         // Cannot happen: every connection has one.
         return Response::internal_server_error();

@@ -1,11 +1,12 @@
 //! The bounds of a request's head, at the listeners of deliveries, metrics and the dashboard and at both admin sockets.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use hooklatch::admin::{reading_socket_path, socket_path};
+use hooklatch::crash::{PANIC, VARIABLE};
 use hooklatch::http::raise_file_limit;
 use hooklatch::limits::{HEAD_BYTES, HEAD_LINES};
 
@@ -115,6 +116,38 @@ fn a_head_over_its_bounds_is_431_and_the_end_of_the_connection_at_every_listener
         }
     }
     assert_eq!(receiver.github("d-1", "push", "{}").0, 200);
+}
+
+#[test]
+fn a_panic_in_a_request_ends_its_connection_alone_at_every_listener() {
+    for nth in 0..5 {
+        let site = Site::with("[metrics]\nlisten = \"127.0.0.1:0\"\n", "");
+        let first = format!("{PANIC} 1 {}", site.path("token").display());
+        let mut command = site.command(&["ui", "--port", "0"]);
+        // The dashboard is a process of its own.
+        let receiver = if nth == 2 {
+            command.env(VARIABLE, &first);
+            site.start()
+        } else {
+            site.start_with(&[(VARIABLE, &first)])
+        };
+        let serving = receiver.log_when(|line| line["message"] == "serving metrics");
+        let metrics: SocketAddr = serving["address"].as_str().unwrap().parse().unwrap();
+        let dashboard = Dashboard::of(command);
+        let ports = [
+            ("deliveries", receiver.address.port()),
+            ("metrics", metrics.port()),
+            ("dashboard", dashboard.port),
+        ];
+        let (listener, connect) = listeners(&site, ports).swap_remove(nth);
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        let (mut stream, mut nothing) = (connect(), Vec::new());
+        stream.write_all(request).unwrap();
+        let _reset = stream.read_to_end(&mut nothing);
+        assert_eq!(String::from_utf8_lossy(&nothing), "", "{listener}");
+        assert!(site.path("token").exists(), "{listener}: it has not panicked");
+        assert!(answer(&connect, request).starts_with("http/1.1 4"), "{listener}");
+    }
 }
 
 /// Half heads keep connections, of which there are more, and no place of a request.

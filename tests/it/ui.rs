@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Receiver, Site, stripe_event};
@@ -84,7 +84,11 @@ impl Answer {
 
 impl Dashboard {
     pub(crate) fn start(site: &Site, options: &[&str]) -> Dashboard {
-        let mut command = site.command(&[&["ui", "--port", "0"], options].concat());
+        Self::of(site.command(&[&["ui", "--port", "0"], options].concat()))
+    }
+
+    /// One that this command starts.
+    pub(crate) fn of(mut command: Command) -> Dashboard {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
