@@ -16,6 +16,8 @@ mod attacker;
 mod attacks;
 #[path = "attack/genuine.rs"]
 mod genuine;
+#[path = "attack/readers.rs"]
+mod readers;
 #[path = "attack/receiver.rs"]
 mod receiver;
 #[path = "attack/sink.rs"]
@@ -54,6 +56,9 @@ const MOST_FLOOD_RATIO: f64 = 4.0;
 const MOST_FLOOD_MIB: f64 = 200.0;
 const REST: Duration = Duration::from_secs(10);
 const MOST_AT_REST: f64 = 2.0;
+
+/// The most that readers of events may add to the receiver's memory, whatever they ask.
+const MOST_READ_MIB: f64 = 64.0;
 
 /// How long an attack runs before the first genuine delivery.
 const LEAD: Duration = Duration::from_millis(1500);
@@ -97,6 +102,12 @@ fn main() -> ExitCode {
                 "| | resident: {peak:.0} MiB at most, {after:.0} after, {control:.0} after the control run |"
             );
             well &= peak <= MOST_FLOOD_MIB && after <= control * MOST_AT_REST;
+        }
+    }
+    println!("\n| readers | resident before | at most | after |\n|---|---|---|---|");
+    for (name, read) in readers::ALL {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            well &= read_all(name, read);
         }
     }
     if !well {
@@ -157,6 +168,20 @@ fn row(attack: &Attack, rounds: &[(Run, Run)], most: f64) -> (String, bool) {
     );
     let is_slow = ratio > most && attacked.p99() > control.p99() + NOISE_MS;
     (row, failed == 0 && !is_slow)
+}
+
+/// Prints the receiver's memory before, under and after its readers; whether they added no more than they may.
+fn read_all(name: &str, read: fn(&Receiver)) -> bool {
+    let receiver = Receiver::start();
+    readers::deliver(&receiver);
+    std::thread::sleep(REST);
+    let (before, _) = (mib(receiver.resident_kib()), receiver.peak_kib());
+    read(&receiver);
+    let peak = mib(receiver.peak_kib());
+    std::thread::sleep(REST);
+    let after = mib(receiver.resident_kib());
+    println!("| {name} | {before:.0} MiB | {peak:.0} MiB | {after:.0} MiB |");
+    peak <= before + MOST_READ_MIB && after <= before * MOST_AT_REST
 }
 
 fn mib(kib: u64) -> f64 {

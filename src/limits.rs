@@ -107,20 +107,47 @@ macro_rules! limits {
     };
 }
 
+/// The default of `head_bytes`, and the bound of a head to the admin API and the dashboard.
+pub const HEAD_BYTES: u64 = 32 * KIB;
+
+/// Most lines of a head after its first: the HTTP server's decoder has room for so many.
+pub const HEAD_LINES: usize = 96;
+
 /// Largest body of a request to the admin API: a batch of a few hundred jobs is some 20 KiB.
 pub const ADMIN_REQUEST_BYTES: usize = 2 << 20;
 
 /// Largest body of a resolution: it brings a whole answer in base64, and `answer_whole_bytes` may be 16 MiB.
 pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
 
-/// Largest answer of the admin API: an event is shown with several bodies, in base64.
-pub const ADMIN_ANSWER_BYTES: usize = 256 << 20;
+/// Largest answer of the admin API in JSON, and largest line of a stream: an event with the outputs of some hundred
+/// attempts. A body comes as a stream.
+pub const ADMIN_ANSWER_BYTES: usize = 16 << 20;
 
-/// Connections to the admin API at once; further ones wait in the kernel's queue. A command makes one for
-/// each request, and an idle one is closed after seconds.
-pub const ADMIN_CONNECTIONS: usize = 64;
+/// Answers of the admin API that are in memory until their readers have taken them, in KiB: the largest body of a signed
+/// provider (25 MiB) and others.
+pub const ADMIN_ANSWERS_KIB: u32 = 32 << 10;
 
-/// Callers of the admin API that follow, wait for a change or back up at once: half of the connections stay for the others.
+/// How long an answer waits until others are taken, before it is refused: a person waits for it.
+pub const ADMIN_BUDGET_WAIT: Duration = Duration::from_secs(5);
+
+/// The largest body that is in JSON, where it is asked for: as much as a page shows as JSON.
+pub const ADMIN_BODY_BYTES: u64 = MIB;
+
+/// Largest body of a request to shorten 1,000 ids, which the reading socket serves.
+pub const ADMIN_SHORTEN_BYTES: usize = 512 << 10;
+
+/// Largest body of a GET, which has none: so much is read to say so.
+pub const ADMIN_GET_BYTES: usize = 4 << 10;
+
+/// Connections to the admin API at once, and to the dashboard; for a further one the most stalled is closed, at the
+/// earliest 200 ms after it was opened. A head that does not come keeps one of these, and none of the places for requests.
+pub const OPERATOR_CONNECTIONS: usize = 256;
+
+/// Requests to the admin API that are answered at once; further ones wait. A command makes a connection for each
+/// request, and an idle one is closed after seconds.
+pub const ADMIN_REQUESTS: usize = 64;
+
+/// Callers of the admin API that follow, wait for a change or back up at once: half of the requests stay for the others.
 pub const ADMIN_STREAMS: usize = 32;
 
 /// How long either end of the admin API waits for the other's next byte, and a stop for requests under way.
@@ -336,9 +363,6 @@ pub const METRICS_CONNECTIONS: usize = 8;
 /// How long one scrape of the metrics may take in all: Prometheus' own default.
 pub const METRICS_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest request of a scraper. Prometheus sends some 300 bytes.
-pub const METRICS_REQUEST_BYTES: u64 = 8 << 10;
-
 /// The largest configuration or provider file that is read.
 pub const CONFIG_BYTES: u64 = 1 << 20;
 
@@ -405,7 +429,7 @@ limits! {
         "The slowest whole body that is waited for; the HTTP server itself has no body time-out, so a stalled body would stay open permanently.";
     header_read_millis: Millis = 5 * SECOND, SECOND..=5 * MINUTE, ReceiverStart,
         "How long a client may take to send a request's head.";
-    head_bytes: Bytes = 32 * KIB, 4 * KIB..=60 * KIB, ReceiverStart,
+    head_bytes: Bytes = HEAD_BYTES, 4 * KIB..=60 * KIB, ReceiverStart,
         "A request's head, request line included; over it 431. Providers send some 2 KiB, and the HTTP server's decoder panics at a header name of 64 KiB.";
     keep_alive_millis: Millis = 180 * SECOND, SECOND..=HOUR, ReceiverStart,
         "How long a connection is kept that is idle, or whose client takes no answers; longer than the usual proxies' 60 to 75 s, so that the proxy closes first.";

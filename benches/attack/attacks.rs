@@ -98,13 +98,13 @@ pub(crate) fn all() -> Vec<Attack> {
         ),
         attack("pipelined requests", 20, 2, b"", unknown().repeat(100), Stays),
         attack("pipelined garbage", 20, 2, b"", garbage, Stays),
-        attack("heads of 500 lines", 20, 10, b"", head(&"X-Flood: a\r\n".repeat(500)), Closes),
+        attack("heads of 190 lines", 20, 10, b"", head(&"X-Flood: a\r\n".repeat(190)), Closes),
         attack(
-            "heads of 100 KiB",
+            "heads of 60 KiB",
             20,
             10,
             b"",
-            head(&format!("X-Flood: {}\r\n", "a".repeat(100_000))),
+            head(&format!("X-Flood: {}\r\n", "a".repeat(60_000))),
             Closes,
         ),
         attack(
@@ -121,11 +121,11 @@ pub(crate) fn all() -> Vec<Attack> {
         // Each of these connections is opened once in five seconds, and again if it was closed.
         mass("15,000 stalled bodies", 15_000, &stalled_head("")),
         mass("15,000 stalled bodies, 90 headers each", 15_000, &stalled_head(&lines(90, 1))),
-        mass("6,000 endless heads of 120 KiB", 6_000, &head(&lines(90, 1_350))[..120_000]),
+        mass("6,000 endless heads of 60 KiB", 6_000, &head(&lines(90, 700))[..60_000]),
         mass(
-            "6,000 stalled bodies, 90 headers of 1,350 bytes",
+            "6,000 stalled bodies, 90 headers of 700 bytes",
             6_000,
-            &stalled_head(&lines(90, 1_350)),
+            &stalled_head(&lines(90, 700)),
         ),
     ]
 }

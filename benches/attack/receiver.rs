@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +36,7 @@ const TICK_MILLIS: f64 = 10.0;
 pub(crate) struct Receiver {
     child: Child,
     pub(crate) address: SocketAddr,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Receiver {
@@ -63,7 +64,27 @@ impl Receiver {
             assert_eq!(child.try_wait().unwrap(), None, "it ended: {log}");
             std::thread::sleep(Duration::from_millis(10));
         };
-        Receiver { child, address, _folder: folder }
+        Receiver { child, address, folder }
+    }
+
+    /// The program with this receiver's configuration.
+    pub(crate) fn command(&self, word: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hooklatch"));
+        command.arg(word).arg("--config").arg(self.folder.path().join("hooklatch.toml"));
+        command
+    }
+
+    pub(crate) fn reading_socket(&self) -> PathBuf {
+        hooklatch::admin::reading_socket_path(&self.folder.path().join("store.db"))
+    }
+
+    /// The peak resident memory since the last call, in KiB.
+    pub(crate) fn peak_kib(&self) -> u64 {
+        let process = self.child.id();
+        let peak = kib(process, "VmHWM:");
+        // The number that begins a new peak (proc_pid_clear_refs(5)).
+        fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();
+        peak
     }
 
     /// The resident memory now, in KiB.

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::by;
 use super::failure::{ApiProblem, Failure};
 use super::operation::{Method, Operation, encode};
-use super::stream::{ByteStream, StreamOperation};
+use super::stream::{ByteStream, StreamOperation, StreamReader};
 use crate::limits;
 use crate::store::By;
 
@@ -84,6 +84,14 @@ impl Client {
             serde_json::from_slice(&body).map_err(|error| not_understood(error).into())
         };
         timeout(WAIT, exchange).await.unwrap_or_else(|_| Err(self.silent()))
+    }
+
+    /// Opens a stream to be read.
+    pub async fn stream_of<O: StreamOperation>(
+        &self,
+        operation: &O,
+    ) -> Result<StreamReader, CallError> {
+        Ok(StreamReader::new(self.open(operation).await?))
     }
 
     /// Opens a stream.

@@ -6,6 +6,7 @@
 //! cannot reach the sockets. `docs/admin-socket.md` is the reference, generated from [`ROUTES`].
 
 mod backup;
+mod budget;
 mod by;
 mod client;
 mod failure;

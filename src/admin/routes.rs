@@ -1,15 +1,17 @@
 //! Every route of the API: the one table that the router, both sockets and the reference go by.
 
 use std::any::type_name;
+use std::io;
 
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 
 use super::backup::GetBackup;
+use super::budget::{self, Paid};
 use super::failure::{Failure, FailureKind};
 use super::listener_info::SignDelivery;
 use super::operation::{Context, Effect, Method, Operation, Parameters, parameter};
-use super::operations::events::{FollowEvents, ReplayEvent, ShortenIds, ShowEvent};
+use super::operations::events::{FollowEvents, GetBody, ReplayEvent, ShortenIds, ShowEvent};
 use super::operations::handlers::{ListHandlers, PauseHandler, ResumeHandler};
 use super::operations::jobs::{
     CancelJob, DropJob, ListStuck, ReadOutput, ReplayJob, ResolveJob, ShowJob,
@@ -42,7 +44,7 @@ pub struct Route {
 
 /// The answer to a request that was carried out.
 pub(super) enum Answer {
-    Json(Vec<u8>),
+    Json(Vec<u8>, Paid),
     Stream(&'static str, ByteStream),
 }
 
@@ -57,6 +59,7 @@ pub const ROUTES: &[Route] = &[
     route::<EventFilter>(),
     stream::<FollowEvents>(),
     route::<ShowEvent>(),
+    stream::<GetBody>(),
     route::<ReplayEvent>(),
     route::<IdQuery>(),
     route::<ShortenIds>(),
@@ -92,7 +95,10 @@ const fn route<O: Operation>() -> Route {
         effect: O::EFFECT,
         request: type_name::<O>,
         reply: Some(type_name::<O::Reply>),
-        max_body_bytes: O::MAX_BODY_BYTES,
+        max_body_bytes: match O::METHOD {
+            Method::Get => limits::ADMIN_GET_BYTES,
+            Method::Post => O::MAX_BODY_BYTES,
+        },
         answer: |context, parameters| Box::pin(answer::<O>(context, parameters)),
         #[cfg(debug_assertions)]
         reread: |parameters| crate::probe::reread::<O>(parameters, O::METHOD, O::PATH),
@@ -120,21 +126,42 @@ const fn stream<O: StreamOperation>() -> Route {
 
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
     let operation: O = parameters.parse(O::METHOD)?;
+    // An event has bodies and outputs; of all others the limits of a page bound what is made.
+    let _making = match O::PATH == ShowEvent::PATH {
+        true => Some(budget::make().await?),
+        false => None,
+    };
     let reply = operation.perform(&context).await?;
     // It may be large, and this thread serves others.
     let text = tokio::task::spawn_blocking(move || write(&reply)).await;
-    text.unwrap_or_else(|error| Err(Failure::unavailable(error))).map(Answer::Json)
+    let text = text.unwrap_or_else(|error| Err(Failure::unavailable(error)))?;
+    let paid = budget::pay(text.len() as u64).await?;
+    Ok(Answer::Json(text, paid))
 }
 
 fn write(reply: &impl Serialize) -> Result<Vec<u8>, Failure> {
-    let text = serde_json::to_vec(reply);
-    let text = text.map_err(Failure::unavailable)?;
-    if text.len() > limits::ADMIN_ANSWER_BYTES {
-        let (bytes, most) = (text.len(), limits::ADMIN_ANSWER_BYTES);
-        let message = format!("the answer has {bytes} bytes; {most} is the limit (ask for less)");
-        return Err(Failure::unavailable(message));
+    let mut text = Text(Vec::new());
+    serde_json::to_writer(&mut text, reply).map_err(Failure::unavailable)?;
+    Ok(text.0)
+}
+
+/// An answer that is being written, and no longer than it may be.
+struct Text(Vec<u8>);
+
+impl io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = limits::ADMIN_ANSWER_BYTES;
+        if self.0.len() + bytes.len() > most {
+            let message = format!("the answer has more than {most} bytes (ask for less)");
+            return Err(io::Error::other(message));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
-    Ok(text)
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The path parameters of a request: name and text, still percent-encoded.

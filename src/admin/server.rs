@@ -1,18 +1,20 @@
 //! The receiver's end of the API: two Unix sockets, served by one thread.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
-use actix_http::{HttpMessage, HttpService};
+use actix_http::{HttpMessage, HttpService, Request};
 use actix_service::{
     IntoServiceFactory, Service, ServiceFactoryExt, apply_fn_factory, fn_service, map_config,
 };
-use actix_web::body::{BodyStream, to_bytes_limited};
+use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::{App, HttpResponse};
@@ -26,6 +28,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, info};
 
+use super::budget::Paid;
 use super::by;
 use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Effect, Parameters};
@@ -33,6 +36,7 @@ use super::receiver::ReceiverState;
 use super::routes::{self, Answer};
 use super::socket::{ListenError, bind, reading_socket_path, socket_path};
 use super::stream::ByteStream;
+use crate::http::{Bounds, Connection, Door};
 use crate::limits;
 use crate::panics::contained;
 use crate::store::Admin;
@@ -44,8 +48,16 @@ const IDLE: Duration = Duration::from_secs(5);
 /// How long a closed connection's client may take to close its end; the server's timers count whole seconds.
 const DISCONNECT: Duration = Duration::from_secs(1);
 
+/// The bounds of a connection. A client may close its sending end, as `socat` does, and read its answer.
+const BOUNDS: Bounds = Bounds {
+    head_bytes: limits::HEAD_BYTES,
+    head_time: IDLE,
+    ends_with_client: false,
+    are_deliveries: false,
+};
+
 /// A connection, which is closed when its reader takes nothing for [`limits::ADMIN_WAIT`].
-type Connection = Pin<Box<TimeoutStream<UnixStream>>>;
+type Bounded = Connection<Pin<Box<TimeoutStream<UnixStream>>>>;
 
 /// What both sockets serve.
 #[derive(Clone)]
@@ -79,22 +91,29 @@ pub fn listen(
     let context = Context { store, receiver: Some(receiver) };
     let served = Served { context, closing: closed, streams, reads_only: false };
     let paths = [socket_path(database), reading_socket_path(database)];
+    let door = Door::new(limits::OPERATOR_CONNECTIONS, limits::ADMIN_REQUESTS, BOUNDS);
     let mut server = Workers::build()
         .workers(1)
         .disable_signals()
-        .max_concurrent_connections(limits::ADMIN_CONNECTIONS)
+        .max_concurrent_connections(door.accepted())
         .shutdown_timeout(limits::ADMIN_WAIT.as_secs());
     for (path, reads_only) in paths.iter().zip([false, true]) {
         let socket = bind(path, 0o600)?;
         let served = Served { reads_only, ..served.clone() };
-        let stopping = server.graceful_shutdown_signal();
+        let (door, stopping) = (door.clone(), server.graceful_shutdown_signal());
         let serving = server.listen_uds(path.display().to_string(), socket, move || {
             let (served, stopping) = (served.clone(), stopping.clone());
+            let (door, turns) = (door.clone(), door.clone());
             let app = App::new().default_service(fn_service(move |request| {
                 let answered = answer(served.clone(), request);
                 async { Ok::<_, actix_web::Error>(answered.await) }
             }));
             let app = app.into_factory().map_err(|error| error.error_response());
+            let app = map_config::<_, _, Request, _, _>(app, |()| AppConfig::default());
+            let app = apply_fn_factory(app, move |request: Request, app| {
+                let (turn, request) = turns.begin(request);
+                turn.end(request.map(|request| app.call(request)))
+            });
             let http = HttpService::build()
                 .keep_alive(IDLE)
                 .client_request_timeout(IDLE)
@@ -103,16 +122,18 @@ pub fn listen(
                     let stopping = stopping.clone();
                     async move { stopping.notified().await }
                 })
-                .on_connect_ext(|connection: &Connection, data| {
-                    if let Ok(peer) = connection.get_ref().peer_cred() {
+                .on_connect_ext(|connection: &Bounded, data| {
+                    data.insert(connection.gate());
+                    if let Ok(peer) = connection.stream().get_ref().peer_cred() {
                         data.insert(peer);
                     }
                 })
-                .h1(map_config(app, |()| AppConfig::default()));
-            let connected = fn_service(|stream: UnixStream| async {
-                let mut connection = TimeoutStream::new(stream);
-                connection.set_write_timeout(Some(limits::ADMIN_WAIT));
-                Ok::<(Connection, _), DispatchError>((Box::pin(connection), None))
+                .h1(app);
+            let connected = fn_service(move |stream: UnixStream| {
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(limits::ADMIN_WAIT));
+                let admitted = door.clone().admit(Box::pin(stream));
+                async { Ok::<(Bounded, _), DispatchError>((admitted.await?, None)) }
             });
             apply_fn_factory(connected.and_then(http), |stream: UnixStream, served| {
                 contained(served.call(stream))
@@ -145,13 +166,38 @@ impl Listener {
 async fn answer(served: Served, mut request: ServiceRequest) -> ServiceResponse {
     let answered = try_answer(&served, &mut request).await;
     let response = match answered {
-        Ok(Answer::Json(text)) => response(HttpResponse::Ok(), "application/json").body(text),
+        Ok(Answer::Json(text, paid)) => {
+            let text = Text { text: text.into(), _paid: paid };
+            response(HttpResponse::Ok(), "application/json").body(BoxBody::new(text))
+        }
         Ok(Answer::Stream(content_type, stream)) => {
             response(HttpResponse::Ok(), content_type).streaming(stream)
         }
         Err(failure) => problem(failure, request.path()),
     };
     request.into_response(response)
+}
+
+/// An answer in memory, and what it has paid for that.
+struct Text {
+    text: Bytes,
+    _paid: Paid,
+}
+
+impl MessageBody for Text {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.text.len() as u64)
+    }
+
+    fn poll_next(
+        self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let text = std::mem::take(&mut self.get_mut().text);
+        Poll::Ready((!text.is_empty()).then_some(Ok(text)))
+    }
 }
 
 fn response(
@@ -208,7 +254,7 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         Answer::Stream(content_type, stream) => {
             Ok(Answer::Stream(content_type, bounded(served, stream)?))
         }
-        json => Ok(json),
+        json @ Answer::Json(..) => Ok(json),
     }
 }
 

@@ -8,12 +8,15 @@ use rustix::process::geteuid;
 
 use super::backup::{BackupError, BackupStage, GetBackup, fetch};
 use super::client::{CallError, Client};
+use super::failure::Failure;
 use super::operation::{Context, Operation};
+use super::operations::events::{GetBody, ShowEvent};
 use super::socket::socket_path;
 use super::stream::{self, StreamOperation, StreamReader};
 use crate::clock::Clock;
+use crate::model::Blob;
 use crate::store::postgres::Target;
-use crate::store::{self, By, Manifest, OpenError, Settings, Store};
+use crate::store::{self, By, EventDetail, EventRow, Manifest, OpenError, Settings, Store};
 
 /// A store that can be asked.
 pub enum StoreClient {
@@ -119,6 +122,34 @@ impl StoreClient {
             StoreClient::Remote(client) => client.call(&operation).await,
             StoreClient::Local(_, context) => Ok(operation.perform(context).await?),
         }
+    }
+
+    /// Everything about the events with an id, their bodies included.
+    pub async fn show(&self, request: ShowEvent) -> Result<Vec<EventDetail>, CallError> {
+        let mut events = self.call(request).await?.events;
+        for one in &mut events {
+            if one.event.payload_kept {
+                one.body = Some(self.body(&one.event, false).await?);
+            }
+            if let Some(key) = &mut one.key
+                && key.status.is_some()
+            {
+                key.body = Some(self.body(&one.event, true).await?);
+            }
+        }
+        Ok(events)
+    }
+
+    /// The body of an event, or of its answer.
+    async fn body(&self, of: &EventRow, answer: bool) -> Result<Blob, CallError> {
+        let (event, source) = (of.event_id.clone(), of.source.clone());
+        let request = GetBody { event, source, variant: of.variant, answer };
+        let mut parts = self.open_stream(request).await?;
+        let mut body = Vec::new();
+        while let Some(part) = parts.part().await.map_err(Failure::unavailable)? {
+            body.extend_from_slice(&part);
+        }
+        Ok(Blob(body))
     }
 
     /// Opens a stream.

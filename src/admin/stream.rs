@@ -124,6 +124,14 @@ impl StreamReader {
         Ok(self.buffer.split_to(most).freeze())
     }
 
+    /// The next bytes; none at the end of the stream.
+    pub async fn part(&mut self) -> io::Result<Option<Bytes>> {
+        if self.buffer.is_empty() && !self.fill().await? {
+            return Ok(None);
+        }
+        Ok(Some(self.buffer.split().freeze()))
+    }
+
     /// Waits for more bytes. False at the end of the stream.
     async fn fill(&mut self) -> io::Result<bool> {
         let next = timeout(limits::ADMIN_WAIT, self.stream.next()).await;

@@ -61,7 +61,7 @@ pub(super) async fn shown(
 ) -> Result<Vec<EventDetail>, Failure> {
     let request =
         ShowEvent { source: target.source.clone(), event: target.event.clone(), variant: None };
-    let mut found = client.call(request).await?.events;
+    let mut found = client.show(request).await?;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
     }

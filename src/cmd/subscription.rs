@@ -55,7 +55,7 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
         for row in rows {
             let request =
                 ShowEvent { source: Some(source.clone()), event: row.event_id, variant: None };
-            for event in client.call(request).await?.events {
+            for event in client.show(request).await? {
                 match sender(endpoint.scheme, &event) {
                     Ok(sender) => return Ok((event, sender)),
                     Err(why) => foreign = foreign.or(Some(why)),

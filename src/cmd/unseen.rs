@@ -59,8 +59,8 @@ async fn unseen(
                 }
                 let shown =
                     ShowEvent { source: Some(source.clone()), event: event_id, variant: None };
-                let shown = client.call(shown).await?;
-                for one in shown.events.iter().filter_map(Delivered::of) {
+                let shown = client.show(shown).await?;
+                for one in shown.iter().filter_map(Delivered::of) {
                     let event = one.event(config);
                     unseen.retain_mut(|(place, near)| {
                         let read =

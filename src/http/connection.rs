@@ -1,7 +1,8 @@
 //! A client's connection, with the bounds that actix lacks.
 //!
-//! `server` wraps the stream of every client; a request finds its [`Gate`] in the connection data. Without this
-//! wrapper, actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
+//! `server` wraps the stream of every client of the deliveries' listeners, and `door` those of the dashboard, the admin
+//! API and the metrics; a request finds its [`Gate`] in the connection data. Without this wrapper, a head of 64 KiB may
+//! make actix's decoder panic, actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
 //! that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's first head only, and
 //! waits forever for a client that does not read its answers. Must stay true: while a request is handled,
 //! only its own body is passed to actix; it gets at most one head at a time; every head has a time-out; idle
@@ -56,8 +57,20 @@ enum ReadState {
     Rest,
 }
 
+/// What bounds each connection of a listener.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Of each head.
+    pub(crate) head_bytes: u64,
+    pub(crate) head_time: Duration,
+    /// A client that closes its end has left, and its answer ends.
+    pub(crate) ends_with_client: bool,
+    /// The answers are those to deliveries, which have fail points.
+    pub(crate) are_deliveries: bool,
+}
+
 /// Shared by a connection and its current request: says what may be passed to actix.
-pub(super) struct Gate {
+pub(crate) struct Gate {
     state: Cell<ReadState>,
     /// Bytes read and not yet passed on.
     ahead: Cell<u64>,
@@ -77,6 +90,7 @@ impl Gate {
     /// Called when a request has arrived. A WebSocket request, whose body would end with the connection, has
     /// none here.
     pub(super) fn begin(&self, request: &impl HttpMessage) {
+        crash::point("request.panic");
         self.is_first.set(false);
         self.head_deadline.take();
         if self.over_bound.get() {
@@ -85,6 +99,11 @@ impl Gate {
         let chunked = request.chunked().unwrap_or(true);
         let declared = declared(request).unwrap_or(0);
         self.state.set(if chunked { ReadState::Undeclared } else { ReadState::Declared(declared) });
+    }
+
+    /// Called after [`Gate::begin`] where a request has a place of its own: its connection is not evicted.
+    pub(super) fn keep(&self) {
+        *self.place.borrow_mut() = None;
     }
 
     pub(super) fn is_over_bound(&self) -> bool {
@@ -140,20 +159,13 @@ impl Gate {
             reader.wake();
         }
     }
-
-    /// Pending until the request is answered.
-    fn wait_for_answer(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        self.reader.set(Some(cx.waker().clone()));
-        Poll::Pending
-    }
 }
 
-pub(super) struct Connection {
-    stream: TcpStream,
+pub(crate) struct Connection<S> {
+    stream: S,
     counted: Counted,
     gate: Rc<Gate>,
-    head_bytes: u64,
-    head_time: Duration,
+    bounds: Bounds,
     /// Waits for room for a long head.
     growing: Option<Pin<Box<dyn Future<Output = bool>>>>,
     /// Bytes read from the stream and not yet passed on.
@@ -167,22 +179,19 @@ pub(super) struct Connection {
     chunks: Chunks,
 }
 
-impl Connection {
-    /// `head_bytes` and `head_time` bound each head; `write_time` is the longest time in which the client
-    /// reads nothing of an answer.
-    pub(super) fn new(
-        stream: TcpStream,
-        counted: Counted,
-        head_bytes: u64,
-        head_time: Duration,
-        write_time: Duration,
-    ) -> Self {
-        let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
-        let bounded = sockopt::set_tcp_user_timeout(&stream, write_millis)
-            .and_then(|()| sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES));
-        if let Err(error) = bounded {
-            tracing::debug!(%error, "a connection's answers are not bounded");
-        }
+/// Bounds what a client leaves unread of its answers: their bytes in the kernel, and the longest time in which it reads
+/// nothing.
+pub(crate) fn bound_answers(stream: &TcpStream, write_time: Duration) {
+    let write_millis = u32::try_from(write_time.as_millis()).unwrap_or(u32::MAX);
+    let bounded = sockopt::set_tcp_user_timeout(stream, write_millis)
+        .and_then(|()| sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER_BYTES));
+    if let Err(error) = bounded {
+        tracing::debug!(%error, "a connection's answers are not bounded");
+    }
+}
+
+impl<S> Connection<S> {
+    pub(super) fn new(stream: S, counted: Counted, bounds: Bounds) -> Self {
         let gate = Gate {
             state: Cell::new(ReadState::Head),
             ahead: Cell::default(),
@@ -198,21 +207,26 @@ impl Connection {
             stream,
             counted,
             gate: Rc::new(gate),
-            head_bytes,
-            head_time,
+            bounds,
             growing: None,
             ahead: BytesMut::new(),
-            head: Head::new(usize::try_from(head_bytes).unwrap_or(usize::MAX)),
+            head: Head::new(usize::try_from(bounds.head_bytes).unwrap_or(usize::MAX)),
             head_left: 0,
             paused: false,
             chunks: Chunks::default(),
         }
     }
 
-    pub(super) fn gate(&self) -> Rc<Gate> {
-        Rc::clone(&self.gate)
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
     }
 
+    pub(crate) fn gate(&self) -> Rc<Gate> {
+        Rc::clone(&self.gate)
+    }
+}
+
+impl<S: AsyncRead + Unpin> Connection<S> {
     /// Reads more from the stream. `ahead` does not grow if the client has closed.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut block = [MaybeUninit::uninit(); AHEAD_BYTES];
@@ -221,6 +235,19 @@ impl Connection {
         self.ahead.extend_from_slice(block.filled());
         self.gate.ahead.set(self.ahead.len() as u64);
         Poll::Ready(Ok(()))
+    }
+
+    /// Pending until the request is answered, or its client has closed its end where that ends an answer.
+    fn wait_for_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.gate.reader.set(Some(cx.waker().clone()));
+        while self.bounds.ends_with_client && self.ahead.len() < AHEAD_BYTES {
+            let before = self.ahead.len();
+            ready!(self.fill(cx))?;
+            if self.ahead.len() == before {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        Poll::Pending
     }
 
     /// Passes on the next `bytes` that were read ahead.
@@ -268,7 +295,7 @@ impl Connection {
                 // actix itself bounds the time of a connection's first head, and answers it.
                 Took::Part(bytes) if bytes > 0 && !self.gate.is_first.get() => {
                     let mut deadline = self.gate.head_deadline.borrow_mut();
-                    deadline.get_or_insert_with(|| Box::pin(sleep(self.head_time)));
+                    deadline.get_or_insert_with(|| Box::pin(sleep(self.bounds.head_time)));
                 }
                 Took::Part(_) => {}
             }
@@ -293,7 +320,7 @@ impl Connection {
         if self.ahead.len() <= USUAL_HEAD_BYTES || self.counted.bytes > CONNECTION_BYTES {
             return Poll::Ready(true);
         }
-        let (open, bytes) = (Arc::clone(&self.counted.open), self.head_bytes * 2);
+        let (open, bytes) = (Arc::clone(&self.counted.open), self.bounds.head_bytes * 2);
         let growing =
             self.growing.get_or_insert_with(|| Box::pin(async move { open.pay(bytes).await }));
         let paid = ready!(growing.as_mut().poll(cx));
@@ -305,7 +332,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -318,8 +345,8 @@ impl AsyncRead for Connection {
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }
             ReadState::Head => this.pass_head(cx, out),
-            ReadState::Answer | ReadState::Declared(0) => this.gate.wait_for_answer(cx),
-            ReadState::Undeclared if this.chunks.is_over() => this.gate.wait_for_answer(cx),
+            ReadState::Answer | ReadState::Declared(0) => this.wait_for_answer(cx),
+            ReadState::Undeclared if this.chunks.is_over() => this.wait_for_answer(cx),
             ReadState::Declared(left) => {
                 let most = out.remaining().min(usize::try_from(left).unwrap_or(usize::MAX));
                 let bytes = if this.ahead.is_empty() {
@@ -360,15 +387,18 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        crash::point("answer.before");
-        let written = Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes);
-        if written.is_ready() {
+        let this = self.get_mut();
+        if this.bounds.are_deliveries {
+            crash::point("answer.before");
+        }
+        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        if this.bounds.are_deliveries && written.is_ready() {
             crash::point("answer.after");
         }
         written

@@ -8,9 +8,11 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors reserved for everything but connections: the store with its readers, the workers, and 64
-/// concurrent attempts (`jobs_in_flight_count`) with four each.
-const RESERVED: u64 = 512;
+use crate::limits::OPERATOR_CONNECTIONS;
+
+/// Descriptors reserved for everything but connections: the store with its readers, the workers, 64
+/// concurrent attempts (`jobs_in_flight_count`) with four each, and the connections to the admin API.
+const RESERVED: u64 = 512 + OPERATOR_CONNECTIONS as u64;
 
 /// Fewest connections, however low the limit is.
 const FEWEST: u64 = 16;
@@ -44,7 +46,7 @@ mod tests {
     fn connections_leave_room_for_the_rest() {
         assert_eq!(allowed(8_000, None, 128), 8_000);
         assert_eq!(allowed(8_000, Some(1_048_576), 128), 8_000);
-        assert_eq!(allowed(8_000, Some(1_024), 128), 384);
+        assert_eq!(allowed(8_000, Some(1_024), 128), 128);
         assert_eq!(allowed(8_000, Some(100), 128), FEWEST);
     }
 

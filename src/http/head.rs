@@ -1,7 +1,9 @@
-//! Finds the end of a request's head, so that the HTTP server gets one head at a time.
+//! Finds the end of a request's head, so that the HTTP server gets one head at a time, and none over its bounds.
 //!
 //! A blank line found too early costs a round of actix's dispatcher; one that is missed would pass on two requests at
 //! once.
+
+use crate::limits::HEAD_LINES;
 
 /// The result of [`Head::scan`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub(crate) enum Took {
 pub(crate) struct Head {
     most: usize,
     seen: usize,
+    /// That have ended, the request line among them.
+    lines: usize,
     position: Position,
 }
 
@@ -30,9 +34,9 @@ enum Position {
 }
 
 impl Head {
-    /// `most` includes line ends before the head.
+    /// `most` bytes include line ends before the head.
     pub(crate) fn new(most: usize) -> Self {
-        Head { most, seen: 0, position: Position::Before }
+        Head { most, seen: 0, lines: 0, position: Position::Before }
     }
 
     /// `bytes` begin with the head and grow with each call. Each byte is examined once. After `Whole` the caller
@@ -42,16 +46,23 @@ impl Head {
         while !is_whole && self.seen < bytes.len() {
             (self.position, is_whole) = match (bytes[self.seen], self.position) {
                 (b'\n', Position::AfterLine) => (Position::Before, true),
-                (b'\n', Position::WithinLine) => (Position::AfterLine, false),
+                (b'\n', Position::WithinLine) => {
+                    self.lines += 1;
+                    (Position::AfterLine, false)
+                }
                 (b'\r' | b'\n', as_before) => (as_before, false),
                 _ => (Position::WithinLine, false),
             };
             self.seen += 1;
         }
-        if self.seen > self.most {
+        if self.seen > self.most || self.lines > HEAD_LINES + 1 {
             return Took::OverBound;
         }
-        if is_whole { Took::Whole(std::mem::take(&mut self.seen)) } else { Took::Part(self.seen) }
+        if !is_whole {
+            return Took::Part(self.seen);
+        }
+        self.lines = 0;
+        Took::Whole(std::mem::take(&mut self.seen))
     }
 }
 
@@ -69,6 +80,18 @@ mod tests {
                 let last = cuts.map(|cut| head.scan(&text[..cut])).last();
                 let wanted = if whole { Took::Whole(text.len()) } else { Took::OverBound };
                 assert_eq!(last, Some(wanted), "in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_has_so_many_lines_after_its_first() {
+        for (lines, is_over) in [(HEAD_LINES, false), (HEAD_LINES + 1, true)] {
+            let text = format!("\r\nGET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(lines));
+            let mut head = Head::new(text.len());
+            for _ in 0..2 {
+                let wanted = if is_over { Took::OverBound } else { Took::Whole(text.len()) };
+                assert_eq!(head.scan(text.as_bytes()), wanted, "{lines} lines");
             }
         }
     }

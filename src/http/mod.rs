@@ -1,4 +1,5 @@
-//! The HTTP server for deliveries: exactly one answer for each request.
+//! The HTTP server for deliveries: exactly one answer for each request. And [`Door`], which bounds the other listeners in
+//! the same way.
 //!
 //! `serve` builds [`Sources`], starts a [`Server`] and stops it. What must stay true: a 2xx is sent only after
 //! `store.accept` has returned, and a handler's answer only after it is committed; nothing unproven is parsed
@@ -12,6 +13,7 @@ pub(crate) mod chunks;
 mod client;
 mod connection;
 mod delivery;
+mod door;
 mod eviction;
 mod files;
 pub(crate) mod head;
@@ -27,9 +29,12 @@ mod reverify;
 mod server;
 mod shared;
 mod source;
+mod unread;
 
 pub use budget::largest_body_bytes;
 pub use client::Proxies;
+pub(crate) use connection::{Bounds, Connection, bound_answers};
+pub(crate) use door::Door;
 pub use files::raise_file_limit;
 pub use server::Server;
 pub(crate) use source::public_url;

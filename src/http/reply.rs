@@ -9,19 +9,17 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use actix_http::Response;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::dev::Payload;
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use actix_web::http::{ConnectionType, StatusCode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::connection::Gate;
 use super::problem::Problem;
+use super::unread::UnreadBody;
 use crate::model::{self, EventId, State};
 use crate::provider::{AnswerText, Answers};
 use crate::store::Refused;
@@ -265,9 +263,7 @@ impl Answer {
         self.facts().into_iter().filter_map(header).collect()
     }
 
-    /// `unread` keeps the request's payload until the response is sent. Then actix sees that a part was not read, and
-    /// discards it for a bounded time before it closes; otherwise it would drain chunks as long as they arrive.
-    /// `close` asks the client for a new connection. `answers` are those of the source's provider file, `None` for a
+    /// `unread` keeps the request's payload until the response is sent. `close` asks the client for a new connection. `answers` are those of the source's provider file, `None` for a
     /// request to no source.
     pub(super) fn respond(
         self,
@@ -334,24 +330,6 @@ fn hint(event: &EventId, state: Option<State>, removed: bool, replayed: usize) -
             "stored before, and done; `hooklatch replay {event} --handler NAME` runs it again"
         ),
         Some(State::Dropped) => format!("stored before, and dropped; see `hooklatch show {event}`"),
-    }
-}
-
-/// The unread part of a request, kept until its answer is sent. Dropping it admits the next request.
-pub(super) struct UnreadBody {
-    _payload: Payload,
-    gate: Rc<Gate>,
-}
-
-impl UnreadBody {
-    pub(super) fn new(payload: Payload, gate: Rc<Gate>) -> Self {
-        UnreadBody { _payload: payload, gate }
-    }
-}
-
-impl Drop for UnreadBody {
-    fn drop(&mut self) {
-        self.gate.end();
     }
 }
 

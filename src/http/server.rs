@@ -25,16 +25,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::warn;
 
-use super::connection::{Connection, Gate};
+use super::connection::{Bounds, Connection, Gate, bound_answers};
 use super::delivery::{Delivery, address};
 use super::open::Open;
 use super::rate::Rates;
-use super::reply::{Answer, UnreadBody};
+use super::reply::Answer;
 use super::shared::{Shared, Snapshot};
 use super::source::{ServedSource, Sources};
+use super::unread::UnreadBody;
 use super::{files, health, receive, refusal_log};
 use crate::clock::Clock;
-use crate::crash;
 use crate::limits::{Limits, STOP_LINGER};
 use crate::memory;
 use crate::metrics::Front;
@@ -101,7 +101,12 @@ impl Server {
             .shutdown_timeout(wait.as_secs() + 60);
         let keep_alive = coarse(limits.keep_alive_millis);
         let head_time = coarse(limits.header_read_millis);
-        let head_bytes = limits.head_bytes;
+        let bounds = Bounds {
+            head_bytes: limits.head_bytes,
+            head_time,
+            ends_with_client: false,
+            are_deliveries: true,
+        };
         // The rest of a refused body is discarded for this time, so that its sender gets the answer and not a
         // reset.
         let drain_time = coarse(limits.body_grace_millis);
@@ -125,7 +130,7 @@ impl Server {
                     .expect(fn_service(move |request| {
                         std::future::ready(may_send(&expecting, request))
                     }))
-                    .on_connect_ext(|connection: &Connection, data| {
+                    .on_connect_ext(|connection: &Connection<TcpStream>, data| {
                         data.insert(connection.gate());
                     })
                     .h1(fn_service(move |request| {
@@ -138,9 +143,8 @@ impl Server {
                         let peer = stream.peer_addr().ok();
                         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
                         let place = open.enter().await.ok_or_else(refused)?;
-                        let connection =
-                            Connection::new(stream, place, head_bytes, head_time, keep_alive);
-                        Ok::<_, DispatchError>((connection, peer))
+                        bound_answers(&stream, keep_alive);
+                        Ok::<_, DispatchError>((Connection::new(stream, place, bounds), peer))
                     }
                 })
                 .and_then(http)
@@ -229,7 +233,6 @@ fn coarse(millis: u64) -> Duration {
 }
 
 async fn answer(shared: Arc<Shared>, mut request: Request) -> Response<BoxBody> {
-    crash::point("request.panic");
     let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
         // Cannot happen: every connection has one.
         return Response::internal_server_error();

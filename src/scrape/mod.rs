@@ -18,14 +18,14 @@ use actix_http::{HttpService, KeepAlive, Request};
 use actix_service::{Service, ServiceFactoryExt, apply_fn_factory, fn_service};
 use actix_web::HttpResponse;
 use actix_web::dev::{Server as Workers, ServerHandle};
-use tokio::io::{AsyncReadExt, join};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::limits::{Limits, METRICS_CONNECTIONS, METRICS_REQUEST_BYTES, METRICS_WAIT};
+use crate::http::{Bounds, Connection, Door};
+use crate::limits::{Limits, METRICS_CONNECTIONS, METRICS_WAIT};
 use crate::log;
 use crate::metrics::{self, Facts, Front, Runner};
 use crate::model::Timestamp;
@@ -112,30 +112,36 @@ pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::
     let address = listener.local_addr()?;
     let gatherer = Arc::new(gatherer);
     let head_time = Limits::duration(limits.header_read_millis);
+    let bounds = Bounds {
+        head_bytes: limits.head_bytes,
+        head_time,
+        ends_with_client: false,
+        are_deliveries: false,
+    };
+    let door = Door::new(METRICS_CONNECTIONS, METRICS_CONNECTIONS, bounds);
     let server = Workers::build()
         .workers(1)
         .disable_signals()
         .max_concurrent_connections(METRICS_CONNECTIONS)
         .listen("metrics", listener, move || {
             let gatherer = Arc::clone(&gatherer);
+            let (door, turns) = (door.clone(), door.clone());
             let http = HttpService::build()
                 // One request for each connection, so that no client keeps its place.
                 .keep_alive(KeepAlive::Disabled)
                 .client_request_timeout(head_time)
                 .client_disconnect_timeout(DISCONNECT)
+                .on_connect_ext(|connection: &Connection<TcpStream>, data| {
+                    data.insert(connection.gate());
+                })
                 .h1(fn_service(move |request: Request| {
                     let gatherer = Arc::clone(&gatherer);
-                    async move {
-                        if let Some(refusal) = answer::refusal(request.head()) {
-                            return Ok::<_, Infallible>(refusal);
-                        }
-                        let page = metrics::page(&gatherer.gather().await);
-                        Ok(HttpResponse::Ok().content_type(metrics::CONTENT_TYPE).body(page))
-                    }
+                    let (turn, request) = turns.begin(request);
+                    turn.end(request.map(|request| page(gatherer, request)))
                 }));
-            let connected = fn_service(|stream: TcpStream| async {
-                let (read, write) = stream.into_split();
-                Ok::<_, DispatchError>((join(read.take(METRICS_REQUEST_BYTES), write), None))
+            let connected = fn_service(move |stream: TcpStream| {
+                let admitted = door.clone().admit(stream);
+                async { Ok::<_, DispatchError>((admitted.await?, None)) }
             });
             apply_fn_factory(connected.and_then(http), |stream: TcpStream, served| {
                 let conversation = timeout(METRICS_WAIT, served.call(stream));
@@ -144,6 +150,14 @@ pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::
         })?
         .run();
     Ok(Listener { address, handle: server.handle(), task: tokio::spawn(server) })
+}
+
+async fn page(gatherer: Arc<Gatherer>, request: Request) -> Result<HttpResponse, Infallible> {
+    if let Some(refusal) = answer::refusal(request.head()) {
+        return Ok(refusal);
+    }
+    let page = metrics::page(&gatherer.gather().await);
+    Ok(HttpResponse::Ok().content_type(metrics::CONTENT_TYPE).body(page))
 }
 
 impl Listener {

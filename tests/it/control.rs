@@ -177,6 +177,26 @@ async fn requests_and_replies_cross_the_socket_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_is_left_out_unless_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let client = client(&settings).await.unwrap();
+    running(&store, "e1", None).await;
+    let stored = store.admin.show(None, "e1".parse().unwrap(), None).await.unwrap().remove(0);
+    assert!(stored.body.is_some());
+    let show = |variant| ShowEvent { event: "e1".parse().unwrap(), source: None, variant };
+    let shown = async |variant| client.call(show(variant)).await.unwrap().events.remove(0);
+    let without = shown(None).await;
+    assert_eq!((without.body, &without.headers), (None, &stored.headers));
+    assert_eq!(shown(Some(0)).await.body, stored.body);
+    assert_eq!(shown(Some(1)).await.body, None);
+    // As a stream.
+    assert_eq!(client.show(show(None)).await.unwrap().remove(0).body, stored.body);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sockets_are_their_owners_alone_and_replace_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
@@ -379,13 +399,14 @@ async fn the_reading_socket_refuses_every_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_client_is_closed_and_keeps_no_place() {
+    hooklatch::http::raise_file_limit().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let store = open(&settings);
     let _listener = serve(&settings, &store);
     let socket = socket_path(&settings.path);
-    // Every place is taken by a connection that says nothing, or half of a head.
-    let idle: Vec<_> = (0..limits::ADMIN_CONNECTIONS)
+    // Every connection is taken by a client that says nothing, or half of a head.
+    let idle: Vec<_> = (0..limits::OPERATOR_CONNECTIONS)
         .map(|nth| {
             let mut stream = UnixStream::connect(&socket).unwrap();
             if nth % 2 == 0 {
@@ -398,7 +419,7 @@ async fn a_slow_client_is_closed_and_keeps_no_place() {
         let client = client(&settings).await.unwrap();
         client.call(GetInfo {}).await.unwrap();
     };
-    // An idle connection is closed after 5 s, and a client that is served may be silent for as long as this.
+    // The most stalled one is closed at once, and a client that is served may be silent for as long as this.
     timeout(limits::ADMIN_WAIT, asking).await.expect("idle connections keep their places");
     drop(idle);
 }

@@ -13,6 +13,7 @@ mod admin_socket_doc;
 mod alerts;
 mod answers;
 mod backup;
+mod bounds;
 mod build;
 mod cancel;
 mod cli;

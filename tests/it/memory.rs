@@ -1,9 +1,12 @@
 //! Stalled uploads and floods do not fill the memory and do not block genuine deliveries.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use hooklatch::admin::reading_socket_path;
 
 use crate::support::{PATIENCE, SECRET, Site, hex, hmac, resident_bytes};
 
@@ -97,6 +100,52 @@ fn pipelined_requests_are_not_buffered_in_memory() {
     let resident = resident_bytes(receiver.pid());
     assert!(resident < 100 << 20, "{} MiB resident", resident >> 20);
     drop(floods);
+}
+
+/// In JSON each byte of the event would take six.
+#[test]
+fn readers_add_at_most_64_mib_and_keep_no_small_answer_waiting() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let body = "\u{1}".repeat(24 << 20);
+    assert_eq!(receiver.github("large", "push", &body).0, 200);
+    let socket = reading_socket_path(&site.store());
+    let connect = || {
+        let stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
+        stream
+    };
+    let ask = |target: &str, times: usize| {
+        let mut stream = connect();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let _full = stream.write_all(request.repeat(times).as_bytes());
+        stream
+    };
+    let status_of = |mut stream: UnixStream| {
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    let path = "/v1/events/large/body?source=github&variant=0";
+    let mut stream = connect();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > body.len(), "{} bytes", answer.len());
+    // With it the memory of the delivery was given back.
+    let before = resident_bytes(receiver.pid());
+    let slow: Vec<_> = (0..12)
+        .map(|_| ask(path, 1))
+        .chain((0..12).map(|_| ask("/v1/events/large?variant=0", 1)))
+        .chain((0..30).map(|_| ask("/v1/status", 20_000)))
+        .collect();
+    assert_eq!(status_of(ask("/v1/info", 1)), "200");
+    assert_eq!(status_of(ask("/v1/events/large", 1)), "200");
+    let added = resident_bytes(receiver.pid()).saturating_sub(before);
+    assert!(added < 64 << 20, "{} MiB added", added >> 20);
+    drop(slow);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Receiver, Site, stripe_event};
@@ -25,9 +25,9 @@ command = ["/bin/sh", "-c", "kill -9 $$"]
 "#;
 
 /// A dashboard and the session of one browser.
-struct Dashboard {
+pub(crate) struct Dashboard {
     process: Child,
-    port: u16,
+    pub(crate) port: u16,
     link: String,
     cookie: String,
     /// Of a configured one: its name, and its Unix socket if it has one.
@@ -50,8 +50,8 @@ impl Drop for Dashboard {
 const OWN: &str = "Sec-Fetch-Site: same-origin\r\n";
 
 /// An answer: status, header lines, body.
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     head: String,
     body: String,
 }
@@ -83,8 +83,12 @@ impl Answer {
 }
 
 impl Dashboard {
-    fn start(site: &Site, options: &[&str]) -> Dashboard {
-        let mut command = site.command(&[&["ui", "--port", "0"], options].concat());
+    pub(crate) fn start(site: &Site, options: &[&str]) -> Dashboard {
+        Self::of(site.command(&[&["ui", "--port", "0"], options].concat()))
+    }
+
+    /// One that this command starts.
+    pub(crate) fn of(mut command: Command) -> Dashboard {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -122,7 +126,7 @@ impl Dashboard {
     }
 
     /// Uses the link up.
-    fn enter(mut self) -> Dashboard {
+    pub(crate) fn enter(mut self) -> Dashboard {
         let answer = self.get(&self.link);
         assert_eq!((answer.status, answer.header("location")), (303, Some("/")));
         let cookie = answer.header("set-cookie").unwrap();
@@ -138,7 +142,7 @@ impl Dashboard {
         }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.send(&format!("GET {path} HTTP/1.1\r\n{}{}", self.host(), self.cookie), "")
     }
 
@@ -869,6 +873,7 @@ fn who_takes_nothing_of_an_answer_does_not_keep_others_out() {
         stream.write_all(ask.as_bytes()).unwrap();
         stream
     };
+    // As many as are answered at once.
     let _stalled: Vec<TcpStream> = (0..32).map(|_| stalled()).collect();
     let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();

@@ -1,19 +1,22 @@
 //! Events: list, show, follow, replay, and find by the beginning of an id.
 
+use std::io;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::budget::{self, Paid};
 use super::super::failure::{Failure, FailureKind};
 use super::super::operation::{Context, Effect, operation};
 use super::super::receiver::mark_broken;
 use super::super::stream::{ReaderGone, Sender, StreamOperation};
-use crate::limits::SHORTENED_IDS;
-use crate::model::{EventId, Name, State, Timestamp};
+use crate::limits::{ADMIN_BODY_BYTES, ADMIN_SHORTEN_BYTES, SHORTENED_IDS};
+use crate::model::{Blob, EventId, Name, State, Timestamp};
 use crate::store::{
-    self, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch, IdQuery,
-    Page,
+    self, Admin, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch,
+    IdQuery, Page,
 };
 
 operation! {
@@ -23,25 +26,109 @@ operation! {
     |filter, context| Ok(context.store.events(filter).await?)
 }
 
+/// A variant that no event has.
+const NO_VARIANT: u32 = u32::MAX;
+
 operation! {
-    /// Everything about the events with this id: its variants, or those of several sources.
+    /// Everything about the events with this id: its variants, or those of several sources, without their bodies.
     Get "/v1/events/{event}" Reads;
     ShowEvent {
         event: EventId,
         /// Only those of this source.
         source: Option<Name>,
-        /// With the payload of this variant only: each may have many megabytes.
+        /// With the bodies of this variant, of the event and of its answer, where they have at most 1 MiB.
         #[serde(default)]
         variant: Option<u32>,
     } -> EventDetails,
     |ShowEvent { event, source, variant }, context| {
-        let mut events = context.store.show(source, event.clone(), variant).await?;
+        let store = &context.store;
+        let mut events = store.show(source.clone(), event.clone(), Some(NO_VARIANT)).await?;
+        let is_small = |one: &EventDetail| one.event.body_bytes <= ADMIN_BODY_BYTES;
+        let is_wanted = |one: &EventDetail| Some(one.event.variant) == variant;
+        if events.iter().filter(|one| is_wanted(one)).all(is_small) && variant.is_some() {
+            events = store.show(source, event.clone(), variant).await?;
+        }
+        for one in &mut events {
+            let is_wanted = Some(one.event.variant) == variant;
+            if let Some(key) = &mut one.key {
+                let is_small = |body: &Blob| body.len() as u64 <= ADMIN_BODY_BYTES;
+                key.body = key.body.take().filter(|body| is_wanted && is_small(body));
+            }
+        }
         if events.is_empty() {
             return Err(store::Error::NoEvent(event).into());
         }
         let jobs = events.iter_mut().flat_map(|event| &mut event.jobs).map(|job| &mut job.job);
         mark_broken(context.receiver.as_ref(), jobs);
         Ok(EventDetails { events })
+    }
+}
+
+/// The body of an event as it came, or of its answer: its bytes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetBody {
+    pub event: EventId,
+    pub source: Name,
+    pub variant: u32,
+    /// The body of the answer to the caller.
+    #[serde(default)]
+    pub answer: bool,
+}
+
+/// A body is passed on in parts of this size.
+const PART_BYTES: usize = 64 * 1024;
+
+impl StreamOperation for GetBody {
+    const PATH: &'static str = "/v1/events/{event}/body";
+    const EFFECT: Effect = Effect::Reads;
+    const CONTENT_TYPE: &'static str = "application/octet-stream";
+
+    fn send(
+        self,
+        context: &Context,
+        to: Sender,
+    ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure> {
+        let store = context.store.clone();
+        Ok(async move {
+            match self.read(&store).await {
+                Ok((mut body, _paid)) => {
+                    while !body.is_empty() {
+                        let bytes = body.len().min(PART_BYTES);
+                        to.bytes(body.split_to(bytes)).await?;
+                    }
+                }
+                Err(failure) => to.fail(io::Error::other(failure)).await,
+            }
+            Ok(())
+        })
+    }
+}
+
+impl GetBody {
+    /// The body, paid for before it is read.
+    async fn read(self, store: &Admin) -> Result<(Bytes, Paid), Failure> {
+        let GetBody { event, source, variant, answer } = self;
+        let gone = || Failure::new(FailureKind::NotFound, "there is no such body, or not any more");
+        let show = |variant| store.show(Some(source.clone()), event.clone(), Some(variant));
+        let is_it = |one: &EventDetail| one.event.variant == variant;
+        // The body of an answer is in every event that is shown.
+        let making = budget::make().await?;
+        let found = show(NO_VARIANT).await?.into_iter().find(is_it).ok_or_else(gone)?;
+        let bytes = found.event.body_bytes;
+        let body = found.key.and_then(|key| key.body);
+        if answer {
+            let body = body.ok_or_else(gone)?.0;
+            let paid = budget::pay(body.len() as u64).await?;
+            return Ok((body.into(), paid));
+        }
+        // Events are shown while a body waits for room.
+        drop((body, making));
+        let paid = budget::pay(bytes).await?;
+        let _making = budget::make().await?;
+        let shown = show(variant).await?.into_iter().find(is_it);
+        let body = shown.and_then(|one| one.body).ok_or_else(gone)?.0;
+        Ok((body.into(), paid))
     }
 }
 
@@ -86,7 +173,7 @@ operation! {
 
 operation! {
     /// How many characters of each of these ids are enough to find it.
-    Post "/v1/shorten" Reads;
+    Post "/v1/shorten" Reads ADMIN_SHORTEN_BYTES;
     ShortenIds {
         kind: IdKind,
         /// Whole ids, at most 1,000.

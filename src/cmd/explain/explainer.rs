@@ -255,6 +255,9 @@ impl Explainer<'_> {
         let conditions = judged.map(|(own, taker)| own.judged_by(taker, self.config));
         let conditions = conditions.unwrap_or_default();
         let refuses = conditions.holds == Some(false);
+        // A page reads no long body.
+        let reads = taker.is_some_and(|taker| taker.places().next().is_some());
+        let is_unread = reads && event.payload_kept && delivered.is_none();
         let job = detail.jobs.iter().find(|job| job.job.handler == *name);
         let (now, made) = match job {
             Some(_) => (" now", ", but the job was made"),
@@ -264,6 +267,10 @@ impl Explainer<'_> {
             (None, _) if handler.is_none() => self.absent(name),
             (None, _) => format!("it takes no events of this source any more{made}"),
             (_, Some(_)) if refuses => format!("its condition does not hold{now}{made}"),
+            (_, Some(_)) if is_unread => {
+                "the body is too long for a page, and its condition reads it: `hooklatch explain` does"
+                    .to_owned()
+            }
             (_, Some(pattern)) if pattern == event_type => {
                 format!("its events include \"{pattern}\"")
             }
@@ -281,7 +288,7 @@ impl Explainer<'_> {
             }
         };
         let wants = matching.is_some() && !refuses;
-        let missing = wants && job.is_none();
+        let missing = wants && !is_unread && job.is_none();
         HandlerPart {
             handler: name.clone(),
             wants,

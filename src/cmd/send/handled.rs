@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::admin::ShowEvent;
+use crate::admin::{ShowEvent, StoreClient};
 use crate::config::{Config, Handler};
 use crate::document::nearest;
 use crate::exit::{Exit, Failure};
@@ -23,13 +23,13 @@ const POLL: Duration = Duration::from_millis(100);
 /// The stored event of the delivery. Returns when none of its jobs is running or ready to run, or after the
 /// time that the operator wants to wait.
 pub(super) async fn wait(delivery: &Delivery<'_>, event: &EventId) -> Result<EventDetail, Failure> {
-    let client = delivery.connect().await?;
+    let client = StoreClient::Remote(delivery.connect().await?);
     let end = Instant::now() + delivery.args.wait;
     let body = &delivery.event.body;
     loop {
         let source = Some(delivery.args.source.clone());
         let request = ShowEvent { source, event: event.clone(), variant: None };
-        let found = client.call(&request).await?.events;
+        let found = client.show(request).await?;
         // Another body under the same id is another variant.
         let sent = |one: &EventDetail| one.body.as_ref().is_some_and(|kept| kept[..] == body[..]);
         let nth = found.iter().position(sent).unwrap_or(found.len().saturating_sub(1));

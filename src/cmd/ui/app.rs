@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{Operation, reading_socket_path, socket_path};
+use crate::admin::{Operation, StreamOperation, StreamReader, reading_socket_path, socket_path};
 use crate::cli::{Note, Options};
 use crate::cmd::explain::Explanation;
 use crate::cmd::store;
@@ -129,6 +129,26 @@ impl App {
         Cow::Owned(event)
     }
 
+    /// Opens a stream of the admin API.
+    pub(super) async fn stream<O: StreamOperation>(
+        &self,
+        request: &O,
+    ) -> Result<StreamReader, Failure> {
+        let opening = async {
+            let client = store::connect(&self.socket(), &self.suffix).await?;
+            Ok(client.stream_of(request).await?)
+        };
+        timeout(ANSWER, opening).await.unwrap_or_else(|_| Err(silent(ANSWER)))
+    }
+
+    /// The role's.
+    fn socket(&self) -> PathBuf {
+        match self.user.0 {
+            Role::View => reading_socket_path(&self.store),
+            Role::Operate => socket_path(&self.store),
+        }
+    }
+
     /// Carries out a request of the admin API.
     pub(super) async fn ask<O: Operation>(&self, request: O) -> Reply<O> {
         self.ask_as(&By::default(), request, ANSWER).await
@@ -140,19 +160,17 @@ impl App {
     }
 
     async fn ask_as<O: Operation>(&self, by: &By, request: O, most: Duration) -> Reply<O> {
-        let socket = match self.user.0 {
-            Role::View => reading_socket_path(&self.store),
-            Role::Operate => socket_path(&self.store),
-        };
         let asked = async {
-            let client = store::connect(&socket, &self.suffix).await?;
+            let client = store::connect(&self.socket(), &self.suffix).await?;
             Ok(client.by(by.clone()).call(&request).await?)
         };
-        timeout(most, asked).await.unwrap_or_else(|_| {
-            let message = format!("the receiver has not answered in {} s", most.as_secs());
-            Err(Exit::Unavailable.failure(message))
-        })
+        timeout(most, asked).await.unwrap_or_else(|_| Err(silent(most)))
     }
+}
+
+fn silent(most: Duration) -> Failure {
+    let message = format!("the receiver has not answered in {} s", most.as_secs());
+    Exit::Unavailable.failure(message)
 }
 
 impl Dashboard {

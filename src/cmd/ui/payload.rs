@@ -12,7 +12,7 @@ use crate::payload::walk::{elements, members};
 use super::parts::shown;
 
 /// Bytes of a payload that are shown; the rest is for the download.
-const SHOWN_BYTES: usize = 256 * 1024;
+pub(super) const SHOWN_BYTES: usize = 256 * 1024;
 
 const SHOWN_LINES: usize = 5000;
 

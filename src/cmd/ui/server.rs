@@ -1,26 +1,37 @@
 //! The dashboard's HTTP: who may ask, the headers of every answer, and the way to pages, changes and live updates.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::dev::ServerHandle;
+use actix_http::HttpService;
+use actix_http::error::DispatchError;
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, apply_fn_factory, fn_service,
+    map_config,
+};
+use actix_web::dev::{AppConfig, Server as Workers, ServerHandle};
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{KeepAlive, Method, StatusCode};
 use actix_web::middleware::DefaultHeaders;
 use actix_web::web::{self, Payload};
-use actix_web::{App as Web, HttpRequest, HttpResponse, HttpServer};
+use actix_web::{App as Web, HttpRequest, HttpResponse};
 use bytes::Bytes;
 use maud::html;
-use rustix::net::sockopt::set_tcp_user_timeout;
-use tokio::time::{sleep, timeout};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
 
 use crate::cmd::runtime::block_on;
 use crate::cmd::signals::Signals;
 use crate::config::Access;
 use crate::exit::{Exit, Failure};
+use crate::http::{Bounds, Connection, Door, bound_answers};
+use crate::limits::{HEAD_BYTES, OPERATOR_CONNECTIONS};
+use crate::panics::contained;
 
 use super::app::{App, Dashboard};
 use super::login::{Entered, Form, Login, Way, cookies, only};
@@ -29,14 +40,25 @@ use super::request::Request;
 use super::view::{WITHHELD, bare};
 use super::{act, assets, live};
 
-/// Far more than one person's browsers open.
-const CONNECTIONS: usize = 32;
+/// Requests that are answered at once: far more than one person's browsers ask.
+const REQUESTS: usize = 32;
 
 /// How long a head may take, and a form's body.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// How long a client may take nothing of an answer.
 const TAKES: Duration = Duration::from_secs(10);
+
+/// How long an answered client may take to close its end.
+const DISCONNECT: Duration = Duration::from_secs(1);
+
+/// A browser that closes its end has left, and its stream ends.
+const BOUNDS: Bounds = Bounds {
+    head_bytes: HEAD_BYTES,
+    head_time: WAIT,
+    ends_with_client: true,
+    are_deliveries: false,
+};
 
 /// A form has a few texts and at most 200 job ids.
 const FORM_BYTES: usize = 64 * 1024;
@@ -88,31 +110,74 @@ pub(super) fn run(
 
 /// Serves until the handle stops it.
 fn serve(socket: Socket, dashboard: Arc<Dashboard>) -> io::Result<ServerHandle> {
-    let server = HttpServer::new(move || {
-        let headers = DefaultHeaders::new();
-        let headers = HEADERS.iter().fold(headers, |all, one| all.add(*one));
-        let dashboard = Arc::clone(&dashboard);
-        let service = move |request, body| answer(Arc::clone(&dashboard), request, body);
-        Web::new().wrap(headers).default_service(web::to(service))
-    });
-    let server = server.workers(1).disable_signals();
-    let server = server.max_connections(CONNECTIONS);
-    // A browser that closes its end has left, and its stream ends.
-    let server = server.h1_allow_half_closed(false).client_request_timeout(WAIT);
-    // A client cannot keep a place that others wait for by one request after the other.
-    let server = server.keep_alive(KeepAlive::Disabled);
+    let door = Door::new(OPERATOR_CONNECTIONS, REQUESTS, BOUNDS);
+    let server =
+        Workers::build().workers(1).disable_signals().max_concurrent_connections(door.accepted());
     let server = match socket {
-        Socket::Tcp(socket) => {
-            // A client that takes nothing would keep its connection for good.
-            set_tcp_user_timeout(&socket, TAKES.as_millis() as u32)?;
-            server.listen(socket)?
-        }
-        Socket::Unix(socket) => server.listen_uds(socket)?,
+        Socket::Tcp(socket) => server.listen("dashboard", socket, move || {
+            let http = http(Arc::clone(&dashboard), door.clone());
+            let door = door.clone();
+            let connected = fn_service(move |stream: TcpStream| {
+                // A client that takes nothing would keep its connection for good.
+                bound_answers(&stream, TAKES);
+                let admitted = door.clone().admit(stream);
+                async { Ok::<_, DispatchError>((admitted.await?, None)) }
+            });
+            apply_fn_factory(connected.and_then(http), |stream: TcpStream, served| {
+                contained(served.call(stream))
+            })
+        })?,
+        Socket::Unix(socket) => server.listen_uds("dashboard", socket, move || {
+            let http = http(Arc::clone(&dashboard), door.clone());
+            let door = door.clone();
+            let connected = fn_service(move |stream: UnixStream| {
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(TAKES));
+                let admitted = door.clone().admit(Box::pin(stream));
+                async { Ok::<_, DispatchError>((admitted.await?, None)) }
+            });
+            apply_fn_factory(connected.and_then(http), |stream: UnixStream, served| {
+                contained(served.call(stream))
+            })
+        })?,
     };
     let running = server.run();
     let handle = running.handle();
     tokio::spawn(running);
     Ok(handle)
+}
+
+/// The requests of connections that `door` has admitted.
+fn http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    dashboard: Arc<Dashboard>,
+    door: Door,
+) -> impl ServiceFactory<
+    (Connection<S>, Option<SocketAddr>),
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+> {
+    let headers = DefaultHeaders::new();
+    let headers = HEADERS.iter().fold(headers, |all, one| all.add(*one));
+    let service = move |request, body| answer(Arc::clone(&dashboard), request, body);
+    let app = Web::new().wrap(headers).default_service(web::to(service));
+    let app = app.into_factory().map_err(|error| error.error_response());
+    let app = map_config::<_, _, actix_http::Request, _, _>(app, |()| AppConfig::default());
+    let app = apply_fn_factory(app, move |request: actix_http::Request, app| {
+        let (turn, request) = door.begin(request);
+        turn.end(request.map(|request| app.call(request)))
+    });
+    HttpService::build()
+        // A client cannot keep a place that others wait for by one request after the other.
+        .keep_alive(KeepAlive::Disabled)
+        .client_request_timeout(WAIT)
+        .client_disconnect_timeout(DISCONNECT)
+        .h1_allow_half_closed(false)
+        .on_connect_ext(|connection: &Connection<S>, data| {
+            data.insert(connection.gate());
+        })
+        .h1(app)
 }
 
 async fn answer(dashboard: Arc<Dashboard>, request: HttpRequest, body: Payload) -> HttpResponse {
@@ -129,11 +194,6 @@ async fn route(dashboard: &Arc<Dashboard>, request: &HttpRequest, body: Payload)
     let target = request.uri().path_and_query();
     let target = target.map_or("/", |target| target.as_str());
     if headers.contains_key(header::TRANSFER_ENCODING) {
-        // The rest of a dropped body would be read for as long as it comes; of a held one it closes the connection.
-        actix_web::rt::spawn(async move {
-            sleep(WAIT).await;
-            drop(body);
-        });
         return plain(411, "a form says how long it is");
     }
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);

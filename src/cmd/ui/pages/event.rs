@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use actix_web::HttpResponse;
 use actix_web::http::header;
+use futures_util::stream;
 use tokio::sync::Semaphore;
 
-use crate::admin::{ReadOutput, ShowEvent};
+use crate::admin::{GetBody, ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
 use crate::cmd::show::payload_gone;
-use crate::model::{JobId, Outcome};
+use crate::model::{Blob, JobId, Outcome};
 use crate::runner::message::Stream;
 use crate::store::{AttemptRow, EventDetail, JobRow, KeyRow, OutputExcerpt};
 
-use super::super::payload::{self, Payload};
+use super::super::payload::{self, Payload, SHOWN_BYTES};
 use super::super::view::{View, withheld};
 use super::super::{app::App, parts::*, request::Request};
 use super::events::IDS_ARE_KEPT;
@@ -26,15 +27,15 @@ const LINES: usize = 12;
 /// Headers whose values prove something: masked until they are asked for.
 const SECRET: &str = "authorization signature token secret cookie hmac key";
 
-/// Events that the receiver reads at once: each has bodies of up to 25 MiB, and takes it several times their memory.
+/// Events that the receiver reads at once.
 static SHOWN: Semaphore = Semaphore::const_new(2);
 
 pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
-    let all = find(view.app, view.asked).await?;
+    let mut all = find(view.app, view.asked).await?;
     let variant: Option<u32> = view.asked.read("variant")?;
-    let is_chosen = |one: &&EventDetail| Some(one.event.variant) == variant;
-    let detail = all.iter().find(is_chosen).unwrap_or(&all[0]);
-    view.at("/events", shown(type_of(&detail.event)));
+    let is_chosen = |one: &EventDetail| Some(one.event.variant) == variant;
+    let nth = all.iter().position(is_chosen).unwrap_or(0);
+    view.at("/events", shown(type_of(&all[nth].event)));
     let explainer = Explainer {
         config: &view.config,
         nodes: &view.screen.nodes,
@@ -42,8 +43,9 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         time: said,
         suffix: &view.app.suffix,
     };
-    let mut explained = explainer.explain(detail);
-    let detail = &view.app.visible(detail, &mut explained);
+    let mut explained = explainer.explain(&all[nth]);
+    begin_long(view, &mut all[nth]).await?;
+    let detail = &view.app.visible(&all[nth], &mut explained);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
     let story = story(view, detail, &explained).await;
     let is_open = |state: &State| matches!(state, State::Ready | State::Running | State::Waiting);
@@ -84,6 +86,7 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
     let request = ShowEvent {
         event: asked.need("id")?,
         source: asked.read("source")?,
+        // Those who may not see its body see what conditions make of it.
         variant: Some(asked.read("variant")?.unwrap_or(0)),
     };
     let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
@@ -97,16 +100,48 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
     Ok(shown.events)
 }
 
+/// Adds the beginning of the body that is shown, where it is too long for an answer. A token in it could not be masked:
+/// then it is not read.
+async fn begin_long(view: &View<'_>, one: &mut EventDetail) -> Result<(), Failure> {
+    let is_long = one.event.payload_kept && one.body.is_none();
+    let scheme = view.config.scheme_of(&one.event.source);
+    let has_token = scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
+    let is_masked = has_token && view.asked.get("secrets").is_none();
+    if !is_long || is_masked || !view.app.may_see_payloads() {
+        return Ok(());
+    }
+    let mut parts = view.app.stream(&body_of(one)).await?;
+    let mut begin = Vec::new();
+    while begin.len() <= SHOWN_BYTES
+        && let Some(part) = parts.part().await.map_err(Failure::io("read the body"))?
+    {
+        begin.extend_from_slice(&part);
+    }
+    one.body = Some(Blob(begin));
+    Ok(())
+}
+
+fn body_of(one: &EventDetail) -> GetBody {
+    let (event, source) = (one.event.event_id.clone(), one.event.source.clone());
+    GetBody { event, source, variant: one.event.variant, answer: false }
+}
+
 /// The body as it came, to be saved and not shown.
 pub(crate) async fn raw(app: &Arc<App>, asked: &Request) -> Result<HttpResponse, Failure> {
     let variant = asked.read("variant")?.unwrap_or(0);
     let mut all = find(app, asked).await?.into_iter();
-    let one = all.find(|one| one.event.variant == variant);
-    let body = one.and_then(|one| one.body).ok_or_else(payload_gone)?;
+    let one = all.find(|one| one.event.variant == variant && one.event.payload_kept);
+    let one = one.ok_or_else(payload_gone)?;
+    let parts = app.stream(&body_of(&one)).await?;
+    let parts = stream::unfold(parts, async |mut parts| match parts.part().await {
+        Ok(part) => part.map(|part| (Ok(part), parts)),
+        Err(error) => Some((Err(actix_web::Error::from(error)), parts)),
+    });
     Ok(HttpResponse::Ok()
         .content_type("application/octet-stream")
         .insert_header((header::CONTENT_DISPOSITION, "attachment; filename=\"body\""))
-        .body(body.0))
+        .no_chunking(one.event.body_bytes)
+        .streaming(Box::pin(parts)))
 }
 
 /// Other events under the same id, and others with the same body.
@@ -313,7 +348,7 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                     "Headers " span.count { (detail.headers.len()) }
                 }
             }
-            @if detail.body.is_some() { a.end.btn.small.quiet href=(raw) download="body" { (icon("in")) "Raw" } }
+            @if event.payload_kept { a.end.btn.small.quiet href=(raw) download="body" { (icon("in")) "Raw" } }
         }
         @if is_headers {
             @let is_masked = asked.get("secrets").is_none();
@@ -346,7 +381,10 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
             @if is_cut { p.pad { "This is its beginning; "
                 a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "."
             } }
-        } @else { p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" }
+        } @else if event.payload_kept { p.pad.muted {
+            "It is too long to be shown with its token masked: "
+            a.link href=(asked.with("secrets", Some("1"))) { "show it unmasked" }
+        } } @else { p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" }
             " says how long payloads are kept. It cannot run again."
         } }
     } }

@@ -23,9 +23,9 @@ const EVENTS: &str = concat!(
     " JOIN event e ON e.source = s.source AND e.event_id = $2 ORDER BY e.source, e.variant"
 );
 
-/// None once retention has deleted it.
+/// None once retention has deleted it; without its body unless $2.
 const PAYLOAD: &str = "
-    SELECT p.headers, p.body, e.body_bytes FROM payload p JOIN event e ON e.row = p.event
+    SELECT p.headers, CASE WHEN $2 THEN p.body END AS body, e.body_bytes FROM payload p JOIN event e ON e.row = p.event
     WHERE p.event = $1";
 
 /// In the order of their making.
@@ -97,7 +97,7 @@ from_row! {
 }
 
 impl Admin {
-    /// Everything about the events with this id (several: variants, or several sources), but the payloads of other
+    /// Everything about the events with this id (several: variants, or several sources), but the bodies of other
     /// variants than the one that is given.
     pub async fn show(
         &self,
@@ -123,10 +123,8 @@ async fn detail(
     (row, digest): (i64, Digest),
     variant: Option<u32>,
 ) -> Result<EventDetail, Error> {
-    let payload: Option<Packed> = match variant.is_none_or(|variant| variant == event.variant) {
-        true => reading.one(PAYLOAD, &[&row]).await?,
-        false => None,
-    };
+    let is_wanted = variant.is_none_or(|variant| variant == event.variant);
+    let payload: Option<Packed> = reading.one(PAYLOAD, &[&row, &is_wanted]).await?;
     let (headers, body) = payload.unwrap_or_default().open().await?;
     let key = match reading.rows(KEY, &[&row]).await?.first() {
         Some(row) => {

@@ -48,14 +48,18 @@ fn detail(
     let is_wanted = variant.is_none_or(|variant| variant == event.variant);
     // None once retention has deleted it.
     let payload = conn
-        .prepare_cached("SELECT headers, body FROM payload WHERE event = ?1 AND ?2")?
+        .prepare_cached("SELECT headers, CASE WHEN ?2 THEN body END FROM payload WHERE event = ?1")?
         .query_row((row, is_wanted), |found| {
-            let body = codec::decompress_now(found.get_ref(1)?.as_blob()?, bytes)
+            let headers = codec::header_lines(found.get_ref(0)?.as_blob()?);
+            let Some(body) = found.get_ref(1)?.as_blob_or_null()? else {
+                return Ok((headers, None));
+            };
+            let body = codec::decompress_now(body, bytes)
                 .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-            Ok((codec::header_lines(found.get_ref(0)?.as_blob()?), Blob(body)))
+            Ok((headers, Some(Blob(body))))
         })
         .optional()?;
-    let (headers, body) = payload.unzip();
+    let (headers, body) = payload.unwrap_or_default();
     // Its jobs in the order of their making.
     let select = format!("{JOB} WHERE j.event = ?1 ORDER BY j.row");
     let jobs: Vec<Numbered<JobRow>> = codec::all(conn, &select, [row])?;
@@ -70,7 +74,7 @@ fn detail(
     let twins = replay_index::twins(conn, &event.source, digest, row)?;
     // Those of a backup in which the event was.
     let restores = restored::restores(conn, event.received_at, None)?;
-    let (headers, key) = (headers.unwrap_or_default(), answer::key_row(conn, row)?);
+    let key = answer::key_row(conn, row)?;
     let digest = digest.to_string();
     Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
 }
