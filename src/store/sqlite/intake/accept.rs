@@ -22,6 +22,7 @@ use crate::store::sqlite::tables::job::{insert_job, put_back};
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::secret_use::SecretUses;
 use crate::store::sqlite::tables::{codec, replay_index, restored};
+use crate::store::sum::Given;
 use crate::verify::Verified;
 
 use super::handle::Intake;
@@ -46,13 +47,19 @@ pub(crate) struct StoredPayload {
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
+    sum: i64,
 }
 
 impl StoredPayload {
-    pub(crate) async fn of(delivery: &Verified) -> Result<StoredPayload, Refused> {
+    pub(crate) async fn of(
+        (source, received_at): (&Name, Timestamp),
+        delivery: &Verified,
+    ) -> Result<StoredPayload, Refused> {
         let body = codec::compress(delivery.body().clone()).await;
         let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        Ok(StoredPayload { headers: delivery.headers().to_wire(), body })
+        let headers = delivery.headers().to_wire();
+        let sum = Given::of(source, delivery, &headers, &body).sum(received_at);
+        Ok(StoredPayload { headers, body, sum })
     }
 
     /// How the writer treats a request that stores it.
@@ -88,7 +95,7 @@ impl Intake {
         let accepted = match duplicate {
             Some(duplicate) => duplicate,
             None => {
-                let stored = StoredPayload::of(&prepared.new.delivery).await?;
+                let stored = prepared.stored().await?;
                 let (new, priority) = (Arc::clone(&prepared), stored.priority());
                 let accepted =
                     self.engine.submit(priority, move |tx| new.store(tx, &stored)).await?;
@@ -122,7 +129,7 @@ impl Intake {
         self.engine.ready()?;
         let (mut all, mut bytes) = (Vec::with_capacity(new.len()), 0);
         for prepared in new.into_iter().map(self.prepared(now)) {
-            let stored = StoredPayload::of(&prepared.new.delivery).await?;
+            let stored = prepared.stored().await?;
             bytes += stored.bytes();
             all.push((prepared, stored));
         }
@@ -151,6 +158,11 @@ fn is_committed() {
 }
 
 impl Prepared {
+    async fn stored(&self) -> Result<StoredPayload, Refused> {
+        let Accept { source, received_at, delivery, .. } = &self.new;
+        StoredPayload::of((source, *received_at), delivery).await
+    }
+
     fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
         // Most ids are new: they are not looked for.
@@ -424,7 +436,7 @@ pub(crate) fn insert_payload(
     event: i64,
     stored: &StoredPayload,
 ) -> rusqlite::Result<()> {
-    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-        .execute(params![event, stored.headers, stored.body])?;
+    tx.prepare_cached("INSERT INTO payload (event, headers, body, sum) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![event, stored.headers, stored.body, stored.sum])?;
     Ok(())
 }
