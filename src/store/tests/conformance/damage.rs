@@ -74,6 +74,40 @@ async fn no_changed_byte_reaches_a_handler() {
     assert_eq!(bench.number(held).await, codec::size(changed + whole - ids.len()));
 }
 
+#[tokio::test]
+async fn a_later_delivery_of_the_event_mends_it() {
+    let mut bench = bench().await;
+    for (event, column) in [("body", "body"), ("headers", "headers")] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+        let change = format!(
+            "UPDATE payload SET {column} = zeroblob(9)
+             WHERE event = (SELECT row FROM event WHERE event_id = '{event}')"
+        );
+        bench.change_rows(&change).await;
+        assert!(bench.starts().await.is_empty());
+        bench.until_nothing_runs().await;
+        // Another body mends nothing.
+        let other = bench.accept("stripe", stripe(event, "a", "[]"), &["h"]).await;
+        assert!(
+            matches!(other, Accepted::Duplicate { replayed: 0, conflict: true, .. }),
+            "{other:?}"
+        );
+        let again = bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+        assert!(
+            matches!(again, Accepted::Duplicate { state: Some(State::Ready), replayed: 1, .. }),
+            "{again:?}"
+        );
+        let claimed = bench.claim_one().await;
+        let of = stripe(event, "a", "{}");
+        assert_eq!((&claimed.facts.body, claimed.facts.attempt), (of.body(), 2));
+        assert_eq!(claimed.facts.headers.to_wire(), of.headers().to_wire());
+        bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await;
+        // What has run is not run again.
+        let again = bench.accept("stripe", of, &["h"]).await;
+        assert!(matches!(again, Accepted::Duplicate { replayed: 0, .. }), "{again:?}");
+    }
+}
+
 /// Of a group, the others wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
