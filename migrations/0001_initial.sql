@@ -81,7 +81,10 @@ CREATE INDEX event_repeated ON event (digest, source, type) WHERE guarded = 1 AN
 CREATE TABLE payload (
     event   INTEGER PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
     headers BLOB NOT NULL,
-    body    BLOB NOT NULL
+    body    BLOB NOT NULL,
+    -- Over what a handler is given of the event, by which a changed byte is found. NULL: none was made, and nothing is
+    -- compared.
+    sum     INTEGER
 ) STRICT;
 
 -- A row is another body that came under the signed id of an event.
@@ -142,6 +145,7 @@ CREATE TABLE job (
         WHEN 'held' THEN reason IS 'unknown outcome' OR reason IS 'suspected replay' OR reason IS 'id reused'
             OR reason IS 'restored' OR reason IS 'cancelled' OR reason IS 'handler gone'
             OR reason IS 'condition failed' OR reason IS 'value refused' OR reason IS 'payload unreadable'
+            OR reason IS 'payload damaged'
         WHEN 'dead' THEN reason IS 'rejected' OR reason IS 'attempts exhausted' OR reason IS 'payload gone'
             OR reason IS 'resolved as failed'
         WHEN 'dropped' THEN reason IS 'by the operator' OR reason IS 'superseded'

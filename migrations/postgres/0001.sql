@@ -184,7 +184,10 @@ CREATE INDEX event_variant ON event (source, event_id, digest, type, sha256(coal
 CREATE TABLE payload (
     event bigint PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
     headers bytea NOT NULL,
-    body bytea NOT NULL
+    body bytea NOT NULL,
+    -- Over what a handler is given of the event, by which a changed byte is found. NULL: none was made, and nothing is
+    -- compared.
+    sum bigint
 );
 
 -- The server does not try to compress it a second time.
@@ -258,7 +261,8 @@ CREATE TABLE job (
     CHECK (superseded_by IS NULL OR reason = 'superseded'),
     CHECK (CASE state
         WHEN 'held' THEN coalesce(reason IN ('unknown outcome', 'suspected replay', 'id reused', 'restored',
-            'cancelled', 'handler gone', 'condition failed', 'value refused', 'payload unreadable'), false)
+            'cancelled', 'handler gone', 'condition failed', 'value refused', 'payload unreadable',
+            'payload damaged'), false)
         WHEN 'dead' THEN coalesce(reason IN ('rejected', 'attempts exhausted', 'payload gone',
             'resolved as failed'), false)
         WHEN 'dropped' THEN coalesce(reason IN ('by the operator', 'superseded', 'condition false'), false)

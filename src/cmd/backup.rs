@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::store::{self as kept, BackupInfo, Manifest};
 
-use super::output::{self, local, size, thousands};
+use super::output::{self, count, local, size, thousands};
 use super::runtime::block_on;
 use super::{owner, progress, store};
 
@@ -47,6 +47,8 @@ pub(super) fn run(args: &cli::Backup) -> Result<Exit, Failure> {
         "events": checked.events,
         "newest_event_at": checked.newest_event_at,
         "jobs": checked.jobs,
+        "damaged": checked.damaged,
+        "damaged_events": checked.damaged_events,
         "took_millis": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
     output::either(&args.options.format, &json, || print(&args.to, &manifest, &checked))
@@ -63,7 +65,13 @@ fn print(file: &Path, manifest: &Manifest, checked: &BackupInfo) -> Result<(), F
     output::fact("events", format!("{}{newest}", thousands(checked.events)))?;
     let jobs = checked.jobs.iter().map(|(state, jobs)| format!("{} {state}", thousands(*jobs)));
     let jobs = jobs.collect::<Vec<_>>().join(", ");
-    output::fact("jobs", if jobs.is_empty() { "none" } else { &jobs })
+    output::fact("jobs", if jobs.is_empty() { "none" } else { &jobs })?;
+    if checked.damaged > 0 {
+        let payloads = count(checked.damaged, "payload");
+        let events = checked.damaged_events.join(", ");
+        output::fact("damaged", format!("{payloads}, of {events}: let them be sent again"))?;
+    }
+    Ok(())
 }
 
 /// Copies the store into the unfinished file. Root asks a running receiver as root, because root may write

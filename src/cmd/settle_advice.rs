@@ -28,6 +28,9 @@ pub(super) fn advice(reason: &str) -> &'static str {
             HeldReason::PayloadUnreadable => {
                 "its payload was read twice in vain; see the log and `hooklatch doctor`, and run the first, which reads it again"
             }
+            HeldReason::PayloadDamaged => {
+                "its payload is not what was accepted; have the provider send the event again, or drop it"
+            }
             HeldReason::ValueRefused => {
                 "a value of the event is not what the handler takes; correct `values`, reload, and run the first, or drop it"
             }

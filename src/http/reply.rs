@@ -310,7 +310,7 @@ fn hint(event: &EventId, state: Option<State>, removed: bool, replayed: usize) -
     if replayed > 0 {
         let jobs = if replayed == 1 { "job is" } else { "jobs are" };
         return format!(
-            "stored before; {replayed} dead {jobs} put back and will run again; see `hooklatch show {event}`"
+            "stored before; {replayed} {jobs} put back and will run again; see `hooklatch show {event}`"
         );
     }
     match state {
@@ -445,7 +445,7 @@ mod tests {
         for line in &duplicates {
             assert!(line.contains(r#""state":"#) && line.contains("`hooklatch "), "{line}");
         }
-        let replayed = r#"200 {"event":"evt_1","hint":"stored before; 1 dead job is put back and will run again; see `hooklatch show evt_1`","replayed":1,"state":"ready","status":"duplicate"}"#;
+        let replayed = r#"200 {"event":"evt_1","hint":"stored before; 1 job is put back and will run again; see `hooklatch show evt_1`","replayed":1,"state":"ready","status":"duplicate"}"#;
         assert_eq!(lines[lines.len() - 2], replayed);
         let removed = r#"200 {"event":"evt_1","hint":"stored before, and done; its payload has been deleted, so it cannot run again; see `hooklatch show evt_1`","state":"succeeded","status":"duplicate"}"#;
         assert_eq!(lines[lines.len() - 3], removed);

@@ -131,6 +131,8 @@ words! {
         ValueRefused = "value refused",
         /// Its payload is there, and was read twice in vain: by the disk, the memory or the way from the server.
         PayloadUnreadable = "payload unreadable",
+        /// Its payload was read twice, and is not what was accepted.
+        PayloadDamaged = "payload damaged",
     }
 }
 

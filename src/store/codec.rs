@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
-use zstd::zstd_safe::{CCtx, DCtx, compress_bound, get_error_name};
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, get_error_name};
 
 use crate::model::Headers;
 
@@ -28,20 +28,30 @@ pub(crate) async fn compress(body: Bytes) -> io::Result<Vec<u8>> {
     }
     // For a large body the compressor takes more memory than a thread that may never see another is to
     // keep.
-    tokio::task::spawn_blocking(move || zstd::bulk::compress(&body, LEVEL))
+    tokio::task::spawn_blocking(move || frame(&mut compressor()?, &body))
         .await
         .map_err(io::Error::other)?
 }
 
 pub(crate) fn compress_now(body: &[u8]) -> io::Result<Vec<u8>> {
+    COMPRESSOR.with_borrow_mut(|kept| match kept {
+        Some(compressor) => frame(compressor, body),
+        None => frame(kept.insert(compressor()?), body),
+    })
+}
+
+/// Its frames end with a checksum of the body, which each decompression compares.
+fn compressor() -> io::Result<CCtx<'static>> {
+    let mut compressor = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
+    for parameter in [CParameter::CompressionLevel(LEVEL), CParameter::ChecksumFlag(true)] {
+        compressor.set_parameter(parameter).map_err(failed)?;
+    }
+    Ok(compressor)
+}
+
+fn frame(compressor: &mut CCtx<'static>, body: &[u8]) -> io::Result<Vec<u8>> {
     let mut frame = Vec::with_capacity(compress_bound(body.len()));
-    COMPRESSOR.with_borrow_mut(|kept| {
-        let compressor = match kept {
-            Some(compressor) => compressor,
-            None => kept.insert(CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?),
-        };
-        compressor.compress(&mut frame, body, LEVEL).map_err(failed)
-    })?;
+    compressor.compress2(&mut frame, body).map_err(failed)?;
     Ok(frame)
 }
 

@@ -25,6 +25,7 @@ pub mod postgres;
 mod quarantine;
 mod rows;
 mod sqlite;
+mod sum;
 #[cfg(test)]
 mod tests;
 mod transfer;

@@ -330,7 +330,7 @@ fn first_schema(path: &std::path::Path) {
     conn.execute_batch(include_str!("../../migrations/0001_initial.sql")).unwrap();
     conn.execute_batch(
         "PRAGMA journal_mode = WAL;
-         PRAGMA application_id = 0x3410FB63;
+         PRAGMA application_id = 0x5D2AC81B;
          PRAGMA user_version = 1;
          INSERT INTO meta (one, store_id, created_at, written_by)
              VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0');

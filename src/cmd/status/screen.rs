@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::admin::{GetStatus, ReceiverStatus, Refusal, Status};
 use crate::config::Config;
 use crate::handler::runner_client::RunnerStatus;
-use crate::model::{Broken, Name, State, Timestamp, shell_word};
+use crate::model::{Broken, HeldReason, Name, State, Timestamp, shell_word};
 use crate::notify::BROKEN_AFTER;
 use crate::store::{
     AwaitedNode, Backlog, BlockedGroups, Disk, NodeHandler, NodeRow, PausedRow, RestoredRow,
@@ -192,6 +192,7 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         findings.refusal(refused);
     }
     let serving = findings.why.is_empty();
+    findings.of_damage(&store.stuck);
     // The refusal says the same of the commits.
     for stall in stalls.iter().filter(|stall| refused.is_none() || stall.what != Stalled::Commits) {
         let silence = short_span(now.since(stall.since));
@@ -380,6 +381,17 @@ impl Findings<'_> {
             ));
             let named = "journalctl -u hooklatch -g 'an accepted event is lost'";
             self.commands.push(named.to_owned());
+        }
+    }
+
+    fn of_damage(&mut self, stuck: &[StoppedJobs]) {
+        let reason = HeldReason::PayloadDamaged.as_str();
+        let damaged = stuck.iter().filter(|stuck| stuck.reason == reason);
+        let jobs: u64 = damaged.map(|stuck| stuck.jobs).sum();
+        if jobs > 0 {
+            let jobs = count(jobs, "job");
+            let sentence = format!("the stored payload of {jobs} is damaged: let it be sent again");
+            self.problem(sentence, "held --reason payload-damaged");
         }
     }
 

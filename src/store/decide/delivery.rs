@@ -95,6 +95,11 @@ pub(crate) fn replays_dead(rule: OnRedelivery, conflict: bool) -> bool {
     rule == OnRedelivery::ReplayDead && !conflict
 }
 
+/// Whether a delivery of a known event may take the place of its damaged payload: it brings that very event again.
+pub(crate) fn mends(delivery: &Verified, event: &KnownEvent) -> bool {
+    event.digest == delivery.digest() && event.event_type == *delivery.event_type()
+}
+
 /// Where else the body of a new event came to its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SameBody {
@@ -155,6 +160,16 @@ mod tests {
     use crate::provider::Scheme;
     use crate::store::border::NewJob;
     use crate::store::tests::{START, delivery, delivery_of, github, name, stripe};
+
+    #[test]
+    fn only_the_same_body_and_type_mend_an_event() {
+        let of = stripe("e", "a", "{}");
+        let event = known(0, &of);
+        assert!(mends(&of, &event));
+        assert!(!mends(&stripe("e", "a", "[]"), &event));
+        let event_type = EventType::from_raw("b");
+        assert!(!mends(&of, &KnownEvent { event_type, ..event }));
+    }
 
     fn known(variant: i64, of: &Verified) -> KnownEvent {
         KnownEvent {

@@ -8,10 +8,13 @@ use std::io;
 use serde_json::{Value, json};
 
 use crate::limits::NOTICE_WINDOW;
-use crate::model::{Digest, EventId, Headers, JobId, Name, NoticeType, State, Timestamp};
+use crate::model::{
+    Digest, EventId, EventType, Headers, INTERNAL_SOURCE, JobId, Name, NoticeType, State, Timestamp,
+};
 use crate::pattern::Pattern;
 use crate::store::border::Refused;
 use crate::store::codec;
+use crate::store::sum::Given;
 
 /// Which handlers take which of the receiver's own events: one snapshot of the configuration (S6).
 #[derive(Debug, Clone, Default)]
@@ -163,10 +166,13 @@ pub(crate) struct NoticeEvent {
     pub(crate) headers: Vec<u8>,
     /// Under zstd.
     pub(crate) body: Vec<u8>,
+    /// To which the event's time is added.
+    pub(crate) sum: i64,
 }
 
 impl NoticeEvent {
     pub(crate) fn of(
+        event_id: &str,
         notice: &Notice,
         of_job: JobDetails,
         subscribers: &NoticeSubscribers,
@@ -175,12 +181,13 @@ impl NoticeEvent {
         let body = body(notice, of_job, subscribers, host).to_string().into_bytes();
         let mut headers = Headers::new();
         headers.push("Content-Type", "application/json");
-        Ok(NoticeEvent {
-            digest: Digest::of(&body),
-            body_bytes: body.len(),
-            headers: headers.to_wire(),
-            body: codec::compress_now(&body)?,
-        })
+        let (digest, body_bytes) = (Digest::of(&body), body.len());
+        let (headers, body) = (headers.to_wire(), codec::compress_now(&body)?);
+        let event_type = EventType::from_parts(notice.kind.as_str(), None);
+        let (source, event_type) = (INTERNAL_SOURCE, &event_type);
+        let given = Given { source, event_id, event_type, headers: &headers, body: &body };
+        let sum = given.sum(Timestamp(0));
+        Ok(NoticeEvent { digest, body_bytes, headers, body, sum })
     }
 }
 

@@ -19,10 +19,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::model::Timestamp;
 use crate::random;
 use crate::store::border::{Accept, Accepted, Refused};
 use crate::store::codec;
 use crate::store::decide::delivery::Twins;
+use crate::store::sum::Given;
 
 use super::arrival;
 use super::connection::Connection;
@@ -75,7 +77,8 @@ impl Request {
             let id = |_| Uuid::from_bytes(*random::job_id(new.received_at).as_bytes());
             let (headers, job_ids) =
                 (new.delivery.headers().to_wire(), new.jobs.iter().map(id).collect());
-            events.push(NewEvent { new, headers, body, job_ids, kept: false, doubt: None });
+            let sum = Given::of(&new.source, &new.delivery, &headers, &body).sum(Timestamp(0));
+            events.push(NewEvent { new, headers, body, sum, job_ids, kept: false, doubt: None });
         }
         let (answer, receiver) = oneshot::channel();
         Ok((Request { events, deadline, answer }, receiver))

@@ -11,13 +11,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use crate::model::{Digest, EventId, JobId, Name};
+use crate::model::{Digest, EventId, JobId, Name, Timestamp};
 use crate::random;
 use crate::store::answer::{Fate, StoredAnswer, unreadable};
 use crate::store::border::{Ask, Asked, Error, KeyState, Refused};
 use crate::store::codec;
 use crate::store::columns::{column, unreadable as unreadable_column};
 use crate::store::decide::key::{Repeat, repeat, unanswered};
+use crate::store::sum::Given;
 
 use super::accept::REQUEST_BYTES;
 use super::arrival::PUT_BACK;
@@ -54,9 +55,9 @@ const BEGIN: &str = "
             $6, false, false, false, arrived($7), $8, true
         WHERE NOT EXISTS (SELECT FROM answer WHERE source = $1 AND caller = $2 AND key = $3)
         ON CONFLICT (source, event_id, variant) DO NOTHING
-        RETURNING row
+        RETURNING row, received_at
     ), kept AS (
-        INSERT INTO payload (event, headers, body) SELECT row, $9, $10 FROM stored
+        INSERT INTO payload (event, headers, body, sum) SELECT row, $9, $10, $16::bigint + received_at FROM stored
     ), begun AS (
         INSERT INTO job (id, event, handler, state, since, created_at)
         SELECT $11, row, $12, 'ready', now_ms(), now_ms() FROM stored
@@ -129,6 +130,8 @@ pub(super) struct NewKey {
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
+    /// To which the arrival is added that the database stores.
+    sum: i64,
     /// The same in each try.
     job: JobId,
     /// The last attempt of the job that a try has put back, if it is not known whether that is committed.
@@ -141,10 +144,11 @@ impl Question {
         let body = codec::compress(ask.delivery.body().clone()).await;
         let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
         let headers = ask.delivery.headers().to_wire();
+        let sum = Given::of(&ask.source, &ask.delivery, &headers, &body).sum(Timestamp(0));
         let job = random::job_id(ask.received_at);
         let (source, caller) = (ask.source.clone(), ask.caller.clone());
         let (key, request) = (ask.delivery.event_id().clone(), ask.request);
-        let begin = Some(Box::new(NewKey { ask, headers, body, job, put_back: None }));
+        let begin = Some(Box::new(NewKey { ask, headers, body, sum, job, put_back: None }));
         Ok(Question::Key { source, caller, key, request, begin })
     }
 
@@ -316,7 +320,7 @@ impl NewKey {
         let (keep, errors) = (new.keep, new.keep_errors);
         let new = params![
             source, caller, key, kind, raw, digest, at, bytes, headers, body, job, handler,
-            request, keep, errors,
+            request, keep, errors, self.sum,
         ];
         match ask(flight, BEGIN, new).await?.is_empty() {
             true => Err(Stop::Changed),

@@ -10,7 +10,7 @@ use crate::model::{EventType, HeldReason, Repeats, State, Timestamp};
 use crate::store::border::{Accept, Accepted, Error, NewJob};
 use crate::store::columns::column;
 use crate::store::decide::delivery::{
-    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, replays_dead,
+    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, mends, replays_dead,
 };
 use crate::store::decide::group::newer;
 
@@ -20,6 +20,42 @@ use super::new_event::{GroupedJobs, Groups, Rows};
 use super::params::params;
 use super::prepared::{Form, NewEvent, Try};
 use super::stop::{Stop, ask, ask_one};
+
+/// The jobs of event $1 for which `$which` holds, locked, each with its group and what may make it out of date.
+macro_rules! jobs_to_put_back {
+    ($which:literal) => {
+        concat!(
+            "
+    SELECT job.id, attempt, handler, group_key, event, newest_removed, group_rule IS NOT DISTINCT FROM 'latest' AS is_latest,
+        CASE WHEN group_rule = 'latest' THEN (SELECT n.id FROM job n
+            WHERE n.handler = job.handler AND n.group_key = job.group_key AND n.event > job.event
+                AND (n.attempt > 0 OR n.holds)
+            ORDER BY n.event DESC LIMIT 1) END AS newest
+    FROM job CROSS JOIN meta
+    WHERE event = $1 AND ",
+            $which,
+            "
+    ORDER BY job.id FOR UPDATE OF job"
+        )
+    };
+}
+
+/// Puts those of the jobs $1 back for which `$which` holds.
+macro_rules! put_back {
+    ($which:literal) => {
+        concat!(
+            "
+    UPDATE job SET state = 'ready', reason = NULL, detail = NULL, settled_at = NULL, counted = 0, since = now_ms(),
+        replays = replays + 1, wait_since = NULL,
+        behind = group_key IS NOT NULL AND EXISTS (SELECT FROM job h WHERE h.handler = job.handler
+            AND h.group_key = job.group_key AND h.holds AND NOT h.behind AND h.row <> job.row)
+    WHERE id = ANY ($1::uuid[]) AND ",
+            $which,
+            "
+    RETURNING id"
+        )
+    };
+}
 
 /// Of the variants of one id the first, the last, and the first one with this body; and, unless the id is signed, of
 /// this type. A sender can make any number of variants, and each is found by an index.
@@ -77,32 +113,36 @@ const REPEAT: &str = "
         UPDATE event SET duplicates = duplicates + 1, last_duplicate_at = $2, conflicts = conflicts + $3
         WHERE row = $1 RETURNING row
     )
-    SELECT job.id, job.state FROM counted LEFT JOIN job ON job.event = counted.row";
+    SELECT job.id, job.state, coalesce(job.state = 'held' AND job.reason = 'payload damaged', false) AS is_damaged
+    FROM counted LEFT JOIN job ON job.event = counted.row";
 
-/// Locks the dead jobs of an event that may run again, each with its group and what may make it out of date. A job
-/// that a person resolved as failed stays dead, and so does one without its payload, one that answered its caller, and
-/// one that had ended before the database went back: it may have succeeded since.
-const DEAD: &str = "
-    SELECT job.id, attempt, handler, group_key, event, newest_removed, group_rule IS NOT DISTINCT FROM 'latest' AS is_latest,
-        CASE WHEN group_rule = 'latest' THEN (SELECT n.id FROM job n
-            WHERE n.handler = job.handler AND n.group_key = job.group_key AND n.event > job.event
-                AND (n.attempt > 0 OR n.holds)
-            ORDER BY n.event DESC LIMIT 1) END AS newest
-    FROM job CROSS JOIN meta
-    WHERE event = $1 AND state = 'dead' AND reason <> 'resolved as failed'
+/// The dead jobs of an event that may run again. A job that a person resolved as failed stays dead, and so does one
+/// without its payload, one that answered its caller, and one that had ended before the database went back: it may have
+/// succeeded since.
+const DEAD: &str = jobs_to_put_back!(
+    "state = 'dead' AND reason <> 'resolved as failed'
         AND EXISTS (SELECT FROM payload WHERE payload.event = $1)
         AND NOT EXISTS (SELECT FROM answer WHERE answer.event = $1 AND answered_at IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM restored WHERE restored_at >= settled_at)
-    ORDER BY job.id FOR UPDATE OF job";
+        AND NOT EXISTS (SELECT FROM restored WHERE restored_at >= settled_at)"
+);
+
+/// The same of the jobs that are held because the event's payload is damaged.
+const DAMAGED: &str = jobs_to_put_back!("state = 'held' AND reason = 'payload damaged'");
 
 /// Puts dead jobs ($1 ids) back, each behind the job that holds its group, if another one does.
-pub(super) const PUT_BACK: &str = "
-    UPDATE job SET state = 'ready', reason = NULL, detail = NULL, settled_at = NULL, counted = 0, since = now_ms(),
-        replays = replays + 1, wait_since = NULL,
-        behind = group_key IS NOT NULL AND EXISTS (SELECT FROM job h WHERE h.handler = job.handler
-            AND h.group_key = job.group_key AND h.holds AND NOT h.behind AND h.row <> job.row)
-    WHERE id = ANY ($1::uuid[]) AND state = 'dead'
-    RETURNING id";
+pub(super) const PUT_BACK: &str = put_back!("state = 'dead'");
+
+/// The same of the jobs of [`DAMAGED`].
+const PUT_BACK_MENDED: &str = put_back!("state = 'held' AND reason = 'payload damaged'");
+
+/// Takes the place of a damaged payload. The event has then arrived with this delivery. No row where the payload is gone.
+const MEND: &str = "
+    WITH mended AS (
+        UPDATE event SET received_at = arrived($2), body_bytes = $3
+        WHERE row = $1 AND EXISTS (SELECT FROM payload WHERE payload.event = $1) RETURNING row, received_at
+    )
+    UPDATE payload SET headers = $4, body = $5, sum = $6::bigint + received_at FROM mended
+    WHERE payload.event = mended.row RETURNING payload.event";
 
 /// Keeps each differing body once, up to a limit. The event is locked, so no other transaction counts at the same
 /// time.
@@ -256,17 +296,21 @@ async fn repeat(
     if rows.is_empty() {
         return Err(Stop::Changed);
     }
-    let mut jobs = Vec::new();
+    let (mut jobs, mut is_damaged) = (Vec::new(), false);
     for row in rows {
+        is_damaged |= column::<bool>(row, "is_damaged")?;
         if let Some(id) = column::<Option<Uuid>>(row, "id")? {
             jobs.push((id, column(row, "state")?));
         }
     }
     let is_dead = jobs.iter().any(|(_, state)| *state == State::Dead);
-    let put_back = match is_dead && replays_dead(event.new.on_redelivery, conflict) {
-        true => replay_dead(flight, event, of, locked).await?,
-        false => Vec::new(),
-    };
+    let mut put_back = Vec::new();
+    if is_dead && replays_dead(event.new.on_redelivery, conflict) {
+        put_back.extend(replay(flight, event, of, locked, [DEAD, PUT_BACK]).await?);
+    }
+    if is_damaged && !conflict && mends(&event.new.delivery, of) && mend(flight, event, of).await? {
+        put_back.extend(replay(flight, event, of, locked, [DAMAGED, PUT_BACK_MENDED]).await?);
+    }
     let is_put_back = |id: &Uuid| put_back.iter().any(|(back, _)| back == id);
     for (id, state) in &mut jobs {
         if is_put_back(id) {
@@ -284,15 +328,25 @@ async fn repeat(
     Ok(Try { answer, put_back })
 }
 
-/// Puts the event's dead jobs back, and returns them, each with its last attempt.
-async fn replay_dead(
+/// Whether the event's payload is there, and is that of this delivery now.
+async fn mend(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<bool, Stop> {
+    let (received_at, bytes) = (event.new.received_at, event.new.delivery.body().len());
+    let (headers, body) = (event.headers.clone(), event.body.clone());
+    let payload = params![of.row, received_at, bytes, headers, body, event.sum];
+    Ok(!ask(flight, MEND, payload).await?.is_empty())
+}
+
+/// Puts the jobs of the event back that the first statement finds, by the second, and returns them, each with its last
+/// attempt.
+async fn replay(
     flight: &mut Flight,
     event: &NewEvent,
     of: &KnownEvent,
     locked: &Groups,
+    [find, put]: [&'static str; 2],
 ) -> Result<Vec<(Uuid, i64)>, Stop> {
     let mut put_back = Vec::new();
-    for row in ask(flight, DEAD, params![of.row]).await? {
+    for row in ask(flight, find, params![of.row]).await? {
         let job: (Uuid, i64) = (column(row, "id")?, column(row, "attempt")?);
         // The earlier try may have put jobs back. One that has run and died since must not be put back a second time.
         if let Some(Try { answer: Accepted::Duplicate { .. }, put_back: before }) = &event.doubt
@@ -314,7 +368,7 @@ async fn replay_dead(
     }
     if !put_back.is_empty() {
         let ids: Vec<Uuid> = put_back.iter().map(|(id, _)| *id).collect();
-        flight.send(PUT_BACK, params![ids]).await;
+        flight.send(put, params![ids]).await;
     }
     Ok(put_back)
 }

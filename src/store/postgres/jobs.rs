@@ -1,6 +1,7 @@
 //! The handle of `dispatcher`.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::store::border::{
 };
 use crate::store::decide::notice::Notice;
 use crate::store::decide::recovery;
+use crate::store::sum::{DAMAGED, unread};
 
 use super::claim::{NodeAttempt, NodeClaims};
 use super::complete::{AttemptEnd, EndResult};
@@ -246,7 +248,7 @@ impl Jobs {
             self.cannot_run(&attempt, Next::Dead(DeadReason::PayloadGone), "the payload is gone");
         }
         let mut payloads = self.payloads(&whole).await?;
-        let is_unread = |payload: &Result<Claimed, String>| payload.is_err();
+        let is_unread = |payload: &io::Result<Claimed>| payload.is_err();
         if payloads.iter().any(is_unread) {
             self.writer.read_elsewhere();
             let left: Vec<NodeAttempt> = whole
@@ -266,9 +268,12 @@ impl Jobs {
                     jobs.push(Claimed { since: self.by_own_clock(attempt).since, ..claimed });
                 }
                 Err(why) => {
-                    let detail = format!("the payload cannot be read: {why}");
-                    let next = Next::Held(HeldReason::PayloadUnreadable);
-                    self.cannot_run(&attempt, next, &detail);
+                    let (reason, detail) = unread(&why);
+                    self.cannot_run(&attempt, Next::Held(reason), &detail);
+                    if reason == HeldReason::PayloadDamaged {
+                        let now = self.clock.now();
+                        self.keeping.notify(Notice::of_store(DAMAGED, now, now));
+                    }
                 }
             }
         }
@@ -276,10 +281,7 @@ impl Jobs {
     }
 
     /// While the server is away, it tries again: the attempts are live, and nothing else would start them.
-    async fn payloads(
-        &self,
-        attempts: &[NodeAttempt],
-    ) -> Result<Vec<Result<Claimed, String>>, Error> {
+    async fn payloads(&self, attempts: &[NodeAttempt]) -> Result<Vec<io::Result<Claimed>>, Error> {
         loop {
             if attempts.is_empty() {
                 return Ok(Vec::new());

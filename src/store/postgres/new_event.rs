@@ -39,9 +39,9 @@ const STORE: &str = "
         SELECT coalesce(number, nextval('event_row_seq')) AS row, given.*
         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::boolean[],
             $8::boolean[], $9::boolean[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::bigint[],
-            $15::bigint[])
+            $15::bigint[], $29::bigint[])
             WITH ORDINALITY AS given (source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged,
-                received_at, body_bytes, headers, body, number, place, n)
+                received_at, body_bytes, headers, body, number, place, sum, n)
     ), stored AS (
         INSERT INTO event (row, source, event_id, variant, type, raw_type, digest, guarded, repeated, flagged,
             received_at, body_bytes)
@@ -52,9 +52,10 @@ const STORE: &str = "
             AND later.digest = new.digest AND later.guarded AND later.repeated LIMIT 1) IS NULL
         ORDER BY place
         ON CONFLICT DO NOTHING
-        RETURNING row
+        RETURNING row, received_at
     ), payloads AS (
-        INSERT INTO payload (event, headers, body) SELECT row, headers, body FROM new JOIN stored USING (row)
+        INSERT INTO payload (event, headers, body, sum)
+        SELECT row, headers, body, new.sum + stored.received_at FROM new JOIN stored USING (row)
     ), jobs AS (
         INSERT INTO job (id, event, handler, state, reason, detail, since, created_at, due_at, due_from, wait_since,
             group_key, group_rule, behind)
@@ -223,6 +224,7 @@ pub(super) struct Rows {
     body_bytes: Vec<i64>,
     headers: Vec<Vec<u8>>,
     bodies: Vec<Vec<u8>>,
+    sums: Vec<i64>,
     numbers: Vec<Option<i64>>,
     places: Vec<i64>,
     job_events: Vec<i64>,
@@ -263,6 +265,7 @@ impl Rows {
         self.body_bytes.push(codec::size(delivery.body().len()));
         self.headers.push(event.headers.clone());
         self.bodies.push(event.body.clone());
+        self.sums.push(event.sum);
         self.numbers.push(form.number);
         self.places.push(codec::size(form.place));
         for (job, id) in twins.made(jobs.iter().zip(&event.job_ids)) {
@@ -317,6 +320,7 @@ impl Rows {
             Box::new(self.rules),
             Box::new(self.behind),
             Box::new(self.kept),
+            Box::new(self.sums),
         ];
         flight.send(STORE, params).await
     }

@@ -1,14 +1,16 @@
 //! What handlers get for their attempts, read after the claim is committed, on a connection that writes nothing.
 
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
 use crate::model::{EventType, Facts, Headers, Timestamp};
 use crate::store::border::{self, Claimed, Refused};
-use crate::store::codec;
+use crate::store::sum::KeptPayload;
 
 use super::claim::{NodeAttempt, uuid};
 use super::connection::{Target, describe};
@@ -17,7 +19,7 @@ use super::reader::Reader;
 /// The events of these jobs ($1 ids) with their payloads, and who has asked, each by its key.
 const READ: &str = "
     SELECT job.replays, event.type, event.raw_type, event.received_at, event.body_bytes, payload.headers, payload.body,
-        nullif(answer.caller, ''), job.id
+        nullif(answer.caller, ''), job.id, payload.sum
     FROM job JOIN event ON event.row = job.event JOIN payload ON payload.event = job.event
     LEFT JOIN answer ON answer.event = job.event
     WHERE job.id = ANY ($1::uuid[])";
@@ -47,7 +49,7 @@ impl Payloads {
     pub(super) async fn read(
         &self,
         attempts: &[NodeAttempt],
-    ) -> Result<Vec<Result<Claimed, String>>, Refused> {
+    ) -> Result<Vec<io::Result<Claimed>>, Refused> {
         let rows = self.ask(attempts).await.map_err(Refused::Unreachable)?;
         let mut found = Vec::with_capacity(attempts.len());
         for attempt in attempts {
@@ -55,7 +57,7 @@ impl Payloads {
             let row = rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job)));
             found.push(match row {
                 Some(row) => read(attempt, row).await,
-                None => Err("its row was there for the claim, and is not".to_owned()),
+                None => Err(io::Error::other("its row was there for the claim, and is not")),
             });
         }
         Ok(found)
@@ -73,20 +75,19 @@ impl Payloads {
     }
 }
 
-async fn read(attempt: &NodeAttempt, row: &Row) -> Result<Claimed, String> {
-    let unreadable = |error: Error| describe(&error);
-    let bytes: i64 = row.try_get(4).map_err(unreadable)?;
-    let body: Vec<u8> = row.try_get(6).map_err(unreadable)?;
-    let body = codec::decompress(body, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-    claimed(attempt, row, body.map_err(|error| error.to_string())?).map_err(unreadable)
+async fn read(attempt: &NodeAttempt, row: &Row) -> io::Result<Claimed> {
+    let stored = stored(attempt, row).map_err(|error| io::Error::other(describe(&error)));
+    let (mut claimed, payload) = stored?;
+    payload.open(&mut claimed.facts).await?;
+    Ok(claimed)
 }
 
-fn claimed(attempt: &NodeAttempt, row: &Row, body: Vec<u8>) -> Result<Claimed, Error> {
+/// What the handler gets without its payload, and that.
+fn stored(attempt: &NodeAttempt, row: &Row) -> Result<(Claimed, KeptPayload), Error> {
     let running = &attempt.running;
-    let replays: i64 = row.try_get(0)?;
+    let (replays, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(4)?);
     let raw: Option<Vec<u8>> = row.try_get(2)?;
     let raw = raw.map(|raw| String::from_utf8_lossy(&raw).into_owned());
-    let headers: Option<Vec<u8>> = row.try_get(5)?;
     let facts = Facts {
         handler: running.handler.clone(),
         job: running.job,
@@ -97,8 +98,14 @@ fn claimed(attempt: &NodeAttempt, row: &Row, body: Vec<u8>) -> Result<Claimed, E
         event_id: running.event_id.clone(),
         event_type: EventType::from_parts(row.try_get(1)?, raw.as_deref()),
         received_at: Timestamp(row.try_get(3)?),
-        headers: Headers::from_wire(&headers.unwrap_or_default()),
-        body: body.into(),
+        headers: Headers::new(),
+        body: Bytes::new(),
     };
-    Ok(Claimed { facts, counted: running.counted, since: running.since })
+    let payload = KeptPayload {
+        headers: row.try_get(5)?,
+        body: row.try_get(6)?,
+        body_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        sum: row.try_get(9)?,
+    };
+    Ok((Claimed { facts, counted: running.counted, since: running.since }, payload))
 }

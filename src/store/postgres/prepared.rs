@@ -13,6 +13,8 @@ pub(super) struct NewEvent {
     pub(super) headers: Vec<u8>,
     /// Under zstd.
     pub(super) body: Vec<u8>,
+    /// To which the arrival is added that the database stores.
+    pub(super) sum: i64,
     /// The ids of `new.jobs`. They stay the same in each try.
     pub(super) job_ids: Vec<Uuid>,
     /// The quarantine has kept the delivery.

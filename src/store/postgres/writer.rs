@@ -1,5 +1,6 @@
 //! The way into the writer, which is one task: the handles of this node share it.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::sync::oneshot::error::RecvError;
@@ -229,7 +230,7 @@ impl Writer {
     pub async fn payloads(
         &self,
         attempts: &[NodeAttempt],
-    ) -> Result<Vec<Result<Claimed, String>>, Refused> {
+    ) -> Result<Vec<io::Result<Claimed>>, Refused> {
         self.payloads.read(attempts).await
     }
 

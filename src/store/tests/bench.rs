@@ -106,6 +106,15 @@ impl Bench {
         }
     }
 
+    /// Bytes as they are written in the engine's SQL.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> String {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match &self.database {
+            None => format!("x'{hex}'"),
+            Some(_) => format!("'\\x{hex}'"),
+        }
+    }
+
     /// The number that this plain query finds.
     pub(crate) async fn number(&self, query: &'static str) -> i64 {
         match &self.database {

@@ -135,6 +135,26 @@ async fn a_copy_has_the_whole_of_each_change_or_nothing_of_it() {
 }
 
 #[tokio::test]
+async fn a_copy_names_the_events_whose_payload_is_damaged() {
+    let mut bench = bench();
+    for event in ["whole", "body", "headers", "type", "odd"] {
+        bench.accept("stripe", stripe(event, "a.b", "{}"), &["h"]).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (_, whole) = copied(&bench.store, &dir.path().join("whole.db")).await.unwrap();
+    assert_eq!((whole.damaged, whole.damaged_events.len()), (0, 0));
+    let changes = "
+        UPDATE payload SET body = CAST(substr(body, 1, length(body) - 1) AS BLOB) WHERE event = 2;
+        UPDATE payload SET headers = x'00' WHERE event = 3;
+        UPDATE event SET type = 'a.c' WHERE row = 4;
+        UPDATE event SET source = 'a' || char(27) WHERE row = 5;";
+    bench.with_file(|conn| conn.execute_batch(changes).unwrap()).await;
+    let (_, copy) = copied(&bench.store, &dir.path().join("copy.db")).await.unwrap();
+    assert_eq!((copy.damaged, copy.events), (4, 5));
+    assert_eq!(copy.damaged_events, ["stripe body", "stripe headers", "stripe type", "row 5"]);
+}
+
+#[tokio::test]
 async fn a_copy_that_nobody_waits_for_is_given_up_and_another_may_begin() {
     let mut bench = bench();
     bench.with_file(|conn| fill(conn, 20_000)).await;

@@ -528,3 +528,16 @@ async fn a_database_that_is_moved_away_takes_nothing_until_it_is_back_and_can_be
         bench.store.close().await;
     }
 }
+
+#[tokio::test]
+async fn a_job_whose_rows_cannot_be_read_keeps_no_other_from_running() {
+    let mut bench = bench();
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let change = "UPDATE event SET source = '' WHERE row = 1";
+    bench.with_file(|conn| conn.execute_batch(change).unwrap()).await;
+    assert_eq!(bench.starts().await, ["e2"]);
+    let held = "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload damaged'";
+    assert_eq!(bench.number(held).await, 1);
+}

@@ -152,7 +152,7 @@ fn first_schema(path: &Path) {
     let conn = Connection::open(path).unwrap();
     conn.execute_batch(&fs::read_to_string(migrations.join("0001_initial.sql")).unwrap()).unwrap();
     conn.execute_batch(
-        "PRAGMA application_id = 0x3410FB63;
+        "PRAGMA application_id = 0x5D2AC81B;
          PRAGMA user_version = 1;
          INSERT INTO meta (one, store_id, created_at, written_by)
              VALUES (1, x'00112233445566778899aabbccddeeff', 1, 'hooklatch 0.1.0');

@@ -135,6 +135,26 @@ fn what_stands_still_comes_first_and_is_said_once() {
 }
 
 #[test]
+fn damage_comes_before_what_stands_still() {
+    let mut status = well(&traffic());
+    let (what, why) = (Stalled::Claims, "no room".to_owned());
+    status.stalls = vec![Stall { what, why, since: at(90) }];
+    let reason = HeldReason::PayloadDamaged.as_str().to_owned();
+    let damaged = StoppedJobs { reason, ..stuck("a", State::Held, 2) };
+    status.store.as_mut().unwrap().stuck = vec![stuck("a", State::Held, 1), damaged];
+    let screen = seen(status);
+    assert_eq!(
+        screen.why,
+        [
+            "the stored payload of 2 jobs is damaged: let it be sent again",
+            "no job can run: no room (for 1m)",
+            "3 jobs held"
+        ]
+    );
+    assert_eq!(screen.next, "hooklatch held --reason payload-damaged");
+}
+
+#[test]
 fn events_that_the_database_has_lost_are_said() {
     let mut status = well(&traffic());
     let row = |lost| RestoredRow {

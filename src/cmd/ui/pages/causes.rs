@@ -48,6 +48,7 @@ impl Cause {
             Ok(HeldReason::Cancelled) => ("held", "{} cancelled"),
             Ok(HeldReason::ConditionFailed) => ("held", "the condition of {} cannot be decided"),
             Ok(HeldReason::PayloadUnreadable) => ("held", "the payload of {} cannot be read"),
+            Ok(HeldReason::PayloadDamaged) => ("held", "the payload of {} is damaged"),
             Ok(HeldReason::ValueRefused) => ("held", "{} with a value that it does not take"),
             Err(_) if reason == DeadReason::Exhausted.as_str() => ("dead", "{} used all attempts"),
             Err(_) => ("dead", "{} dead, REASON"),

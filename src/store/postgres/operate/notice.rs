@@ -62,11 +62,11 @@ const TELL: &str = "
         INSERT INTO event (source, event_id, variant, type, digest, guarded, repeated, flagged, received_at, body_bytes)
         VALUES ($1, $2, 0, $3, $4, false, false, false, now_ms(), $5) RETURNING row
     ), payloads AS (
-        INSERT INTO payload (event, headers, body) SELECT row, $6, $7 FROM told
+        INSERT INTO payload (event, headers, body, sum) SELECT row, $6, $7, $8::bigint + now_ms() FROM told
     )
     INSERT INTO job (id, event, handler, state, since, created_at)
     SELECT id, told.row, handler, 'ready', now_ms(), now_ms()
-    FROM told, unnest($8::uuid[], $9::text[]) AS given (id, handler)";
+    FROM told, unnest($9::uuid[], $10::text[]) AS given (id, handler)";
 
 /// Whether a notice is to become an event or to be forgotten now, by rows of [`LOOK`]. Never if no handler wants
 /// notices.
@@ -167,14 +167,14 @@ async fn tell(
     };
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    let new = NoticeEvent::of(notice, details, subscribers, &host);
+    // Random like a job's id: a sender cannot make an event of this id.
+    let (id, kind) = (random::job_id(now).to_string(), notice.kind.as_str());
+    let new = NoticeEvent::of(&id, notice, details, subscribers, &host);
     let new = new.map_err(|error| Error::Unavailable(error.to_string()))?;
     let (digest, bytes, headers) = (new.digest, new.body_bytes, new.headers);
     let jobs: Vec<JobId> = takers.iter().map(|_| random::job_id(now)).collect();
-    // Random like a job's id: a sender cannot make an event of this id.
-    let (id, kind) = (random::job_id(now).to_string(), notice.kind.as_str());
     let source = INTERNAL_SOURCE;
-    let row = params![source, id, kind, digest, bytes, headers, new.body, jobs, takers];
+    let row = params![source, id, kind, digest, bytes, headers, new.body, new.sum, jobs, takers];
     flight.send(TELL, row).await;
     Ok(())
 }

@@ -13,11 +13,11 @@ use crate::store::node::open_error::OpenError;
 pub(crate) const MOVED: i64 = 1_000_000;
 
 /// Marks a file as a store in its header (`PRAGMA application_id`). A random number.
-pub(crate) const APPLICATION_ID: i64 = 0x3410_FB63;
+pub(crate) const APPLICATION_ID: i64 = 0x5D2A_C81B;
 
 /// Marked the stores of development builds, whose schemas no version reads.
-pub(crate) const DEVELOPMENT_IDS: [i64; 5] =
-    [0x486F_6F6B, 0x4715_F7F5, 0x2B9E_61D3, 0x76FB_CF2E, 0x6072_393E];
+pub(crate) const DEVELOPMENT_IDS: [i64; 6] =
+    [0x486F_6F6B, 0x4715_F7F5, 0x2B9E_61D3, 0x76FB_CF2E, 0x6072_393E, 0x3410_FB63];
 
 /// Migration n + 1 leads from schema n to n + 1.
 pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../../../../migrations/0001_initial.sql")];

@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::store::border::{Accept, Accepted, NewJob, Refused};
 use crate::store::decide::delivery::{
-    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, is_before_restore,
+    Arrival, KnownEvent, SameBody, Twins, arrival, concern, guarded, is_before_restore, mends,
     replays_dead,
 };
 use crate::store::sqlite::engine::queue::Priority;
@@ -22,6 +22,7 @@ use crate::store::sqlite::tables::job::{insert_job, put_back};
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::secret_use::SecretUses;
 use crate::store::sqlite::tables::{codec, replay_index, restored};
+use crate::store::sum::Given;
 use crate::verify::Verified;
 
 use super::handle::Intake;
@@ -46,13 +47,19 @@ pub(crate) struct StoredPayload {
     headers: Vec<u8>,
     /// Under zstd.
     body: Vec<u8>,
+    sum: i64,
 }
 
 impl StoredPayload {
-    pub(crate) async fn of(delivery: &Verified) -> Result<StoredPayload, Refused> {
+    pub(crate) async fn of(
+        (source, received_at): (&Name, Timestamp),
+        delivery: &Verified,
+    ) -> Result<StoredPayload, Refused> {
         let body = codec::compress(delivery.body().clone()).await;
         let body = body.map_err(|error| Refused::Failed(format!("compression: {error}")))?;
-        Ok(StoredPayload { headers: delivery.headers().to_wire(), body })
+        let headers = delivery.headers().to_wire();
+        let sum = Given::of(source, delivery, &headers, &body).sum(received_at);
+        Ok(StoredPayload { headers, body, sum })
     }
 
     /// How the writer treats a request that stores it.
@@ -88,7 +95,7 @@ impl Intake {
         let accepted = match duplicate {
             Some(duplicate) => duplicate,
             None => {
-                let stored = StoredPayload::of(&prepared.new.delivery).await?;
+                let stored = prepared.stored().await?;
                 let (new, priority) = (Arc::clone(&prepared), stored.priority());
                 let accepted =
                     self.engine.submit(priority, move |tx| new.store(tx, &stored)).await?;
@@ -122,7 +129,7 @@ impl Intake {
         self.engine.ready()?;
         let (mut all, mut bytes) = (Vec::with_capacity(new.len()), 0);
         for prepared in new.into_iter().map(self.prepared(now)) {
-            let stored = StoredPayload::of(&prepared.new.delivery).await?;
+            let stored = prepared.stored().await?;
             bytes += stored.bytes();
             all.push((prepared, stored));
         }
@@ -151,6 +158,11 @@ fn is_committed() {
 }
 
 impl Prepared {
+    async fn stored(&self) -> Result<StoredPayload, Refused> {
+        let Accept { source, received_at, delivery, .. } = &self.new;
+        StoredPayload::of((source, *received_at), delivery).await
+    }
+
     fn store(&self, tx: &Connection, stored: &StoredPayload) -> rusqlite::Result<Accepted> {
         self.note_secret(tx)?;
         // Most ids are new: they are not looked for.
@@ -167,10 +179,13 @@ impl Prepared {
                 let id_reused = matches!(arrival, Arrival::IdReused(_));
                 self.new_event(tx, event, id_reused, &twins, stored)
             }
-            Arrival::Duplicate(of) => self.duplicate(tx, of, false),
+            Arrival::Duplicate(of) => {
+                let mended = self.mend(tx, of, stored)?;
+                self.duplicate(tx, of, false, mended)
+            }
             Arrival::Conflict(of) => {
                 self.keep_evidence(tx, of, stored)?;
-                self.duplicate(tx, of, true)
+                self.duplicate(tx, of, true, 0)
             }
         }
     }
@@ -200,12 +215,15 @@ impl Prepared {
         Ok(Accepted::Created { jobs, held, flagged })
     }
 
-    /// The duplicate that it is, where its very body came before.
+    /// The duplicate that it is, where its very body came before and needs no mending.
     fn repeated(&self, tx: &Connection) -> rusqlite::Result<Option<Accepted>> {
         let (known, twins) = (self.known(tx)?, self.twins(tx)?);
         let Arrival::Duplicate(of) = arrival(&self.new, &known, &twins) else { return Ok(None) };
+        if !damaged(tx, of.row)?.is_empty() {
+            return Ok(None);
+        }
         self.note_secret(tx)?;
-        self.duplicate(tx, of, false).map(Some)
+        self.duplicate(tx, of, false, 0).map(Some)
     }
 
     fn is_before_restore(&self, tx: &Connection) -> rusqlite::Result<bool> {
@@ -315,6 +333,7 @@ impl Prepared {
         tx: &Connection,
         event: &KnownEvent,
         conflict: bool,
+        mended: usize,
     ) -> rusqlite::Result<Accepted> {
         // Counts the delivery on the event it repeats.
         change_one(
@@ -324,7 +343,7 @@ impl Prepared {
             params![event.row, self.new.received_at.0, conflict],
         )?;
         let replay = replays_dead(self.new.on_redelivery, conflict);
-        let replayed = if replay { self.replay_dead(tx, event.row)? } else { 0 };
+        let replayed = mended + if replay { self.replay_dead(tx, event.row)? } else { 0 };
         // Its jobs are as many as it has handlers. No DISTINCT: SQLite would make a table for it.
         let states = tx
             .prepare_cached("SELECT state FROM job WHERE event = ?1")?
@@ -351,14 +370,49 @@ impl Prepared {
             )?
             .query_map(params![event, DeadReason::Resolved.as_str()], |row| row.get(0))?
             .collect::<rusqlite::Result<Vec<i64>>>()?;
+        self.put_all_back(tx, dead)
+    }
+
+    /// Puts these jobs back, but for those that a newer event has made meaningless. Returns how many.
+    fn put_all_back(&self, tx: &Connection, jobs: Vec<i64>) -> rusqlite::Result<usize> {
         let mut replayed = 0;
-        for job in dead {
+        for job in jobs {
             if group::newer(tx, job)?.is_none() {
                 put_back(tx, job, self.now)?;
                 replayed += 1;
             }
         }
         Ok(replayed)
+    }
+
+    /// Takes the place of a damaged payload, and puts the jobs back that are held for it. The event has then arrived with
+    /// this delivery. Returns how many jobs.
+    fn mend(
+        &self,
+        tx: &Connection,
+        event: &KnownEvent,
+        stored: &StoredPayload,
+    ) -> rusqlite::Result<usize> {
+        let held = damaged(tx, event.row)?;
+        if held.is_empty() || !mends(&self.new.delivery, event) {
+            return Ok(0);
+        }
+        // One row, or none where retention has deleted the payload.
+        let mended = tx
+            .prepare_cached(
+                "UPDATE payload SET headers = ?2, body = ?3, sum = ?4 WHERE event = ?1",
+            )?
+            .execute(params![event.row, stored.headers, stored.body, stored.sum])?;
+        if mended == 0 {
+            return Ok(0);
+        }
+        let bytes = codec::size(self.new.delivery.body().len());
+        change_one(
+            tx,
+            "UPDATE event SET received_at = ?2, body_bytes = ?3 WHERE row = ?1",
+            params![event.row, self.new.received_at.0, bytes],
+        )?;
+        self.put_all_back(tx, held)
     }
 
     fn keep_evidence(
@@ -385,6 +439,14 @@ impl Prepared {
         ])?;
         Ok(())
     }
+}
+
+/// The jobs of an event that are held because its payload is damaged.
+fn damaged(tx: &Connection, event: i64) -> rusqlite::Result<Vec<i64>> {
+    // By the unique (event, handler).
+    tx.prepare_cached("SELECT row FROM job WHERE event = ?1 AND state = 'held' AND reason = ?2")?
+        .query_map(params![event, HeldReason::PayloadDamaged.as_str()], |row| row.get(0))?
+        .collect()
 }
 
 /// The row of a new event from this source; none where there is one of this id and variant.
@@ -424,7 +486,7 @@ pub(crate) fn insert_payload(
     event: i64,
     stored: &StoredPayload,
 ) -> rusqlite::Result<()> {
-    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-        .execute(params![event, stored.headers, stored.body])?;
+    tx.prepare_cached("INSERT INTO payload (event, headers, body, sum) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![event, stored.headers, stored.body, stored.sum])?;
     Ok(())
 }

@@ -42,7 +42,8 @@ enum Found {
 impl Intake {
     pub async fn ask(&self, ask: Ask) -> Result<Asked, Refused> {
         self.engine.ready()?;
-        let stored = StoredPayload::of(&ask.delivery).await?;
+        let arrival = (&ask.source, ask.received_at);
+        let stored = StoredPayload::of(arrival, &ask.delivery).await?;
         let priority = stored.priority();
         let secret_uses = Arc::clone(&self.engine.secret_uses);
         let request = Request { ask, stored, secret_uses };

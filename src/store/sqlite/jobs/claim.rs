@@ -3,9 +3,11 @@
 //! What must stay true: no attempt is in the answers of two claims. A claim whose commit is uncertain is
 //! retried, and then takes for its own only what no other claim has taken since.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::{Connection, params};
 
 use crate::crash;
@@ -14,6 +16,7 @@ use crate::model::{
 };
 use crate::retry::Next;
 use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
+use crate::store::decide::notice::Notice;
 use crate::store::sqlite::engine::queue::{Priority, WriteReply, WriteRequest};
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::codec::change_one;
@@ -21,6 +24,7 @@ use crate::store::sqlite::tables::group;
 use crate::store::sqlite::tables::notice::Notices;
 use crate::store::sqlite::tables::pace::{read_pace, take_shares};
 use crate::store::sqlite::tables::paused::is_paused;
+use crate::store::sum::{DAMAGED, KeptPayload, unread};
 
 use super::handle::Jobs;
 
@@ -40,12 +44,9 @@ struct Job {
     attempt: u32,
     counted: u32,
     since: Timestamp,
-    /// What its handler gets, without headers and with the body as it is stored: the writer's thread unpacks neither.
-    /// None where retention has deleted the payload.
-    facts: Option<Facts>,
-    /// As HTTP writes them.
-    headers: Vec<u8>,
-    body_bytes: usize,
+    /// What its handler gets, the payload as it is stored: the writer's thread does not unpack it. None where retention
+    /// has deleted it.
+    given: Option<(Facts, KeptPayload)>,
     /// It is of a group.
     grouped: bool,
 }
@@ -117,25 +118,27 @@ impl Jobs {
     /// or run out.
     async fn unpack(&self, taken: Job) -> Option<Claimed> {
         let (row, job, attempt) = (taken.row, taken.job, taken.attempt);
-        let handler = taken.facts.as_ref().map(|facts| facts.handler.clone());
+        let handler = taken.given.as_ref().map(|(facts, _)| facts.handler.clone());
         let (next, detail) = match (unpacked(taken).await, handler) {
             (Ok(claimed), _) => return Some(claimed),
             (Err(_), Some(handler)) => {
                 let again = self.engine.read(move |tx| read(tx, row, &handler)).await;
-                let again = again.map_err(|error| error.to_string());
                 let again = match again {
                     Ok(again) => unpacked(again).await,
-                    Err(error) => Err(error),
+                    Err(error) => Err(io::Error::other(error.to_string())),
                 };
-                match again {
+                match again.map_err(|error| unread(&error)) {
                     Ok(claimed) => return Some(claimed),
-                    Err(error) => (
-                        Next::Held(HeldReason::PayloadUnreadable),
-                        format!("the payload cannot be read: {error}"),
-                    ),
+                    Err((reason, detail)) => {
+                        if reason == HeldReason::PayloadDamaged {
+                            let now = self.engine.clock.now();
+                            self.engine.notify(Notice::of_store(DAMAGED, now, now));
+                        }
+                        (Next::Held(reason), detail)
+                    }
                 }
             }
-            (Err(gone), None) => (Next::Dead(DeadReason::PayloadGone), gone),
+            (Err(gone), None) => (Next::Dead(DeadReason::PayloadGone), gone.to_string()),
         };
         tracing::error!(%job, attempt, detail, "a claimed job cannot run");
         let done = Completion {
@@ -155,13 +158,11 @@ impl Jobs {
 }
 
 /// What the job's handler gets, or why that cannot be read.
-async fn unpacked(taken: Job) -> Result<Claimed, String> {
-    let Job { counted, since, facts, headers, body_bytes, .. } = taken;
-    let mut facts = facts.ok_or("the payload is gone")?;
-    let stored = std::mem::take(&mut facts.body).into();
-    let body = codec::decompress(stored, body_bytes).await.map_err(|error| error.to_string())?;
-    facts.headers = Headers::from_wire(&headers);
-    facts.body = body.into();
+async fn unpacked(taken: Job) -> io::Result<Claimed> {
+    let Job { counted, since, given, .. } = taken;
+    let (mut facts, payload) =
+        given.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the payload is gone"))?;
+    payload.open(&mut facts).await?;
     Ok(Claimed { facts, counted, since })
 }
 
@@ -185,9 +186,16 @@ fn claim(
     let chosen = choose(tx, handler, limit, now)?;
     let mut taken = Vec::with_capacity(chosen.len());
     for row in chosen {
-        let mut job = read(tx, row, handler)?;
+        let mut job = match read(tx, row, handler) {
+            Err(error) if is_damage(&error) => {
+                hold_damaged(tx, row, now, notices)?;
+                tracing::error!(row, %error, "a job cannot be claimed: its rows are damaged");
+                continue;
+            }
+            found => found?,
+        };
         // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
-        let Some(facts) = &mut job.facts else {
+        let Some((facts, _)) = &mut job.given else {
             change_one(
                 tx,
                 "UPDATE job SET state = 'dead', reason = 'payload gone', due_at = NULL, settled_at = ?2
@@ -223,6 +231,37 @@ fn claim(
         take_shares(tx, handler, pace, taken.len())?;
     }
     Ok(taken)
+}
+
+/// Whether a column has what the store has never written.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+    };
+    matches!(
+        error,
+        FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)
+            | InvalidColumnType(..)
+            | Utf8Error(..)
+    )
+}
+
+/// The others of its handler are claimed all the same. A notice of the job would have to name its event.
+fn hold_damaged(
+    tx: &Connection,
+    row: i64,
+    now: Timestamp,
+    notices: &Notices,
+) -> rusqlite::Result<()> {
+    change_one(
+        tx,
+        "UPDATE job SET state = 'held', reason = 'payload damaged', due_at = NULL
+         WHERE row = ?1 AND state IN ('ready', 'waiting')",
+        [row],
+    )?;
+    group::release(tx, row)?;
+    notices.note(tx, &Notice::of_store(DAMAGED, now, now), now)
 }
 
 /// The oldest ready jobs of a handler that are behind no other, and those that wait and are due.
@@ -277,31 +316,40 @@ fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
     tx.prepare_cached(
         "SELECT j.id, j.attempt, j.counted, j.since, j.replays,
                 e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes,
-                p.headers, p.body, nullif(a.caller, ''), j.group_key IS NOT NULL
+                p.headers, p.body, nullif(a.caller, ''), j.group_key IS NOT NULL, p.sum
          FROM job j JOIN event e ON e.row = j.event LEFT JOIN payload p ON p.event = j.event
              LEFT JOIN answer a ON a.event = j.event
          WHERE j.row = ?1",
     )?
     .query_row([row], |found| {
         let (job, attempt) = (codec::job_id(found, 0)?, found.get(1)?);
-        let facts = match found.get::<_, Option<Vec<u8>>>(12)? {
+        let given = match found.get::<_, Option<Vec<u8>>>(12)? {
             None => None,
-            Some(body) => Some(Facts {
-                handler: handler.clone(),
-                job,
-                attempt,
-                replays: found.get(4)?,
-                source: codec::text(found, 5)?,
-                caller: found.get(13)?,
-                event_id: codec::event_id(found, 6)?,
-                event_type: EventType::from_parts(
-                    found.get_ref(7)?.as_str()?,
-                    found.get_ref(8)?.as_str_or_null()?,
-                ),
-                received_at: codec::time(found, 9)?,
-                headers: Headers::new(),
-                body: body.into(),
-            }),
+            Some(body) => {
+                let facts = Facts {
+                    handler: handler.clone(),
+                    job,
+                    attempt,
+                    replays: found.get(4)?,
+                    source: codec::text(found, 5)?,
+                    caller: found.get(13)?,
+                    event_id: codec::event_id(found, 6)?,
+                    event_type: EventType::from_parts(
+                        found.get_ref(7)?.as_str()?,
+                        found.get_ref(8)?.as_str_or_null()?,
+                    ),
+                    received_at: codec::time(found, 9)?,
+                    headers: Headers::new(),
+                    body: Bytes::new(),
+                };
+                let payload = KeptPayload {
+                    headers: found.get(11)?,
+                    body,
+                    body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+                    sum: found.get(15)?,
+                };
+                Some((facts, payload))
+            }
         };
         Ok(Job {
             row,
@@ -309,9 +357,7 @@ fn read(tx: &Connection, row: i64, handler: &Name) -> rusqlite::Result<Job> {
             attempt,
             counted: found.get(2)?,
             since: codec::time(found, 3)?,
-            facts,
-            headers: found.get::<_, Option<Vec<u8>>>(11)?.unwrap_or_default(),
-            body_bytes: usize::try_from(codec::count(found, 10)?).unwrap_or(usize::MAX),
+            given,
             grouped: found.get(14)?,
         })
     })

@@ -11,7 +11,7 @@ use crate::model::{EventId, JobId, Name, Timestamp};
 use crate::store::border::Error;
 use crate::store::columns::{self, At, Cell, Cells, FromRow};
 
-pub(crate) use crate::store::codec::{compress, decompress, decompress_now, header_lines, size};
+pub(crate) use crate::store::codec::{compress, decompress_now, header_lines, size};
 
 impl Cells for Row<'_> {
     fn cell(&self, at: impl At) -> Result<Cell<'_>, Error> {

@@ -226,11 +226,12 @@ fn insert_event(
         None => JobDetails::default(),
     };
     let host = rustix::system::uname();
-    let stored = NoticeEvent::of(notice, details, subscribers, &host.nodename().to_string_lossy())
-        .map_err(|error| unstorable(error.into()))?;
+    let host = host.nodename().to_string_lossy();
     // Random like a job's id: a sender cannot make an event of this id.
     let id: Result<EventId, _> = crate::random::job_id(now).to_string().parse();
-    let id = codec::stored_id(&id.map_err(|error| unstorable(Box::new(error)))?);
+    let id = id.map_err(|error| unstorable(Box::new(error)))?;
+    let stored = NoticeEvent::of(id.as_str(), notice, details, subscribers, &host)
+        .map_err(|error| unstorable(error.into()))?;
     // No provider sends it again and no signature covers it: the replay guard ignores it.
     tx.prepare_cached(
         "INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
@@ -238,7 +239,7 @@ fn insert_event(
     )?
     .execute(params![
         INTERNAL_SOURCE,
-        id,
+        codec::stored_id(&id),
         notice.kind.as_str(),
         stored.digest.0,
         now.0,
@@ -246,7 +247,7 @@ fn insert_event(
     ])?;
     let event = tx.last_insert_rowid();
     // Kept as long as any payload.
-    tx.prepare_cached("INSERT INTO payload (event, headers, body) VALUES (?1, ?2, ?3)")?
-        .execute(params![event, stored.headers, stored.body])?;
+    tx.prepare_cached("INSERT INTO payload (event, headers, body, sum) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![event, stored.headers, stored.body, stored.sum + now.0])?;
     Ok(event)
 }

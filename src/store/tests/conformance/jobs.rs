@@ -126,7 +126,7 @@ async fn an_attempt_that_never_started_keeps_its_number_and_does_not_count() {
 }
 
 #[tokio::test]
-async fn a_job_without_its_payload_is_dead_and_one_that_cannot_be_read_is_held() {
+async fn a_job_without_its_payload_is_dead_and_one_with_a_damaged_one_is_held() {
     let mut bench = bench().await;
     bench.accept("stripe", stripe("e1", "a", "{}"), &["h"]).await;
     bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
@@ -139,7 +139,7 @@ async fn a_job_without_its_payload_is_dead_and_one_that_cannot_be_read_is_held()
     let jobs = bench.store.admin.jobs(JobFilter::default()).await.unwrap().rows;
     let mut ends: Vec<_> = jobs.iter().map(|job| (job.state, job.reason.as_deref())).collect();
     ends.sort_by_key(|(_, reason)| *reason);
-    let wanted = [(State::Dead, "payload gone"), (State::Held, "payload unreadable")];
+    let wanted = [(State::Held, "payload damaged"), (State::Dead, "payload gone")];
     assert_eq!(ends, wanted.map(|(state, reason)| (state, Some(reason))));
     assert!(bench.store.jobs.running().await.unwrap().is_empty());
 }

@@ -4,6 +4,7 @@ use super::{tokio, *};
 mod accept;
 mod answers;
 mod audit;
+mod damage;
 mod gauges;
 mod groups;
 mod jobs;

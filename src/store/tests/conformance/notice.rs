@@ -42,6 +42,16 @@ async fn told(bench: &Bench) -> Vec<Value> {
     bodies
 }
 
+/// The first one, which is stored by itself.
+async fn first_told(bench: &Bench) -> Value {
+    loop {
+        if let Some(first) = told(bench).await.into_iter().next() {
+            return first;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 async fn dies(bench: &Bench, event: &str) -> JobId {
     let claimed = bench.running(event).await;
     bench.complete(&claimed, Outcome::Failed, Next::Dead(DeadReason::Exhausted)).await;
@@ -168,6 +178,17 @@ async fn a_job_whose_payload_is_gone_is_told() {
     assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
     bench.until_nothing_runs().await;
     assert_eq!(told(&bench).await[0]["reason"], "payload gone");
+}
+
+#[tokio::test]
+async fn a_damaged_payload_is_told() {
+    let mut bench = bench().await;
+    bench.accept("stripe", stripe("e", "a.b", "{}"), &["h"]).await;
+    bench.change_rows("UPDATE payload SET headers = zeroblob(1)").await;
+    bench.store.admin.set_interest(interest(&["store.degraded"]));
+    assert!(bench.store.jobs.claim(&name("h"), 1, None).await.unwrap().jobs.is_empty());
+    bench.until_nothing_runs().await;
+    assert_eq!(first_told(&bench).await["reason"], "a stored payload is damaged");
 }
 
 #[tokio::test]

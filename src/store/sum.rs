@@ -1,0 +1,143 @@
+//! The sum over what a handler is given of an event: made when the event is stored, compared before a handler runs.
+
+use std::io;
+
+use crate::model::{EventType, Facts, Headers, HeldReason, Name, Timestamp};
+use crate::store::codec;
+use crate::verify::Verified;
+
+/// What the store says of a job whose payload is not what was accepted: a notice's fixed text.
+pub(crate) const DAMAGED: &str = "a stored payload is damaged";
+
+/// The bytes at the end of a zstd frame that are the checksum of its content (RFC 8878, 3.1.1).
+const FRAME_CHECKSUM_BYTES: usize = 4;
+
+/// What a handler is given of an event, in its stored form.
+pub(crate) struct Given<'a> {
+    pub(crate) source: &'a str,
+    pub(crate) event_id: &'a str,
+    pub(crate) event_type: &'a EventType,
+    /// As HTTP writes them.
+    pub(crate) headers: &'a [u8],
+    /// Under zstd, whose checksum stands for it.
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Given<'a> {
+    pub(crate) fn of(
+        source: &'a Name,
+        delivery: &'a Verified,
+        headers: &'a [u8],
+        body: &'a [u8],
+    ) -> Given<'a> {
+        let (source, event_id) = (source.as_str(), delivery.event_id().as_str());
+        Given { source, event_id, event_type: delivery.event_type(), headers, body }
+    }
+
+    /// The CRC-32 of all but the arrival, and the arrival added: PostgreSQL may store another one than the node says, and
+    /// adds it itself.
+    pub(crate) fn sum(&self, received_at: Timestamp) -> i64 {
+        let checksum = self.body.last_chunk::<FRAME_CHECKSUM_BYTES>();
+        let mut sum = crc32fast::Hasher::new();
+        for part in [
+            self.source.as_bytes(),
+            self.event_id.as_bytes(),
+            self.event_type.as_str().as_bytes(),
+            self.event_type.raw().unwrap_or_default().as_bytes(),
+            self.headers,
+            checksum.map_or(self.body, |end| &end[..]),
+        ] {
+            // So that no byte moves from one part to the next.
+            sum.update(&(part.len() as u64).to_le_bytes());
+            sum.update(part);
+        }
+        i64::from(sum.finalize()).wrapping_add(received_at.0)
+    }
+}
+
+/// A payload as the store has it.
+pub(crate) struct KeptPayload {
+    /// As HTTP writes them.
+    pub(crate) headers: Vec<u8>,
+    /// Under zstd.
+    pub(crate) body: Vec<u8>,
+    pub(crate) body_bytes: usize,
+    /// Of when the event was stored.
+    pub(crate) sum: Option<i64>,
+}
+
+impl KeptPayload {
+    /// Adds headers and body to what a handler gets, where all of it is what was accepted.
+    pub(crate) async fn open(self, facts: &mut Facts) -> io::Result<()> {
+        let KeptPayload { headers, body, body_bytes, sum } = self;
+        let given = Given {
+            source: facts.source.as_str(),
+            event_id: facts.event_id.as_str(),
+            event_type: &facts.event_type,
+            headers: &headers,
+            body: &body,
+        };
+        if sum.is_some_and(|sum| sum != given.sum(facts.received_at)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its sum is another one"));
+        }
+        facts.body = codec::decompress(body, body_bytes).await?.into();
+        facts.headers = Headers::from_wire(&headers);
+        Ok(())
+    }
+}
+
+/// Why a job is held whose payload was read twice in vain, and what is said of that.
+pub(crate) fn unread(error: &io::Error) -> (HeldReason, String) {
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            (HeldReason::PayloadDamaged, format!("the payload is damaged: {error}"))
+        }
+        _ => (HeldReason::PayloadUnreadable, format!("the payload cannot be read: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::tests::START;
+
+    #[test]
+    fn each_bit_of_what_a_handler_is_given_is_in_the_sum() {
+        let (source, event_id) = ("stripe", "e");
+        let event_type = EventType::from_raw("a.b");
+        let headers = b"Content-Type: application/json\r\n".to_vec();
+        let body = codec::compress_now(b"{\"amount\": 1}").unwrap();
+        let given = |headers: &[u8], body: &[u8]| {
+            Given { source, event_id, event_type: &event_type, headers, body }.sum(START)
+        };
+        let sum = given(&headers, &body);
+        for bit in 0..headers.len() * 8 {
+            let mut changed = headers.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(given(&changed, &body), sum, "bit {bit} of the headers");
+        }
+        for bit in 0..body.len() * 8 {
+            let mut changed = body.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let whole = given(&headers, &changed) == sum;
+            let opened = whole.then(|| codec::decompress_now(&changed, 13).ok()).flatten();
+            assert!(opened.is_none_or(|body| body == b"{\"amount\": 1}"), "bit {bit} of the body");
+        }
+        let other = |source: &str, event_id: &str, kind: EventType, at: i64| {
+            let (event_type, headers, body) = (&kind, &headers[..], &body[..]);
+            Given { source, event_id, event_type, headers, body }.sum(Timestamp(at))
+        };
+        let kind = || event_type.clone();
+        assert_eq!(other("stripe", "e", kind(), START.0), sum);
+        for changed in [
+            other("strhpe", "e", kind(), START.0),
+            other("stripe", "d", kind(), START.0),
+            other("stripe", "e", EventType::from_raw("a.c"), START.0),
+            other("stripe", "e", EventType::from_parts("a.b", Some("x")), START.0),
+            other("stripe", "e", kind(), START.0 ^ 1),
+        ] {
+            assert_ne!(changed, sum);
+        }
+    }
+}
