@@ -268,6 +268,16 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ),
         ("json:/id\"", "digest\"\nrepeats = \"look-again\"", "goes with event.id = \"new\""),
         ("json:/id\"", "new\"\nrepeats = \"1h\"", "makes an event of each"),
+        (
+            "{timestamp}.{body}\"\n[timestamp]\nfrom = \"header:X-At\"\nunit = \"s\"\ntolerance = \"5min\"\n[event]\nid = \"json:/id\"",
+            "{body}\"\n[event]\nid = \"new\"",
+            "event.id = \"new\" lets a captured request run again at any time",
+        ),
+        (
+            "json:/id\"",
+            "new\"\n[delivery]\nresends_for = \"1h\"",
+            "event.id = \"new\" makes another event of it",
+        ),
         ("json:/id\"", "digest\"\nrepeats = \"9min\"", "together are over the window of repeats"),
         ("json:/id\"", "json:/id\"\ndistinct = \"x\"", "event.distinct goes with"),
         ("5min", "59s", "must be 1 min to 1 day"),
