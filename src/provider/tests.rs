@@ -159,7 +159,7 @@ encoding = "bas64"
 [timestamp]
 from = "head:X"
 unit = "seconds"
-tolerance = "2days"
+tolerance = "8days"
 
 [event]
 id = "json:id"
@@ -184,7 +184,7 @@ keep_headers = ["bad name"]
             "p.toml:12:12: secret.encoding: must be one of text, base64, hex, sha1, spki, not 'bas64'\n    help: did you mean 'base64'?",
             "p.toml:15:8: timestamp.from: must be one of item:LABEL, header:NAME, json:/POINTER, not 'head:X'",
             "p.toml:16:8: timestamp.unit: must be one of s, decimal, ms, iso8601, not 'seconds'",
-            "p.toml:17:13: timestamp.tolerance: must be 1 min to 1 day",
+            "p.toml:17:13: timestamp.tolerance: must be 1 min to 7 days",
             "p.toml:20:6: event.id: 'id' is not a JSON pointer: it starts with '/', as in /data/id",
             "p.toml:21:8: event.type: 'digest' is not a type",
             "p.toml:22:11: event.subtype: 'form:X' is neither a json:/POINTER nor a header:NAME",
@@ -280,7 +280,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         ),
         ("json:/id\"", "digest\"\nrepeats = \"9min\"", "together are over the window of repeats"),
         ("json:/id\"", "json:/id\"\ndistinct = \"x\"", "event.distinct goes with"),
-        ("5min", "59s", "must be 1 min to 1 day"),
+        ("5min", "59s", "must be 1 min to 7 days"),
         ("json:/id\"", "json:/id\"\neach = \"header:X\"", "neither json: nor a json:/POINTER"),
         ("json:/id\"", "header:X-Id\"\neach = \"json:/e\"", "all would have one id"),
         ("\"json:/id\"", "{ join = [\"json:/a\"] }", "needs two places or more"),
@@ -414,7 +414,7 @@ fn a_scheme_that_leaves_out_part_of_its_proof_is_refused() {
         (file(&jwt.replace("jwt = [", "jwts = ["), ""), "'jwt' is missing"),
         (file(&format!("{jwt}body_claim = \"h\"\n"), ""), "'body_encoding' is missing"),
         (file(&format!("{jwt}audience = \"me\"\n"), ""), "must be one of url"),
-        (file(&format!("{jwt}tolerance = \"2days\"\n"), ""), "must be 1 min to 1 day"),
+        (file(&format!("{jwt}tolerance = \"8days\"\n"), ""), "must be 1 min to 7 days"),
         (file(&format!("{jwt}{body}tolerance = \"2h\"\n"), ""), "of a token must be 1 min to 1 h"),
         (
             file(&format!("{jwt}{body}"), "[secret]\nencoding = \"hex\"\n"),
@@ -442,7 +442,7 @@ fn a_tolerance_over_five_minutes_needs_something_that_tells_a_replay() {
         assert!(found.iter().all(is_refused), "{found:?}");
         !found.is_empty()
     };
-    for tolerance in ["6min", "1day"] {
+    for tolerance in ["6min", "7days"] {
         let long = changed("5min", tolerance);
         assert!(!refused(&long), "the id is signed");
         assert!(
