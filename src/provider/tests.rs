@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::place::Place;
 use super::template::Template;
 use super::*;
+use crate::limits::Limits;
 use crate::model::Repeats;
 
 fn problems(text: &str) -> Vec<String> {
@@ -51,6 +52,22 @@ fn the_embedded_files_are_sound_and_have_the_documented_limits() {
         stripe.identity.kept_headers,
         ["Content-Type", "Content-Encoding", "Stripe-Signature"]
     );
+}
+
+#[test]
+fn a_built_in_file_that_reads_a_body_before_its_proof_limits_it() {
+    let default = Limits::default().body_default_bytes;
+    let reads_first = |scheme: &Scheme| scheme.proof.is_in_body() || scheme.proof.reads_json();
+    let mut found = Vec::new();
+    for name in Scheme::embedded_names() {
+        let scheme = Scheme::embedded(name).unwrap();
+        if scheme.families().any(reads_first) {
+            let limit = scheme.setup.delivery.body_limit_bytes;
+            assert!(limit.is_some_and(|limit| limit <= default), "{name}: {limit:?}");
+            found.push(name);
+        }
+    }
+    assert_eq!(found, ["adyen", "aws-sns", "braintree", "ko-fi", "mailgun", "microsoft-graph"]);
 }
 
 #[test]
