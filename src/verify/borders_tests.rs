@@ -236,7 +236,7 @@ fn judged(scheme: &Scheme, draft: &Draft) -> Option<(Vec<u8>, EventId, Digest)> 
     let found = Facts::read(scheme, &request.body);
     let template = scheme.proof().signed_content()?;
     let content = pieces(scheme, template, &request, &presented, Some(&found)).ok()?.concat();
-    // Of a body whose checksum alone is signed, the guard remembers the signed text; none of these has another's checksum.
+    // Where only its checksum is signed, the guard remembers the signed text; no two of these bodies have the same.
     let guarded = match scheme.proof().signs_fields() {
         true => digest_of_form(scheme, &request),
         false => extract::digest(&request.body, &scheme.identity().volatile),
