@@ -110,8 +110,8 @@ fn proving_with_ten_secrets(bencher: Bencher, provider: &str) {
     });
 }
 
-/// The proof of a delivery of 1 KiB in one of its provider's forms, with one secret: the last of n forms costs at most n
-/// times what the first does.
+/// The proof of a delivery of 1 KiB in one of its provider's forms, with one secret: the last of n forms costs at most
+/// n times what the first does.
 #[divan::bench(args = [
     "stripe, first of 1",
     "svix, first of 2", "svix, last of 2",
@@ -141,8 +141,8 @@ fn proving_in_form(bencher: Bencher, form: &str) {
     });
 }
 
-/// The refusal of the largest body whose signature is in it, which a stranger made to cost much: a list of many items, or
-/// an item of many members. At most 5 ms.
+/// The refusal of the largest body whose signature is in it, which a stranger made to cost much: a list of many items,
+/// or an item of many members. At most 5 ms.
 #[divan::bench(args = ["items", "members"])]
 fn proving_a_strangers_body(bencher: Bencher, many: &str) {
     let scheme = Scheme::embedded("adyen").unwrap();

@@ -91,8 +91,8 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
     }
 }
 
-/// Checks that the first family that holds decides alone: headers of another one beside it change nothing, neither forged
-/// ones nor the genuine ones of a later family.
+/// Checks that the first family that holds decides alone: headers of another one beside it change nothing, neither
+/// forged ones nor the genuine ones of a later family.
 fn unmixed(scheme: &Scheme, keys: &[Key], draft: &Draft<'_>) {
     if scheme.alternatives().is_empty() {
         return;
