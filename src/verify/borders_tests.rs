@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Presented, digest, digest_of_form, pieces};
+use super::{Presented, digest, pieces};
 use crate::model::{Digest, EventId, Headers, ReplayGuard, Timestamp};
 use crate::payload::Pointer;
 use crate::provider::template::{Part, Template};
 use crate::provider::{Scheme, StampPlace};
-use crate::verify::extract::{self, Facts};
-use crate::verify::{Request, event_id, stamp};
+use crate::verify::extract::Facts;
+use crate::verify::{Request, event_id, remembered, stamp};
 
 const URL: &str = "https://h.example/t";
 
@@ -236,13 +236,12 @@ fn judged(scheme: &Scheme, draft: &Draft) -> Option<(Vec<u8>, EventId, Digest)> 
     let found = Facts::read(scheme, &request.body);
     let template = scheme.proof().signed_content()?;
     let content = pieces(scheme, template, &request, &presented, Some(&found)).ok()?.concat();
-    // Where only its checksum is signed, the guard remembers the signed text; no two of these bodies have the same.
-    let guarded = match scheme.proof().signs_fields() {
-        true => digest_of_form(scheme, &request),
-        false => extract::digest(&request.body, &scheme.identity().volatile),
-    };
-    let own_id = digest(scheme, &request, &presented, &found).ok()?;
-    let named = event_id(scheme, &headers, &found, guarded, own_id.as_deref()).ok()?;
+    let of_signed = digest(scheme, &request, &presented, &found).ok()?;
+    let body = &request.body;
+    let guarded = remembered(scheme, &request, body, body, of_signed);
+    let own_id = of_signed.map(EventId::derived);
+    let own_id = own_id.as_ref().map(EventId::as_str);
+    let named = event_id(scheme, &headers, &found, guarded, own_id).ok()?;
     Some((content, named.id, guarded))
 }
 
