@@ -71,6 +71,37 @@ fn a_built_in_file_that_reads_a_body_before_its_proof_limits_it() {
 }
 
 #[test]
+fn every_embedded_file_but_these_says_what_an_equal_body_means() {
+    // Of some, two events can have equal bodies, and nothing but "duplicate" is safe; of the others it is not known.
+    // `config check` names a source with such a file.
+    let silent = |name: &&str| {
+        let identity = Scheme::embedded(name).unwrap().identity;
+        identity.id_may_be_digest()
+            && identity.repeats == Repeats::Duplicate
+            && identity.distinct.is_none()
+    };
+    let found: Vec<&str> = Scheme::embedded_names().filter(silent).collect();
+    let known = [
+        "brevo-batched",
+        "clickup",
+        "coinbase-cdp",
+        "flutterwave",
+        "grafana-no-timestamp",
+        "greenhouse",
+        "hocuspocus",
+        "hygraph",
+        "jira-data-center",
+        "kontent-ai",
+        "patreon",
+        "paystack",
+        "plivo",
+        "slack",
+        "twilio",
+    ];
+    assert_eq!(found, known);
+}
+
+#[test]
 fn listed_event_types_are_sorted_unique_and_well_formed() {
     for name in Scheme::embedded_names() {
         let listed = Scheme::embedded(name).unwrap().identity.listed;

@@ -587,7 +587,8 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
     let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
     let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();
-    let is_clear = !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
+    let is_clear =
+        !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
     Some((fields, is_clear))
 }
 

@@ -571,7 +571,8 @@ async fn a_folder_compares_both_marks_in_the_store_in_which_it_has_seen_them() {
     cluster.run("UPDATE node SET mark = mark + 9 WHERE name = 'node1'").await;
     for (more, held_jobs) in [(0, 0), (5, 1)] {
         let file = NodeFile::open(&folders[0].path().join("h.db")).unwrap();
-        let mut node = hooklatch::store::postgres::Node::of_folder(&file, "node0".to_owned(), "m".to_owned());
+        let mut node =
+            hooklatch::store::postgres::Node::of_folder(&file, "node0".to_owned(), "m".to_owned());
         node.own_mark += more;
         Registrar::new(node).register(open(&cluster).await).await.unwrap();
         assert_eq!(cluster.count(held).await, held_jobs, "{more}");

@@ -156,9 +156,17 @@ mod tests {
         let store = folder.path().join("hooklatch.db");
         let path = folder.path().join("hooklatch.db.node");
         let id = Uuid::from_bytes(random::id());
+        let damaged = [
+            "",
+            "ID 3 S 4 2 b",
+            "ID\n",
+            "ID x S 4 2 b\n",
+            "ID 3 S 4 b\n",
+            "ID 3 S 4 2\n",
+            "ID 3 S 4 2 b default  x\n",
+        ];
         let damaged =
-            ["", "ID 3 S 4 2 b", "ID\n", "ID x S 4 2 b\n", "ID 3 S 4 b\n", "ID 3 S 4 2\n", "ID 3 S 4 2 b default  x\n"];
-        let damaged = damaged.map(|text| text.replace("ID", &id.to_string()).replace('S', &id.to_string()));
+            damaged.map(|text| text.replace("ID", &id.to_string()).replace('S', &id.to_string()));
         let damaged = damaged.into_iter().map(String::into_bytes);
         for bytes in damaged.chain([vec![0; 40], vec![0xff; 40], vec![b'a'; 4096]]) {
             fs::write(&path, &bytes).unwrap();
