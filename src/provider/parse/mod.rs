@@ -233,7 +233,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
     if proof.leaves_event_open() {
-        let mut open = |fault| {
+        let open = |fault| {
             root.problem(Fault::new(
                 format!("the signature covers neither the event id nor the body, {fault}"),
                 "sign one of them, or take the id from what is signed",
