@@ -110,14 +110,54 @@ fn proving_with_ten_secrets(bencher: Bencher, provider: &str) {
     });
 }
 
-/// The refusal of the largest body whose signature is in it: a list that a stranger made to cost much. At most 5 ms.
-#[divan::bench]
-fn proving_a_strangers_list(bencher: Bencher) {
+/// The proof of a delivery of 1 KiB in one of its provider's forms, with one secret: the last of n forms costs at most
+/// n times what the first does.
+#[divan::bench(args = [
+    "stripe, first of 1",
+    "svix, first of 2", "svix, last of 2",
+    "shopify, first of 2", "shopify, last of 2",
+    "coinbase-cdp, first of 2", "coinbase-cdp, last of 2",
+    "polar, first of 2", "polar, last of 2",
+    "twilio, first of 4", "twilio, last of 4",
+])]
+fn proving_in_form(bencher: Bencher, form: &str) {
+    let (provider, which) = form.split_once(", ").unwrap();
+    let scheme = Scheme::embedded(provider).unwrap();
+    let now = Timestamp(1_767_225_600_000);
+    let body = Bytes::from(match provider {
+        "twilio" => format!("MessageStatus=sent&Body={}", "x".repeat(1000)),
+        _ => format!(r#"{{"id":"e-1","type":"x","pad":"{}"}}"#, "x".repeat(1000)),
+    });
+    let url = Some("https://example.com/hooks");
+    let text = format!("whsec_{}", BASE64.encode(b"a secret, made for a bench"));
+    let keys = [key(&scheme, "bench", &text).unwrap()];
+    let last = scheme.alternatives().last().filter(|_| which.starts_with("last"));
+    let draft = Draft { method: "POST", url, id: "e-1", body: body.clone(), ..Draft::default() };
+    let headers = sign(last.unwrap_or(&scheme), keys.first(), &draft, now).unwrap();
+    bencher.counter(BytesCount::new(body.len())).bench(|| {
+        let request =
+            Request { method: "POST", url, headers: black_box(&headers), body: body.clone() };
+        verify(&scheme, &keys, request, now).unwrap()
+    });
+}
+
+/// The refusal of the largest body whose signature is in it, which a stranger made to cost much: a list of many items,
+/// or an item of many members. At most 5 ms.
+#[divan::bench(args = ["items", "members"])]
+fn proving_a_strangers_body(bencher: Bencher, many: &str) {
     let scheme = Scheme::embedded("adyen").unwrap();
     let limit = usize::try_from(scheme.setup().delivery.body_limit_bytes.unwrap()).unwrap();
-    let mut body = "{\"notificationItems\":[".to_owned();
-    body.push_str(&"1,".repeat((limit - body.len()) / 2 - 2));
-    body.push_str("1]}");
+    let list = r#"{"notificationItems":["#;
+    let signature = BASE64.encode(&[0; 32]);
+    let item = format!(
+        r#"{list}{{"NotificationRequestItem":{{"additionalData":{{"hmacSignature":"{signature}","#
+    );
+    let (head, piece, tail) = match many {
+        "items" => (list, "1,", "1]}"),
+        _ => (item.as_str(), r#""a":1,"#, r#""b":1}}}]}"#),
+    };
+    let pieces = (limit - head.len() - tail.len()) / piece.len();
+    let body = [head, &piece.repeat(pieces), tail].concat();
     let body = Bytes::from(body);
     let keys = [key(&scheme, "bench", "00ff17").unwrap()];
     let (headers, now) = (Headers::new(), Timestamp(1_767_225_600_000));

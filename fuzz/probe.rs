@@ -32,7 +32,7 @@ use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp};
 use crate::payload::walk::written;
-use crate::payload::{Event, Pointer, json_of};
+use crate::payload::{Event, Pointer, json_of, keep_parameter};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::runner::message::{ToReceiver, ToRunner};
@@ -180,6 +180,7 @@ fn configured<T>(
 fn with_event<T>(body: &[u8], look: impl FnOnce(&Event<'_>) -> T) -> T {
     let mut headers = Headers::new();
     headers.push("X-One", "1");
+    keep_parameter("q=a+b", "q", &mut headers);
     look(&Event {
         id: "e1",
         event_type: "push",

@@ -136,7 +136,8 @@ Examples:
     #[command(after_help = "\
 A type matches exactly, or with * for any run of characters. --state means events with a job in that \
 state. With --follow, prints the newest events and then each one as it is accepted, until a signal ends \
-it; over a restart of the receiver it waits. With --json each line is then an object.
+it; over a restart of the receiver it waits. With --json each line is then an object. `hooklatch show ID` \
+finds an event by its id, or by the sender's own id where the event has a derived one.
 
 Examples:
   hooklatch events --source stripe --limit 20

@@ -1,7 +1,7 @@
 //! Measures the whole appliance, compared with what the machine allows, in alternating rounds of one run.
 //!
 //! `cargo bench --bench appliance` runs all lines; `-- WORD ...` those whose names contain one of the words.
-//! CI runs it with `HOOKLATCH_BENCH=short`: fewer and shorter rounds, which fail only far beyond a bound.
+//! `HOOKLATCH_BENCH=short` makes fewer and shorter rounds, which fail only far beyond a bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 

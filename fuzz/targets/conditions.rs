@@ -20,9 +20,10 @@ pub(crate) fn agrees(when: &Value, body: &[u8]) {
     let Ok(decided) = probe::condition(&toml, body) else { return };
     explained(&toml, body, &decided);
     let Ok(tree) = serde_json::from_slice::<Value>(body) else { return };
-    // What the tree does not show: members that come twice, rounded numbers, forms, and bounds.
+    // What the tree does not show: members that come twice, rounded numbers, forms, queries, and bounds.
     let is_twice = decided.as_ref().is_err_and(|doubt| doubt.ends_with("there twice"));
-    if is_twice || is_rounded(body) || toml.contains("form:") || body.len() > 4096 {
+    let is_elsewhere = ["form:", "query:"].iter().any(|place| toml.contains(place));
+    if is_twice || is_rounded(body) || is_elsewhere || body.len() > 4096 {
         return;
     }
     assert_eq!(decided.as_ref().ok().copied(), opinion(when, &tree), "{toml}\n{decided:?}");

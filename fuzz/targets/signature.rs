@@ -10,7 +10,7 @@ use hooklatch::provider::Scheme;
 use super::signing;
 
 /// Schemes with forms of proof that no built-in provider uses.
-const OWN: [&str; 4] = [
+const OWN: [&str; 5] = [
     r#"
 name = "token"
 [signature]
@@ -85,6 +85,30 @@ tolerance = "5min"
 id = ["json:/data/0/id", "digest"]
 type = ["json:/t", "json:/data/0/t"]
 [delivery]
+"#,
+    r#"
+name = "forms"
+[signature]
+algorithm = "hmac-sha256"
+header = "X-Sign"
+encoding = "hex"
+signed = "{timestamp}.{body}"
+[timestamp]
+from = "header:X-Time"
+unit = "s"
+tolerance = "5min"
+[event]
+id = "header:X-Id"
+type = "header:X-Type"
+[replay]
+guard = "hold"
+[[alternative]]
+signature = { header = "X-Other-Sign", encoding = "base64" }
+timestamp.from = "header:X-Other-Time"
+event.id = "header:X-Other-Id"
+event.type = "header:X-Other-Type"
+[delivery]
+keep_headers = ["X-Id", "X-Type", "X-Other-Id", "X-Other-Type"]
 "#,
 ];
 

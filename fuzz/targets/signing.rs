@@ -71,6 +71,9 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
         headers: headers.clone(),
         body: Bytes::copy_from_slice(body),
     };
+    if sound {
+        unmixed(scheme, &keys, &draft);
+    }
     let Ok(signed) = verify::sign(scheme, keys.first(), &draft, NOW) else { return };
     match judge(scheme, &keys, &signed, body) {
         Err(Rejection { reason, .. }) => {
@@ -85,6 +88,37 @@ pub(super) fn check(scheme: &Scheme, headers: &Headers, body: &[u8], sound: bool
             proven(scheme, &keys, &signed, body, &verified, token);
         }
         Ok(verified) => assert_eq!(verified.body(), body),
+    }
+}
+
+/// Checks that the first family that holds decides alone: headers of another one beside it change nothing, neither
+/// forged ones nor the genuine ones of a later family.
+fn unmixed(scheme: &Scheme, keys: &[Key], draft: &Draft<'_>) {
+    if scheme.alternatives().is_empty() {
+        return;
+    }
+    let families: Vec<&Scheme> = std::iter::once(scheme).chain(scheme.alternatives()).collect();
+    let forger = verify::key(scheme, "env:OTHER", &verify::secret_text(scheme, &[7; 32])).ok();
+    let second = Draft { id: "evt_2", event_type: "other", ..draft.clone() };
+    let facts = |one: Verified| {
+        let (id, kind) = (one.event_id().clone(), one.event_type().clone());
+        (id, kind, one.digest(), one.signed_at(), one.headers().clone())
+    };
+    for (at, own) in families.iter().enumerate() {
+        let Ok(signed) = verify::sign(own, keys.first(), draft, NOW) else { continue };
+        let Ok(alone) = judge(scheme, keys, &signed, &draft.body).map(facts) else { continue };
+        for (beside, other) in families.iter().enumerate().filter(|(beside, _)| *beside != at) {
+            let genuine = keys.first().filter(|_| beside > at);
+            for key in genuine.into_iter().chain(&forger) {
+                let Ok(more) = verify::sign(other, Some(key), &second, NOW) else { continue };
+                let mut both = signed.clone();
+                let is_new = |name: &str| signed.all(name).next().is_none();
+                let new = more.iter().filter(|(name, _)| is_new(name));
+                new.for_each(|(name, value)| both.push(name, value));
+                let verdict = judge(scheme, keys, &both, &draft.body).map(facts);
+                assert_eq!(verdict.as_ref(), Ok(&alone), "form {at}, beside it {beside}");
+            }
+        }
     }
 }
 

@@ -18,7 +18,9 @@ pub(super) fn check(data: &[u8]) {
         );
         return;
     };
-    let named = |part: &str| template.contains(part);
+    // Two braces stand for one in a literal.
+    let unescaped = template.replace("{{", "");
+    let named = |part: &str| unescaped.contains(part);
     if !named("{body}") {
         // It signs other parts of a body, which are read from it and not filled here.
         return;

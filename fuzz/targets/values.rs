@@ -51,8 +51,9 @@ fn opinion(rule: &Value, body: &[u8]) -> Option<Option<Expected>> {
     let from = rule.as_str().or(key("from"))?;
     let shape = key("is").unwrap_or("line");
     let max = key("max").map_or(Some(4096), |max| max.strip_suffix(" B")?.parse().ok())?;
-    // A number may be rounded in the tree.
-    if body.len() > 4096 || super::conditions::is_rounded(body) {
+    // A number may be rounded in the tree, and of a compressed body there is none.
+    let is_compressed = matches!(body, [0x1f, 0x8b, ..] | [0x78, 0x01 | 0x9c | 0xda, ..]);
+    if body.len() > 4096 || is_compressed || super::conditions::is_rounded(body) {
         return None;
     }
     let found = match from {

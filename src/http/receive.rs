@@ -277,6 +277,9 @@ impl Delivery {
             [one] => Some(one.delivery.event_id().clone()),
             _ => None,
         };
+        let faults = accepts.iter().filter_map(|accept| accept.delivery.id_fault());
+        let id_faults = faults.clone().count();
+        let id_fault = faults.map(|fault| fault.reason).next();
         let accepted = match accepts.is_empty() {
             true => Vec::new(),
             false => self.shared.store.accept_all(accepts, received_at).await?,
@@ -293,7 +296,7 @@ impl Delivery {
         let millis = self.count_good(created == 0 && events > 0, received_at);
         let answer = Answer::Listed { events, created, only };
         info!(source = %self.served.source.name, answer = answer.name(), events, created, jobs, held, bytes,
-            millis, "delivery");
+            millis, id_faults, id_fault, "delivery");
         Ok(answer)
     }
 }

@@ -295,13 +295,7 @@ pub fn judge(
     let (mut equal, mut made) = (HashMap::<Digest, u64>::new(), 0_u64);
     let mut event =
         |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
-            // Two attempts that differ in a volatile member are compressed to different bytes.
-            let digest = match signed.filter(|_| is_open) {
-                Some(signed) => signed,
-                None if scheme.proof().signs_fields() => signature::digest_of_form(scheme, &request),
-                None if identity.volatile.is_empty() => Digest::of(&body),
-                None => extract::digest(plain, &identity.volatile),
-            };
+            let digest = remembered(scheme, &request, &body, plain, signed);
             let mut digest = with_query(scheme, &kept, digest);
             let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
             if identity.has_lists() && named.is_of_body {
@@ -512,6 +506,25 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     all.sort_by(|(a, _), (b, _)| a.bytes().map(lower).cmp(b.bytes().map(lower)));
     all.into_iter().for_each(|(name, value)| kept.push(name, value));
     kept
+}
+
+/// The digest by which an equal request is known, and the replay guard knows a captured one. `signed` is that of the signed
+/// content; `body` is the request's or that of an element, and `plain` the same without its compression.
+fn remembered(
+    scheme: &Scheme,
+    request: &Request<'_>,
+    body: &Bytes,
+    plain: &Bytes,
+    signed: Option<Digest>,
+) -> Digest {
+    let volatile = &scheme.identity().volatile;
+    match signed.filter(|_| scheme.proof().leaves_event_open()) {
+        Some(signed) => signed,
+        None if scheme.proof().signs_fields() => signature::digest_of_form(scheme, request),
+        None if volatile.is_empty() => Digest::of(body),
+        // Two attempts that differ in a volatile member are compressed to different bytes.
+        None => extract::digest(plain, volatile),
+    }
 }
 
 /// The digest with the parameters of the query that the source keeps, where nothing is signed: `?alert=up` is another event

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use data_encoding::{BASE64, HEXLOWER, HEXLOWER_PERMISSIVE};
+use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
@@ -96,12 +96,16 @@ fn own_key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
             false => Sha1::digest(text).to_vec(),
         }),
         KeyText::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| "hex".to_owned()),
-        KeyText::Base64 { prefix } => BASE64
-            .decode(text.strip_prefix(prefix.as_str()).unwrap_or(text).as_bytes())
-            .map_err(|_| match prefix.as_str() {
-                "" => "base64".to_owned(),
-                prefix => format!("'{prefix}' and base64"),
-            }),
+        KeyText::Base64 { prefix } => {
+            let text = text.strip_prefix(prefix.as_str()).unwrap_or(text).as_bytes();
+            // Several senders show their secrets without padding.
+            BASE64.decode(text).or_else(|_| BASE64_NOPAD.decode(text)).map_err(|_| {
+                match prefix.as_str() {
+                    "" => "base64".to_owned(),
+                    prefix => format!("'{prefix}' and base64"),
+                }
+            })
+        }
         KeyText::Spki => {
             certified = public::keys(text).map_err(wrong)?;
             if let Mechanism::Signed { algorithm: own, .. } = &signature.mechanism
@@ -580,7 +584,8 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
     let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
     let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();
-    let is_clear = !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
+    let is_clear =
+        !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
     Some((fields, is_clear))
 }
 

@@ -644,10 +644,27 @@ fn an_undecodable_secret_is_refused_and_not_quoted() {
         ("stripe", "", "env:S: the secret is empty"),
         ("standard-webhooks", "whsec_", "env:S: the secret is empty"),
         ("standard-webhooks", "whsec_*", "not 'whsec_' and base64"),
+        // One digit too many, and a last one with bits beyond the last byte.
+        ("standard-webhooks", "whsec_AAECA", "not 'whsec_' and base64"),
+        ("standard-webhooks", "whsec_AAECAx", "not 'whsec_' and base64"),
         ("none", "s", "takes no secret"),
     ] {
         let error = key(&embedded(provider), "env:S", text).unwrap_err();
         assert!(error.contains(wrong), "{error}");
+    }
+}
+
+#[test]
+fn a_base64_secret_may_lack_its_padding() {
+    for (provider, text) in [
+        ("standard-webhooks", "whsec_AAECAw"),
+        ("svix", "AAECAwQFBgc"),
+        ("airtable", "AAECAw"),
+        ("supabase-auth", "v1,whsec_AAECAw"),
+    ] {
+        let of = |text: &str| key(&embedded(provider), "k", text).unwrap();
+        let padded = format!("{text}{}", if text.ends_with("Bgc") { "=" } else { "==" });
+        assert_eq!(of(text), of(&padded), "{provider}");
     }
 }
 

@@ -1,14 +1,20 @@
 //! Genuine requests in the several forms that one provider sends: the id and the type that each gets.
 
 use bytes::Bytes;
+use data_encoding::{BASE64, HEXLOWER};
+use hmac::{Hmac, KeyInit, Mac};
 use hooklatch::model::{Headers, Timestamp};
 use hooklatch::provider::Scheme;
 use hooklatch::verify::{self, Genuine, Request};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::support::front::{START, hmac};
 
 const SECRET: &str = "not a secret: made for tests";
+const URL: &str = "https://hooks.example.org/hook";
 
 /// Ids and types of the events in a request that is proven with [`SECRET`], or why it is refused.
 fn named(provider: &str, headers: &[(&str, &str)], body: &str) -> Result<Vec<[String; 2]>, String> {
@@ -26,7 +32,7 @@ fn named_with(
     let mut all = Headers::new();
     headers.iter().for_each(|(name, value)| all.push(*name, *value));
     let body = Bytes::copy_from_slice(body.as_bytes());
-    let request = Request { method: "POST", url: None, headers: &all, body };
+    let request = Request { method: "POST", url: Some(URL), headers: &all, body };
     let names = |event: &verify::Verified| {
         [event.event_id().as_str().to_owned(), event.event_type().as_str().to_owned()]
     };
@@ -39,12 +45,12 @@ fn named_with(
 
 /// The id that is derived from a body.
 fn derived(text: &str) -> String {
-    format!("sha256:{}", data_encoding::HEXLOWER.encode(&Sha256::digest(text)))
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(text)))
 }
 
 fn base64_hmac(content: &str) -> String {
-    let tag = data_encoding::HEXLOWER.decode(hmac(content.as_bytes()).as_bytes()).unwrap();
-    data_encoding::BASE64.encode(&tag)
+    let tag = HEXLOWER.decode(hmac(content.as_bytes()).as_bytes()).unwrap();
+    BASE64.encode(&tag)
 }
 
 fn one(id: &str, event_type: &str) -> Result<Vec<[String; 2]>, String> {
@@ -55,7 +61,7 @@ fn one(id: &str, event_type: &str) -> Result<Vec<[String; 2]>, String> {
 fn anthropics_type_is_that_of_its_data() {
     let body = r#"{"type":"event","id":"e","data":{"type":"session.status_idled","id":"s"}}"#;
     let now = START.seconds().to_string();
-    let key = data_encoding::BASE64.encode(SECRET.as_bytes());
+    let key = BASE64.encode(SECRET.as_bytes());
     let signature = format!("v1,{}", base64_hmac(&format!("m1.{now}.{body}")));
     let headers = [
         ("webhook-id", "m1"),
@@ -170,4 +176,94 @@ fn flutterwaves_two_apis_prove_in_two_ways() {
     let body = r#"{"event":"charge.completed","data":{}}"#;
     let v3 = named("flutterwave", &[("verif-hash", SECRET)], body);
     assert_eq!(v3, one(&derived(body), "charge.completed"));
+}
+
+#[test]
+fn adyens_second_item_refuses_both() {
+    let item = |reference: &str| {
+        let signed = format!("{reference}::Shop:order-1:100:EUR:AUTHORISATION:true");
+        let tag = base64_hmac(&signed);
+        format!(
+            r#"{{"NotificationRequestItem":{{"pspReference":"{reference}","merchantAccountCode":"Shop","merchantReference":"order-1","amount":{{"value":100,"currency":"EUR"}},"eventCode":"AUTHORISATION","success":"true","additionalData":{{"hmacSignature":"{tag}"}}}}}}"#
+        )
+    };
+    let at = |items: &[String]| {
+        let body = format!(r#"{{"live":"false","notificationItems":[{}]}}"#, items.join(","));
+        named_with("adyen", &HEXLOWER.encode(SECRET.as_bytes()), &[], &body)
+    };
+    assert_eq!(at(&[item("p1")]), one("p1:AUTHORISATION:true", "AUTHORISATION"));
+    assert_eq!(at(&[item("p1"), item("p2")]).unwrap_err(), "ambiguous_part");
+}
+
+#[test]
+fn mollies_two_signatures_may_be_merged_into_one_line() {
+    let body = r#"{"id":"event_1","type":"payment-link.paid"}"#;
+    let good = hmac(body.as_bytes());
+    let other = "0".repeat(64);
+    let at = |first: &str, second: &str| {
+        let merged = format!("sha256={first}, sha256={second}");
+        named("mollie", &[("X-Mollie-Signature", &merged)], body)
+    };
+    for (first, second) in [(&good, &other), (&other, &good)] {
+        assert_eq!(at(first, second), one("event_1", "payment-link.paid"));
+    }
+    assert_eq!(at(&other, &other).unwrap_err(), "bad_signature");
+}
+
+#[test]
+fn an_odd_id_in_sendgrids_batch_takes_no_neighbour_along() {
+    let random = SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap();
+    // A SubjectPublicKeyInfo of a point on P-256 begins so (RFC 5480).
+    let begin = HEXLOWER.decode(b"3059301306072a8648ce3d020106082a8648ce3d030107034200").unwrap();
+    let public = BASE64.encode(&[&begin[..], pair.public_key().as_ref()].concat());
+    let missing = r#"{"event":"group_unsubscribe"}"#;
+    let elements = [
+        r#"{"sg_event_id":"a==","event":"open"}"#,
+        r#"{"sg_event_id":"-b","event":"delivered"}"#,
+        missing,
+        r#"{"sg_event_id":"c","event":"click"}"#,
+    ];
+    let body = format!("[{}]\r\n", elements.join(","));
+    let now = START.seconds().to_string();
+    let tag = pair.sign(&random, format!("{now}{body}").as_bytes()).unwrap();
+    let headers = [
+        ("X-Twilio-Email-Event-Webhook-Signature", BASE64.encode(tag.as_ref())),
+        ("X-Twilio-Email-Event-Webhook-Timestamp", now),
+    ];
+    let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let event = |id: &str, kind: &str| [id.to_owned(), kind.to_owned()];
+    let wanted = vec![
+        event("a==", "open"),
+        event(&derived("id:-b"), "delivered"),
+        event(&derived(missing), "group_unsubscribe"),
+        event("c", "click"),
+    ];
+    assert_eq!(named_with("sendgrid", &public, &headers, &body), Ok(wanted));
+}
+
+#[test]
+fn an_event_of_asana_without_a_resource_is_one_without_a_type() {
+    let odd = r#"{"action":"deleted","resource":null}"#;
+    let added = r#"{"action":"added","resource":{"gid":"1","resource_type":"task"}}"#;
+    let body = format!(r#"{{"events":[{odd},{added}]}}"#);
+    let found = named("asana", &[("X-Hook-Signature", &hmac(body.as_bytes()))], &body);
+    let event = |text: &str, kind: &str| [derived(text), kind.to_owned()];
+    assert_eq!(found, Ok(vec![event(odd, "?"), event(added, "task.added")]));
+}
+
+/// It comes only where the HEAD before it was not answered.
+#[test]
+fn mandrills_post_with_the_key_test_webhook_is_not_proven() {
+    let signed = |secret: &str| {
+        let mut tag = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).unwrap();
+        tag.update(format!("{URL}mandrill_events[]").as_bytes());
+        let signature = BASE64.encode(&tag.finalize().into_bytes());
+        let headers = [("X-Mandrill-Signature", signature.as_str())];
+        named("mandrill", &headers, "mandrill_events=%5B%5D")
+    };
+    assert_eq!(signed(SECRET).map(|events| events.len()), Ok(1));
+    assert_eq!(signed("test-webhook").unwrap_err(), "bad_signature");
 }

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use serde_json::Value;
+use data_encoding::BASE64;
+use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, SECRET, Site, hex, hmac, needs, post};
 
@@ -120,14 +121,44 @@ fn no_line_has_a_payload_a_secret_a_query_or_a_header() {
     }
     let accepted = lines.iter().find(|line| line["answer"] == "accepted").unwrap();
     let logged = ["source", "event", "type", "jobs", "bytes"].map(|field| accepted[field].clone());
-    let wanted = serde_json::json!(["github", "d-1", "push", 1, body.len()]);
-    assert_eq!(serde_json::json!(logged), wanted);
+    let wanted = json!(["github", "d-1", "push", 1, body.len()]);
+    assert_eq!(json!(logged), wanted);
     assert!(accepted["millis"].is_u64());
     let ended = lines.iter().find(|line| line["message"] == "ended").unwrap();
     for field in ["source", "event", "job", "attempt", "handler", "outcome"] {
         assert!(!ended[field].is_null(), "{field} of {ended}");
     }
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()));
+}
+
+#[test]
+fn a_derived_id_is_logged_with_its_reason_for_an_event_and_for_a_list() {
+    let lists =
+        "[sources.lists]\nprovider = \"line\"\npath = \"/lists\"\nsecrets = [\"file:secret\"]\n";
+    let logged = Logged::start(Site::new(lists), "info");
+    let bodies = [
+        r#"{"events":[{"webhookEventId":"a"},{"webhookEventId":"-b"},{}]}"#,
+        r#"{"events":[{"webhookEventId":"c"}]}"#,
+    ];
+    for body in bodies {
+        let signature = BASE64.encode(&hmac(SECRET, body.as_bytes()));
+        let header = format!("X-Line-Signature: {signature}\r\n");
+        assert_eq!(post(logged.address, "/lists", &header, body.as_bytes()).0, 200);
+    }
+    assert_eq!(logged.github("-odd", "/github", "{}", true), 200);
+    assert_eq!(logged.github("even", "/github", "[]", true), 200);
+    let lines = logged.stop();
+    let deliveries = lines.iter().filter(|line| line["message"] == "delivery");
+    let said = deliveries.map(|line| json!([line["source"], line["id_faults"], line["id_fault"]]));
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            json!(["lists", 2, "bad_id"]),
+            json!(["lists", 0, null]),
+            json!(["github", null, "bad_id"]),
+            json!(["github", null, null]),
+        ]
+    );
 }
 
 /// One endpoint cannot be reached, one closes the connection, and one refuses, so that each attempt's

@@ -313,7 +313,7 @@ signed = "{body}{bodi}"
 [timestamp]
 from = "query:t"
 unit = "h"
-tolerance = "2d"
+tolerance = "8d"
 
 [event]
 id = "json:/id"

@@ -258,9 +258,27 @@ impl Proxied {
         (status.try_into().unwrap(), format!("{answer}{}", text(&output.stderr)))
     }
 
+    /// Sends the challenges of each provider, and returns what went wrong. A provider whose challenges come by a method
+    /// that no request of the lists has is wrong too.
     fn challenge_all(&self, proxy: &Proxy) -> Vec<String> {
+        let challenges = self.keys.challenges(|name| self.secret(name));
+        let registrations = by_hand::registrations();
+        let challenged =
+            challenges.iter().map(|(provider, request, _)| (*provider, request.method));
+        let registered =
+            registrations.iter().map(|(provider, request)| (*provider, request.method));
+        let listed: Vec<(&str, &str)> = challenged.chain(registered).collect();
         let mut wrong = Vec::new();
-        for (provider, request, expected) in self.keys.challenges(|name| self.secret(name)) {
+        for provider in self.said.keys().copied() {
+            let scheme = Scheme::embedded(provider).unwrap();
+            let signed = (scheme.challenge().summary() == "signed").then_some("POST");
+            for method in scheme.challenge().methods().chain(signed) {
+                if !listed.contains(&(provider, method)) {
+                    wrong.push(format!("{provider}: no challenge of the lists is a {method}"));
+                }
+            }
+        }
+        for (provider, request, expected) in challenges {
             let (status, said) = self.ask(self.path(provider), &request, proxy);
             if !(200..300).contains(&status) || !said.contains(&expected) {
                 wrong.push(format!("{provider}: {status} {said}, not {expected}"));

@@ -417,6 +417,21 @@ fn hostile_texts_are_texts() {
 }
 
 #[test]
+fn the_search_finds_an_event_by_its_senders_own_id() {
+    let site = Site::new(HANDLERS);
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("-evt odd", "invoice.paid", ""), 0);
+    let id = site.json(&["events"])[0]["event_id"].as_str().unwrap().to_owned();
+    let digits = id.strip_prefix("sha256:").unwrap();
+    let dashboard = Dashboard::start(&site, &[]).enter();
+    let found = dashboard.get("/find?id=-evt+odd");
+    let to = format!("/event?id=sha256%3A{digits}");
+    assert_eq!((found.status, found.header("location")), (303, Some(&*to)), "{}", found.body);
+    let page = dashboard.get(&to);
+    assert!(page.status == 200 && page.body.contains(digits), "{}", page.body);
+}
+
+#[test]
 fn a_token_in_a_body_is_masked_until_it_is_asked_for() {
     let site = Site::new(
         "[sources.graph]\nprovider = \"microsoft-graph\"\npath = \"/graph\"\nsecrets = [\"file:secret\"]\n",

@@ -538,9 +538,10 @@ async fn a_node_that_has_committed_nothing_since_notices_that_a_copy_was_put_bac
     assert_eq!(cluster.count("job WHERE state = 'held' AND reason = 'restored'").await, 1);
 }
 
-/// The marks that a folder has seen are of one store: nothing is held in another one, or twice.
+/// The marks that a folder has seen are of one store: nothing is held in another one, or twice. Its own mark tells of a copy
+/// when others have caught up with the sum.
 #[tokio::test]
-async fn a_folder_of_another_store_or_one_that_joined_behind_the_copy_holds_nothing() {
+async fn a_folder_compares_both_marks_in_the_store_in_which_it_has_seen_them() {
     let mut cluster = Cluster::new(&[]).await;
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let start = |nth: usize| {
@@ -565,6 +566,17 @@ async fn a_folder_of_another_store_or_one_that_joined_behind_the_copy_holds_noth
     // Another node has acted on it.
     start(1).register(open(&cluster).await).await.unwrap();
     assert_eq!((cluster.count(held).await, cluster.count("restored").await), (0, 1));
+
+    // The others have caught up with the sum since a copy that has less of this node's own work.
+    cluster.run("UPDATE node SET mark = mark + 9 WHERE name = 'node1'").await;
+    for (more, held_jobs) in [(0, 0), (5, 1)] {
+        let file = NodeFile::open(&folders[0].path().join("h.db")).unwrap();
+        let mut node =
+            hooklatch::store::postgres::Node::of_folder(&file, "node0".to_owned(), "m".to_owned());
+        node.own_mark += more;
+        Registrar::new(node).register(open(&cluster).await).await.unwrap();
+        assert_eq!(cluster.count(held).await, held_jobs, "{more}");
+    }
 
     cluster.run("UPDATE node SET mark = mark + 100").await;
     start(1).register(open(&cluster).await).await.unwrap();

@@ -19,7 +19,7 @@ pub(crate) const INSERT: &str = "INSERT INTO item (key) VALUES ($1)";
 pub(crate) fn node(name: &str) -> Node {
     let id = Uuid::from_bytes(hooklatch::random::id());
     let (name, machine) = (name.to_owned(), "machine one".to_owned());
-    Node { id, name, machine, count: 0, store: Uuid::nil(), mark: 0 }
+    Node { id, name, machine, count: 0, store: Uuid::nil(), mark: 0, own_mark: 0 }
 }
 
 pub(crate) fn target(port: u16, require_standby: bool) -> Target {

@@ -233,17 +233,26 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         root.problem(Fault::new("the signature does not cover the event id: say what the same body under a new id means", "add [replay] with guard = \"hold\", \"flag\" or \"off\""));
     }
     if proof.leaves_event_open() {
-        let mut open = |fault| root.problem(Fault::new(format!("the signature covers neither the event id nor the body, {fault}"), "sign one of them, or take the id from what is signed"));
+        let open = |fault| {
+            root.problem(Fault::new(
+                format!("the signature covers neither the event id nor the body, {fault}"),
+                "sign one of them, or take the id from what is signed",
+            ))
+        };
         if !identity.id_is_generated()
             && (identity.guard != ReplayGuard::Hold || !identity.flag_types.is_empty())
         {
-            open("so a captured request runs with any event in it: [replay] must have guard = \"hold\" and no flag_types");
+            open(
+                "so a captured request runs with any event in it: [replay] must have guard = \"hold\" and no flag_types",
+            );
         }
         if identity.has_lists() {
             open("so event.each cannot tell a repeated element");
         }
         if !scheme.alternatives.is_empty() {
-            open("so a captured request could run once more by the other signature of an [[alternative]]");
+            open(
+                "so a captured request could run once more by the other signature of an [[alternative]]",
+            );
         }
     }
     let mut carriers = proof.headers().filter(|_| !proof.signs_content());

@@ -246,7 +246,7 @@ fn tolerance(section: &Section<'_>) -> Option<Duration> {
     // `Scheme::check_tolerance` checks what the rest of the file allows.
     parsed(section, section.required::<Duration>("tolerance"), |tolerance| {
         let in_range = (TOLERANCE_MIN..=TOLERANCE_MAX).contains(&tolerance);
-        if in_range { Ok(tolerance) } else { Err("must be 1 min to 1 day") }
+        if in_range { Ok(tolerance) } else { Err("must be 1 min to 7 days") }
     })
 }
 

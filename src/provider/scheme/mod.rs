@@ -134,7 +134,7 @@ impl Scheme {
         if !(TOLERANCE_MIN..=most).contains(&tolerance) {
             let (kind, most) = match proof.jwt().is_some() {
                 true => (" of a token", "1 h"),
-                false => ("", "1 day"),
+                false => ("", "7 days"),
             };
             return Err(format!("the tolerance{kind} must be 1 min to {most}").into());
         }

@@ -1,8 +1,8 @@
 //! The file that makes a state folder a node's: a random id, made once, the count of its last session, the sum of the
-//! marks of all nodes, and the runners that may have attempts of the node in this boot. A failover that loses commits
+//! marks of all nodes, its own mark, and the runners that may have attempts of the node in this boot. A failover that loses commits
 //! takes none of it away.
 //!
-//! It is one line, `ID COUNT STORE MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
+//! It is one line, `ID COUNT STORE MARKS OWN_MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
 //!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
@@ -32,6 +32,8 @@ pub struct NodeFile {
     pub store: Uuid,
     /// The sum of the marks of all its nodes, committed before it was written here.
     pub mark: i64,
+    /// Its own mark, of the same row.
+    pub own_mark: i64,
     boot: String,
     /// Those that handlers or running attempts of the node have named since the machine's boot, whose end is the proof of
     /// their death (R6).
@@ -80,8 +82,8 @@ impl NodeFile {
     /// Replaces the file. After a power cut it is this one or the one before.
     pub(super) fn save(&self) -> Result<(), NodeFileError> {
         let (id, count) = (self.id.to_string(), self.count.to_string());
-        let (store, mark) = (self.store.to_string(), self.mark.to_string());
-        let words = [id, count, store, mark, self.boot.clone()];
+        let (mark, own_mark) = (self.mark.to_string(), self.own_mark.to_string());
+        let words = [id, count, self.store.to_string(), mark, own_mark, self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
         let line = words.collect::<Vec<_>>().join(" ") + "\n";
         durable::replace(&self.path, line.as_bytes()).map_err(|error| {
@@ -95,7 +97,7 @@ fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
     let id = Uuid::from_bytes(random::id());
     let (boot, runners) = (boot.to_owned(), BTreeSet::new());
     let (store, is_new) = (Uuid::nil(), true);
-    let made = NodeFile { path, id, count: 0, store, mark: 0, boot, runners, is_new };
+    let made = NodeFile { path, id, count: 0, store, mark: 0, own_mark: 0, boot, runners, is_new };
     made.save()?;
     Ok(made)
 }
@@ -103,13 +105,14 @@ fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
 fn parse(text: &str, path: &Path, boot: &str) -> Option<NodeFile> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let (store, mark) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let store = words.next()?.parse().ok()?;
+    let (mark, own_mark) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let written = words.next()?;
     let may_be_same_boot = written == boot || written.is_empty() || boot.is_empty();
     let mut runners = words.map(|name| name.parse().ok()).collect::<Option<BTreeSet<_>>>()?;
     runners.retain(|_| may_be_same_boot);
     let (path, boot) = (path.to_owned(), boot.to_owned());
-    Some(NodeFile { path, id, count, store, mark, boot, runners, is_new: false })
+    Some(NodeFile { path, id, count, store, mark, own_mark, boot, runners, is_new: false })
 }
 
 /// The id of the machine's boot (proc(5)). Where it cannot be read, runners of all boots count.
@@ -130,15 +133,15 @@ mod tests {
         assert!(made.is_new);
         made.is_new = false;
         assert_eq!(NodeFile::open(&store).unwrap(), made);
-        (made.count, made.mark) = (7, 8);
+        (made.count, made.mark, made.own_mark) = (7, 8, 5);
         made.runners = BTreeSet::from(["default".parse().unwrap(), "other".parse().unwrap()]);
         made.save().unwrap();
         // A process that was killed before it renamed the file.
         fs::write(folder.path().join("hooklatch.db.node.new"), "half").unwrap();
         assert_eq!(NodeFile::open(&store).unwrap(), made);
         let booted = NodeFile::open_in(&store, "another").unwrap();
-        let found = (booted.id, booted.count, booted.mark, booted.runners);
-        assert_eq!(found, (made.id, 7, 8, BTreeSet::new()));
+        let found = (booted.id, booted.count, booted.mark, booted.own_mark, booted.runners);
+        assert_eq!(found, (made.id, 7, 8, 5, BTreeSet::new()));
         let unknown = NodeFile::open_in(&store, "").unwrap();
         assert_eq!(unknown.runners, made.runners);
         unknown.save().unwrap();
@@ -153,9 +156,17 @@ mod tests {
         let store = folder.path().join("hooklatch.db");
         let path = folder.path().join("hooklatch.db.node");
         let id = Uuid::from_bytes(random::id());
+        let damaged = [
+            "",
+            "ID 3 S 4 2 b",
+            "ID\n",
+            "ID x S 4 2 b\n",
+            "ID 3 S 4 b\n",
+            "ID 3 S 4 2\n",
+            "ID 3 S 4 2 b default  x\n",
+        ];
         let damaged =
-            ["", "ID 3 4 b", "ID\n", "ID x 4 b\n", "ID 3 b\n", "ID 3 4\n", "ID 3 4 b default  x\n"];
-        let damaged = damaged.map(|text| text.replace("ID", &id.to_string()));
+            damaged.map(|text| text.replace("ID", &id.to_string()).replace('S', &id.to_string()));
         let damaged = damaged.into_iter().map(String::into_bytes);
         for bytes in damaged.chain([vec![0; 40], vec![0xff; 40], vec![b'a'; 4096]]) {
             fs::write(&path, &bytes).unwrap();

@@ -35,10 +35,10 @@ const CONNECTED: &str = "
 const ADD: &str = "INSERT INTO node (id, name, machine, session, count, version, state)
     VALUES ($1, $2, $3, $4, 0, '', 'active') ON CONFLICT (id) DO NOTHING";
 
-/// Locks the row until the end of the transaction. Also the sum of all nodes' marks, which grow with their commits, and
-/// whether the history has gone on from the store $2.
+/// Locks the row until the end of the transaction. Also the sum of all nodes' marks, which grow with their commits,
+/// whether the history has gone on from the store $2, and the node's own mark.
 const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bigint FROM node),
-        EXISTS (SELECT FROM restored WHERE from_store = $2)
+        EXISTS (SELECT FROM restored WHERE from_store = $2), mark
     FROM node WHERE id = $1 FOR NO KEY UPDATE";
 
 /// Replaces the session. Every later transaction of the earlier one fails. Also says whether a roll call waits for the
@@ -46,11 +46,11 @@ const LOCK: &str = "SELECT machine, session, state, count, (SELECT sum(mark)::bi
 const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(count, $4) + 1,
     version = $5, schema = $6, state = 'active', seen_at = now_ms() WHERE id = $1
     RETURNING count, EXISTS (SELECT FROM roll_call WHERE node = $1),
-        (SELECT max(greatest(made_at, restored_at)) FROM restored), (SELECT sum(mark)::bigint FROM node)";
+        (SELECT max(greatest(made_at, restored_at)) FROM restored), (SELECT sum(mark)::bigint FROM node), mark";
 
-/// The sum is written to the folder behind the commit.
+/// Both marks are written to the folder behind the commit.
 pub(super) const MARK: &str = "UPDATE node SET mark = mark + 1 WHERE id = $1
-    RETURNING (SELECT sum(mark)::bigint FROM node) + 1";
+    RETURNING (SELECT sum(mark)::bigint FROM node) + 1, mark";
 
 /// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
 const UNIQUE_VIOLATION: &str = "23505";
@@ -69,13 +69,22 @@ pub struct Node {
     pub store: Uuid,
     /// The sum of the marks of all its nodes, as seen last. A database that was put back has a smaller one.
     pub mark: i64,
+    /// Its own mark, with which no other node can catch up.
+    pub own_mark: i64,
 }
 
 impl Node {
     /// The node of a state folder.
     pub fn of_folder(file: &NodeFile, name: String, machine: String) -> Node {
-        let NodeFile { id, count, store, mark, .. } = *file;
-        Node { id, name, machine, count, store, mark }
+        let NodeFile { id, count, store, mark, own_mark, .. } = *file;
+        Node { id, name, machine, count, store, mark, own_mark }
+    }
+
+    /// Takes the marks from the columns of a committed row, of which the first is the sum.
+    pub(super) fn see_marks(&mut self, row: &Row, at: usize) {
+        if let (Ok(mark), Ok(own_mark)) = (row.try_get(at), row.try_get(at + 1)) {
+            (self.mark, self.own_mark) = (mark, own_mark);
+        }
     }
 }
 
@@ -214,14 +223,16 @@ impl Registrar {
                 let is_called = count.and_then(|row| row.try_get(1).ok()).unwrap_or(true);
                 let restored_at: Option<i64> = count.and_then(|row| row.try_get(2).ok()).flatten();
                 let restored_at = restored_at.map(Timestamp);
-                let mark = count.and_then(|row| row.try_get(3).ok()).unwrap_or(self.node.mark);
+                if let Some(row) = count {
+                    self.node.see_marks(row, 3);
+                }
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];
                 self.is_registered = true;
                 self.away_since = None;
                 let store = sent.history.store;
                 self.seen = Some(sent.history);
-                (self.node.count, self.node.store, self.node.mark) = (count, store, mark);
+                (self.node.count, self.node.store) = (count, store);
                 let running = claim::read(rows.get(sent.list).map_or(&[], Vec::as_slice));
                 self.keep(&running).await;
                 let asked =
@@ -325,7 +336,8 @@ impl Registrar {
     pub(super) async fn keep(&mut self, running: &[NodeAttempt]) {
         let Some(file) = &mut self.file else { return };
         let before = file.clone();
-        (file.count, file.store, file.mark) = (self.node.count, self.node.store, self.node.mark);
+        let Node { count, store, mark, own_mark, .. } = self.node;
+        (file.count, file.store, file.mark, file.own_mark) = (count, store, mark, own_mark);
         let of_attempts = running.iter().filter_map(|own| own.running.runner.as_ref());
         file.runners.extend(of_attempts.map(|runner| runner.name.clone()));
         file.runners.extend(self.handlers.iter().filter_map(|handler| handler.runner.clone()));
@@ -352,7 +364,7 @@ impl Registrar {
     }
 
     /// Refuses a row of another machine or process. Whether the database has gone back: the history is another one, or
-    /// the row counts fewer sessions than the node, or the marks are smaller than those that it has seen in this store, or
+    /// the row counts fewer sessions than the node, or a mark is smaller than the one that it has seen in this store, or
     /// the row is older than the store that the node was in last. Another database may have no row of it.
     fn check(
         &self,
@@ -368,6 +380,7 @@ impl Registrar {
         let is_active = row.try_get::<_, &str>(2).map_err(unreadable)? == "active";
         let count: i64 = row.try_get(3).map_err(unreadable)?;
         let mark: i64 = row.try_get(4).map_err(unreadable)?;
+        let own_mark: i64 = row.try_get(6).map_err(unreadable)?;
         if machine != self.node.machine {
             return Err(RegisterError::OtherMachine { name, machine });
         }
@@ -376,7 +389,8 @@ impl Registrar {
         let is_known = self.is_known(row, store).map_err(unreadable)?;
         let is_older = count > 0 && !self.node.store.is_nil() && !is_known;
         let is_behind = (1..self.node.count).contains(&count)
-            || self.node.store == store && mark < self.node.mark
+            || self.node.store == store
+                && (mark < self.node.mark || count > 0 && own_mark < self.node.own_mark)
             || is_older;
         let has_gone_back = is_other || is_taken && is_behind;
         let is_own = session == id || !self.is_registered || self.written.contains(&session);

@@ -251,8 +251,9 @@ impl WriterTask {
         let marked = flight.send(MARK, params![session.node]).await;
         match flight.commit().await {
             FlightOutcome::Committed(connection, rows) => {
-                let mark = rows.get(marked).and_then(|rows| rows.first()?.try_get(0).ok());
-                self.registrar.node.mark = mark.unwrap_or(self.registrar.node.mark);
+                if let Some(row) = rows.get(marked).and_then(|rows| rows.first()) {
+                    self.registrar.node.see_marks(row, 0);
+                }
                 self.registrar.keep(&[]).await;
                 self.registrar.keep_accepted(&mut self.batches.remembered).await;
                 self.is_unmarked = false;

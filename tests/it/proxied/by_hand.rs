@@ -309,6 +309,10 @@ impl Keys {
         let pinged = HEXLOWER.encode(&self.sign("ed25519", &format!("{seconds}{ping}")));
         let twitch = json!({ "challenge": "echo-me" }).to_string();
         let twitched = hmac(secret("twitch"), format!("c1{time}{twitch}").as_bytes());
+        let verification = json!({ "type": "verification", "challenge": "echo-me" }).to_string();
+        let mcp = secret("mcp-events");
+        let mcp = BASE64.decode(mcp.trim_start_matches("whsec_").as_bytes()).unwrap();
+        let verified = hmac(mcp, format!("c1.{seconds}.{verification}").as_bytes());
         let head = || Request { method: "HEAD", ..Request::get() };
         vec![
             (
@@ -331,6 +335,11 @@ impl Keys {
             ),
             (
                 "bitbucket",
+                Request::post(&[text("X-Event-Key: diagnostics:ping")], text(r#"{"test":true}"#)),
+                text("200"),
+            ),
+            (
+                "bitbucket-data-center",
                 Request::post(&[text("X-Event-Key: diagnostics:ping")], text(r#"{"test":true}"#)),
                 text("200"),
             ),
@@ -361,13 +370,28 @@ impl Keys {
             ),
             ("intercom", head(), text("200")),
             ("mandrill", head(), text("200")),
+            (
+                "mcp-events",
+                Request::post(
+                    &[
+                        text("webhook-id: c1"),
+                        format!("webhook-timestamp: {seconds}"),
+                        format!("webhook-signature: v1,{}", BASE64.encode(&verified)),
+                    ],
+                    verification,
+                ),
+                text(r#"{"challenge":"echo-me"}"#),
+            ),
             ("meta", Request::get().query(&format!("?{}", mode("meta"))), text("echo-me")),
             (
                 "microsoft-graph",
                 Request::post(&[], String::new()).query("?validationToken=echo-me"),
                 text("echo-me"),
             ),
+            ("mollie", Request::get(), text("200")),
             ("mollie", head(), text("200")),
+            ("mollie-classic", Request::get(), text("200")),
+            ("mollie-classic", head(), text("200")),
             (
                 "monday",
                 Request::post(&[], twitch.clone()).query(&in_url("monday")),
@@ -391,7 +415,9 @@ impl Keys {
                 text("echo-me"),
             ),
             ("slack", Request::get().query("?ssl_check=1&token=t"), text("200")),
+            ("slack", Request::post(&[], text("ssl_check=1&token=t")), text("200")),
             ("square", Request::get(), text("200")),
+            ("square", head(), text("200")),
             (
                 "strava",
                 Request::get().query(&format!("{}&{}", in_url("strava"), mode("strava"))),
@@ -415,6 +441,7 @@ impl Keys {
                 text("echo-me"),
             ),
             ("url-token", Request::get(), text("200")),
+            ("url-token", head(), text("200")),
             ("woocommerce", Request::post(&[], text("webhook_id=1")), text("200")),
             (
                 "x-twitter",
