@@ -220,9 +220,8 @@ fn is_of(list: &str, word: &str) -> bool {
 pub(super) fn runs_value<'w>(words: &[&'w str]) -> Option<&'w str> {
     let (last, before) = words.split_last()?;
     let own = last.split('{').next().unwrap_or(last).trim_end_matches('=');
-    let runs = |word: &&str| {
-        is_of(RUNS_OPTIONS, word) || is_of(RUNS_WORDS, word.trim_start_matches('-'))
-    };
+    let runs =
+        |word: &&str| is_of(RUNS_OPTIONS, word) || is_of(RUNS_WORDS, word.trim_start_matches('-'));
     [Some(own), before.last().copied()].into_iter().flatten().find(runs)
 }
 

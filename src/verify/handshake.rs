@@ -331,8 +331,7 @@ mod tests {
     }
 
     /// What a challenge or a delivery may have signed.
-    const TEXTS: [&str; 5] =
-        ["0af3", "aZ_-9+/", "{\"a\":1}", "v0:1767225600:{}", "PG4+PC9uPg==\n"];
+    const TEXTS: [&str; 5] = ["0af3", "aZ_-9+/", "{\"a\":1}", "v0:1767225600:{}", "PG4+PC9uPg==\n"];
 
     /// The delivery whose signed text this is, with the HMAC that a challenge of the text would get, if it is genuine.
     fn delivered(scheme: &Scheme, keys: &[Key], text: &str) -> Option<Genuine> {
@@ -346,7 +345,8 @@ mod tests {
                 form.finish()
             }
             "x-twitter" => {
-                for name in ["x-twitter-webhooks-signature", "x-twitter-webhooks-signature-oauth2"] {
+                for name in ["x-twitter-webhooks-signature", "x-twitter-webhooks-signature-oauth2"]
+                {
                     headers.push(name, format!("sha256={}", BASE64.encode(&hmac(Hash::Sha256))));
                 }
                 text.to_owned()
@@ -394,9 +394,8 @@ mod tests {
         for scheme in keyed.map(|scheme| scheme.with_sender("own")) {
             let (name, keys) = (scheme.name(), [key(&scheme, "test", "secret").unwrap()]);
             let answered = TEXTS.map(|text| is_answered(&scheme, &keys, text));
-            let genuine = TEXTS.map(|text| {
-                matches!(delivered(&scheme, &keys, text), Some(Genuine::Event(..)))
-            });
+            let genuine = TEXTS
+                .map(|text| matches!(delivered(&scheme, &keys, text), Some(Genuine::Event(..))));
             assert!(answered.contains(&true) && genuine.contains(&true), "{name}");
             for (nth, text) in TEXTS.iter().enumerate() {
                 assert!(!(answered[nth] && genuine[nth]), "{name}: {text}");

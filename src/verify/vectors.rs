@@ -108,7 +108,8 @@ pub fn read(text: &str) -> Result<Vec<Vector>, String> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let vector = |(at, line): (usize, &str)| {
         let wrong = |error: &dyn std::fmt::Display| format!("line {}: {error}", at + 1);
-        let vector: Vector = serde_json::from_str(line).map_err(|error| wrong(&unquoted(&error)))?;
+        let vector: Vector =
+            serde_json::from_str(line).map_err(|error| wrong(&unquoted(&error)))?;
         let body = BASE64.decode(vector.body_base64.as_bytes());
         let body = body.map_err(|error| wrong(&format_args!("body_base64: {error}")))?;
         Ok(Vector { body: body.into(), ..vector })
