@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 const FOLDERS: &[&[&str]] = &[
     &["mutex", "codec", "border"],
+    &["sum"],
     &["answer", "decide", "columns"],
     &["node", "rows"],
     &["quarantine"],

@@ -53,7 +53,11 @@ async fn no_changed_byte_reaches_a_handler() {
         };
     }
     bench.change_rows(&sql).await;
-    let claimed = bench.store.jobs.claim(&name("h"), 2 * changed, None).await.unwrap().jobs;
+    let mut claimed = Vec::new();
+    // A claim takes a part of them, and may find none of it whole.
+    while bench.number("SELECT count(*) FROM job WHERE state = 'ready'").await > 0 {
+        claimed.extend(bench.store.jobs.claim(&name("h"), changed, None).await.unwrap().jobs);
+    }
     let mut ids = Vec::new();
     for claimed in &claimed {
         let facts = &claimed.facts;
