@@ -201,7 +201,7 @@ fn a_captured_delivery_runs_once_where_neither_its_id_nor_its_body_is_signed() {
     let receiver = site.start();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let send = |at: u64, id: &str, more: &str| {
-        let signature = hex(&hmac(SECRET, format!("{at}.\"7\"").as_bytes()));
+        let signature = hex(&hmac(SECRET, format!("{at}.7").as_bytes()));
         let body = format!("{{\"id\":\"{id}\",\"sum\":\"7\"{more}}}");
         let headers = format!("X-At: {at}\r\nX-Sig: {signature}\r\n");
         said(post(receiver.address, "/open", &headers, body.as_bytes()))
@@ -219,7 +219,7 @@ fn a_captured_delivery_runs_once_where_neither_its_id_nor_its_body_is_signed() {
         jobs.len() == 3 && jobs.iter().filter(|job| job["state"] == "succeeded").count() == 2
     });
     let held = jobs.iter().find(|job| job["state"] == "held").unwrap();
-    assert_eq!((&held["event"], &held["reason"]), (&"b".into(), &"suspected replay".into()));
+    assert_eq!((&held["event_id"], &held["reason"]), (&"b".into(), &"suspected replay".into()));
     let mut ran = site.lines("ledger.txt");
     ran.sort();
     assert_eq!(ran, ["a", "c"]);

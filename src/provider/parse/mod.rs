@@ -249,11 +249,6 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         if identity.has_lists() {
             open("so event.each cannot tell a repeated element");
         }
-        if !scheme.alternatives.is_empty() {
-            open(
-                "so a captured request could run once more by the other signature of an [[alternative]]",
-            );
-        }
     }
     let mut carriers = proof.headers().filter(|_| !proof.signs_content());
     let is_kept =
