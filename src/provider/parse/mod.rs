@@ -236,7 +236,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         let open = |fault| {
             root.problem(Fault::new(
                 format!("the signature covers neither the event id nor the body, {fault}"),
-                "sign one of them, or take the id from what is signed",
+                "set guard = \"hold\" and leave out flag_types and each; or take the id from what is signed",
             ))
         };
         if !identity.id_is_generated()
