@@ -141,8 +141,8 @@ fn proving_in_form(bencher: Bencher, form: &str) {
     });
 }
 
-/// The refusal of the largest body whose signature is in it, which a stranger made to cost much: a list of many items,
-/// or an item of many members. At most 5 ms.
+/// The refusal of the largest body that Adyen's file takes, whose signature is in it, and which a stranger made to cost
+/// much: a list of many items, or an item of many members. At most 5 ms.
 #[divan::bench(args = ["items", "members"])]
 fn proving_a_strangers_body(bencher: Bencher, many: &str) {
     let scheme = Scheme::embedded("adyen").unwrap();

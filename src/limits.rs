@@ -246,8 +246,8 @@ pub const VALUE_PATTERN_TEXT_BYTES: usize = 4 << 10;
 /// request may wait for as long in a queue on its way.
 pub const TOLERANCE_MIN: Duration = Duration::from_secs(60);
 
-/// The largest timestamp tolerance: Customer.io re-sends for 7 days, no built-in provider that signs a time for longer.
-/// Over five minutes what is remembered protects against replays: see `Scheme::check_tolerance`.
+/// The largest timestamp tolerance: Customer.io re-sends for 7 days, and no built-in provider that signs a time re-sends for
+/// longer. Over five minutes only remembered ids and digests protect against replays: see `Scheme::check_tolerance`.
 pub const TOLERANCE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The most HMACs over one body: a forged request costs one for each secret of its source in each form that the

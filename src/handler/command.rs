@@ -263,9 +263,16 @@ mod tests {
         Exited { status, asked_by, usage, stdout, stderr }
     }
 
-    /// A body is hashed on another thread, and the node registers meanwhile.
-    #[tokio::test]
-    async fn whether_an_attempt_may_begin_is_asked_directly_before_its_start() {
+    /// A body is hashed on another thread, and the node registers meanwhile: here the thread has something else to do until
+    /// then.
+    #[test]
+    fn whether_an_attempt_may_begin_is_asked_directly_before_its_start() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(attempt_after_its_hash());
+    }
+
+    async fn attempt_after_its_hash() {
         let client = RunnerClient::new(
             RunnerName::default(),
             Place::Nowhere,
@@ -283,8 +290,11 @@ mod tests {
             let may_begin = async { !registered.get() };
             let run = command.run(facts.clone(), incarnation, pending, may_begin);
             tokio::pin!(run);
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let _busy = tokio::task::spawn_blocking(move || held.recv());
             assert!((&mut run).now_or_never().is_none(), "its body is not hashed elsewhere");
             registered.set(taken);
+            drop(release);
             let report = run.await;
             assert_eq!(report.outcome, Outcome::NotStarted);
             details.push(report.record.detail);

@@ -238,7 +238,7 @@ fn judged(scheme: &Scheme, draft: &Draft) -> Option<(Vec<u8>, EventId, Digest)> 
     let content = pieces(scheme, template, &request, &presented, Some(&found)).ok()?.concat();
     let of_signed = digest(scheme, &request, &presented, &found).ok()?;
     let body = &request.body;
-    let guarded = remembered(scheme, &request, body, body, of_signed);
+    let guarded = remembered(scheme, &request, (body, body), &found);
     let own_id = of_signed.map(EventId::derived);
     let own_id = own_id.as_ref().map(EventId::as_str);
     let named = event_id(scheme, &headers, &found, guarded, own_id).ok()?;

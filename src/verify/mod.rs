@@ -54,7 +54,6 @@ pub struct Verified {
     id_signed: bool,
     guard: ReplayGuard,
     digest: Digest,
-    is_named_alone: bool,
     repeats: Repeats,
     signed_at: Option<Timestamp>,
     headers: Headers,
@@ -91,16 +90,10 @@ impl Verified {
         self.guard
     }
 
-    /// SHA-256 of the body, without the fields the provider changes between deliveries of one event; of the signed content
-    /// if [`Verified::is_named_alone`].
+    /// SHA-256 of the body, without the fields the provider changes between deliveries of one event; or of what is signed
+    /// of the body, if neither the whole nor the id is.
     pub fn digest(&self) -> Digest {
         self.digest
-    }
-
-    /// Whether the id alone tells a repetition: the signature covers neither the id nor the body, and the sender signs each
-    /// attempt anew.
-    pub fn is_named_alone(&self) -> bool {
-        self.is_named_alone
     }
 
     /// What an equal request means; a duplicate where an id of the sender names the event.
@@ -284,57 +277,56 @@ pub fn judge(
     // With a signed time the digest of the signed content names the request: a captured one is a duplicate.
     let is_named_by_signed = identity.ids.contains(&Place::Signed)
         || identity.id_is_generated() && scheme.proof().tolerance().is_some();
-    // A captured request with another event in it has the same signed content.
-    let is_open = scheme.proof().leaves_event_open();
-    let signed = match is_named_by_signed || is_open {
+    let signed = match is_named_by_signed {
         true => signature::digest(scheme, &request, &presented, &found)?,
         false => None,
     };
-    let named_by_signed = signed.filter(|_| is_named_by_signed).map(EventId::derived);
+    let named_by_signed = signed.map(EventId::derived);
     let own_id = named_by_signed.as_ref().map(EventId::as_str).or(own_id);
     let (mut equal, mut made) = (HashMap::<Digest, u64>::new(), 0_u64);
-    let mut event =
-        |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
-            let digest = remembered(scheme, &request, &body, plain, signed);
-            let mut digest = with_query(scheme, &kept, digest);
-            let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
-            if identity.has_lists() && named.is_of_body {
-                let nth = equal.entry(digest).or_default();
-                digest = extract::repeated(digest, *nth);
-                named.id = EventId::derived(digest);
-                *nth += 1;
-            }
-            if identity.has_lists() && identity.id_is_generated() {
-                let own = format!("{}-{made}", named.id);
-                named.id = own
-                    .parse()
-                    .map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
-                made += 1;
-            }
-            let repeats = if named.is_of_body { identity.repeats } else { Repeats::Duplicate };
-            let event_type = event_type(scheme, request.headers, found);
-            let id_signed = scheme.proof().covers_id();
-            let unsigned = || identity.guard_for(event_type.as_str());
-            let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
-            let mut headers = kept.clone();
-            if let Some(text) = &named.sender_id {
-                headers.push(SENDER_ID, printable(text));
-            }
-            Ok(Verified {
-                event_id: named.id,
-                event_type,
-                id_signed,
-                guard,
-                digest,
-                is_named_alone: is_open,
-                repeats,
-                signed_at,
-                headers,
-                body,
-                secret: secret.map(|key| key.reference().to_owned()),
-                id_fault: named.fault,
-            })
-        };
+    let mut event = |body: Bytes,
+                     plain: &Bytes,
+                     found: &extract::Facts<'_>,
+                     secret: Option<&Key>| {
+        let digest = remembered(scheme, &request, (&body, plain), found);
+        let mut digest = with_query(scheme, &kept, digest);
+        let named_by = if scheme.proof().leaves_event_open() { Digest::of(&body) } else { digest };
+        let mut named = event_id(scheme, request.headers, found, named_by, own_id)?;
+        if identity.has_lists() && named.is_of_body {
+            let nth = equal.entry(digest).or_default();
+            digest = extract::repeated(digest, *nth);
+            named.id = EventId::derived(digest);
+            *nth += 1;
+        }
+        if identity.has_lists() && identity.id_is_generated() {
+            let own = format!("{}-{made}", named.id);
+            named.id =
+                own.parse().map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
+            made += 1;
+        }
+        let repeats = if named.is_of_body { identity.repeats } else { Repeats::Duplicate };
+        let event_type = event_type(scheme, request.headers, found);
+        let id_signed = scheme.proof().covers_id();
+        let unsigned = || identity.guard_for(event_type.as_str());
+        let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
+        let mut headers = kept.clone();
+        if let Some(text) = &named.sender_id {
+            headers.push(SENDER_ID, printable(text));
+        }
+        Ok(Verified {
+            event_id: named.id,
+            event_type,
+            id_signed,
+            guard,
+            digest,
+            repeats,
+            signed_at,
+            headers,
+            body,
+            secret: secret.map(|key| key.reference().to_owned()),
+            id_fault: named.fault,
+        })
+    };
     let Some(list) = &identity.each else {
         return Ok(Genuine::Event(vec![event(request.body.clone(), &body, &found, secret)?], None));
     };
@@ -508,19 +500,18 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     kept
 }
 
-/// The digest by which an equal request is known, and the replay guard knows a captured one. `signed` is that of the signed
-/// content; `body` is the request's or that of an element, and `plain` the same without its compression.
+/// The digest by which an equal request is known, and the replay guard knows a captured one. `body` is the request's or that
+/// of an element, and `plain` the same without its compression.
 fn remembered(
     scheme: &Scheme,
     request: &Request<'_>,
-    body: &Bytes,
-    plain: &Bytes,
-    signed: Option<Digest>,
+    (body, plain): (&Bytes, &Bytes),
+    found: &extract::Facts<'_>,
 ) -> Digest {
-    let volatile = &scheme.identity().volatile;
-    match signed.filter(|_| scheme.proof().leaves_event_open()) {
-        Some(signed) => signed,
-        None if scheme.proof().signs_fields() => signature::digest_of_form(scheme, request),
+    let (proof, volatile) = (scheme.proof(), &scheme.identity().volatile);
+    match proof.signed_content().filter(|_| proof.leaves_event_open()) {
+        Some(signed) => signature::digest_of_body(signed, body, found),
+        None if proof.signs_fields() => signature::digest_of_form(scheme, request),
         None if volatile.is_empty() => Digest::of(body),
         // Two attempts that differ in a volatile member are compressed to different bytes.
         None => extract::digest(plain, volatile),

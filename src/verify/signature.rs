@@ -532,6 +532,19 @@ pub(super) fn digest(
     Ok(Some(Digest(hash.finalize().into())))
 }
 
+/// The digest of what is signed of a body: its checksum, and members. A captured request has it with any event in it; and a
+/// re-send, which is signed anew, too.
+pub(super) fn digest_of_body(signed: &Template, body: &[u8], found: &Facts<'_>) -> Digest {
+    let mut hash = Sha256::new();
+    if signed.has(&Part::Crc32) {
+        extract::add_part(&mut hash, &crc32fast::hash(body).to_be_bytes());
+    }
+    for pointer in signed.pointers() {
+        extract::add_part(&mut hash, found.signed(pointer).unwrap_or_default());
+    }
+    Digest(hash.finalize().into())
+}
+
 /// The field of a form that is signed alone. Another one would be unsigned content that reaches the handlers.
 fn only_signed(scheme: &Scheme, request: &Request<'_>, name: &str) -> Option<String> {
     let signature = scheme.proof().signature.as_ref();
@@ -578,9 +591,11 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
     }
     let fields = extract::sorted_fields(&request.body, true);
     let is_of_query = query.is_empty() && fields.starts_with('?');
-    // With its name, the border to the URL and that between name and value are fixed.
-    let is_alone =
-        |field: &String| fields.is_empty() || only_field(&request.body, field, None).is_some();
+    // Only one field, with the expected name: then URL, name and value can be told apart in one way only.
+    let is_alone = |field: &String| {
+        let mut pairs = form_urlencoded::parse(&request.body);
+        pairs.next().is_none_or(|(name, _)| name == **field) && pairs.next().is_none()
+    };
     let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
     let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
     let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();

@@ -470,7 +470,7 @@ fn a_line_break_in_a_signed_line_but_the_first_is_ambiguous() {
 fn a_signature_over_one_element_refuses_a_list_of_two() {
     let scheme = signed_by(
         "algorithm = \"hmac-sha256\"\nheader = \"X-Sig\"\nencoding = \"hex\"\nsigned = \"{json:/items/0/id}\"",
-        "[replay]\nguard = \"off\"\n",
+        "[replay]\nguard = \"hold\"\n",
     );
     let judged = |body: &str| delivered(&scheme, "s", &draft("", "", body)).map(|_| ());
     judged(r#"{"items":[{"id":"a"}],"id":"b"}"#).unwrap();

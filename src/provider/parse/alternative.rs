@@ -120,6 +120,9 @@ fn check(root: &Section<'_>, main: &Scheme, other: &Scheme) {
         root.problem("an alternative needs an HMAC, and one to be an alternative to");
     }
     let (own, new) = (&main.proof, &other.proof);
+    if own.leaves_event_open() {
+        root.problem("the signature covers neither the event id nor the body, so a captured request could run once more by the other signature: leave the alternative out");
+    }
     let named = Identity {
         ids: main.identity.ids.clone(),
         types: main.identity.types.clone(),

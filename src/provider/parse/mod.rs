@@ -236,7 +236,7 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         let open = |fault| {
             root.problem(Fault::new(
                 format!("the signature covers neither the event id nor the body, {fault}"),
-                "sign one of them, or take the id from what is signed",
+                "set guard = \"hold\" and leave out flag_types and each; or take the id from what is signed",
             ))
         };
         if !identity.id_is_generated()
@@ -248,11 +248,6 @@ fn check_consistency(root: &Section<'_>, scheme: &Scheme) {
         }
         if identity.has_lists() {
             open("so event.each cannot tell a repeated element");
-        }
-        if !scheme.alternatives.is_empty() {
-            open(
-                "so a captured request could run once more by the other signature of an [[alternative]]",
-            );
         }
     }
     let mut carriers = proof.headers().filter(|_| !proof.signs_content());

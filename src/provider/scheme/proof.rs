@@ -310,7 +310,7 @@ impl Proof {
         self.ids.iter().all(|place| self.covers(place))
     }
 
-    /// Whether an attacker can put another event into a captured delivery: the signature covers neither the id nor the body.
+    /// Whether a captured request verifies with another id and body too: the signature covers neither whole.
     pub(crate) fn leaves_event_open(&self) -> bool {
         self.signs_content() && !self.covers_id() && !self.covers(&Place::Digest)
     }

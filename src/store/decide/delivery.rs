@@ -79,7 +79,7 @@ pub(crate) fn arrival<'a>(new: &Accept, known: &'a [KnownEvent], twins: &Twins) 
         Repeats::Duplicate | Repeats::LookAgain => {}
     }
     let is_same = |event: &&KnownEvent| {
-        (event.digest == delivery.digest() || delivery.is_named_alone())
+        event.digest == delivery.digest()
             && (delivery.id_signed() || event.event_type == *delivery.event_type())
     };
     match (known.iter().find(is_same), known.first()) {
