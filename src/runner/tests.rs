@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+#[path = "../../tests/support/damage.rs"]
+pub(crate) mod damage;
 #[path = "../../tests/support/needs.rs"]
 pub(crate) mod needs;
 
