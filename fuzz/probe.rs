@@ -60,8 +60,8 @@ pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
     runner_frame::<ToReceiver>(bytes, step, limits::TO_RECEIVER_BYTES)
 }
 
-/// What the next runner makes of a ledger with these whole lines, each with the sum that it lacks, in words; and the lines
-/// that it could read, written again without sums, with whether those were all.
+/// What the next runner makes of a ledger with these whole lines, each with the sum that it lacks, in words; and the
+/// lines that it could read, written again without sums, with whether those were all.
 pub fn ledger(bytes: &[u8]) -> (String, Vec<u8>, bool) {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
@@ -75,7 +75,7 @@ pub fn ledger(bytes: &[u8]) -> (String, Vec<u8>, bool) {
     });
     let given = lines.flat_map(|line| match std::str::from_utf8(line) {
         Ok(text) => summed::line(text).into_bytes(),
-        Err(_) => [line, b"\n"].concat(),
+        Err(_) => [line, &b"\n"[..]].concat(),
     });
     let given: Vec<u8> = given.collect();
     (format!("{:?}", ledger::read(&given)), written.collect(), all)

@@ -1,5 +1,5 @@
-//! Lines with a sum before them, by which a line that has changed in a file is found: `~SUM TEXT`, where SUM is the CRC-32
-//! of TEXT as eight digits.
+//! Lines with a sum before them, by which a line that has changed in a file is found: `~SUM TEXT`, where SUM is the
+//! CRC-32 of TEXT as eight digits.
 
 /// A line with its sum and its end.
 pub(crate) fn line(text: &str) -> String {

@@ -1,10 +1,10 @@
 //! The file that a runner leaves for the next one: a line for each start, exit and acknowledgement.
 //!
-//! Only the table writes it, and only the next runner, under the folder's lock, reads it (R7). A line is one
-//! plain write: it survives the death of the process, but not of the machine. The file's name has the boot
-//! id, so that the ledger of another boot is never used. Each line has a sum, so that a changed one is never taken for
-//! another attempt's or another end. Must stay true: `start` is written before the command is started, and `exit` before
-//! the end is reported.
+//! Only the table writes it, and only the next runner, under the folder's lock, reads it (R7). A line is one plain
+//! write: it survives the death of the process, but not of the machine. The file's name has the boot id, so that the
+//! ledger of another boot is never used. Each line has a sum, so that a changed one is never taken for another
+//! attempt's or another end. Must stay true: `start` is written before the command is started, and `exit` before the
+//! end is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -178,8 +178,8 @@ fn parse(line: &[u8]) -> io::Result<Line> {
     Ok(serde_json::from_str(text.ok_or_else(changed)?)?)
 }
 
-/// Reads a ledger. A last line without its end has no effect, and whether others were behind it is not known. Of what was
-/// cut off at the end of a line nothing is seen.
+/// Reads a ledger. A last line without its end has no effect, and whether others were behind it is not known. Of what
+/// was cut off at the end of a line nothing is seen.
 pub(crate) fn read(bytes: &[u8]) -> Inherited {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let mut inherited = Inherited::default();
@@ -292,8 +292,8 @@ mod tests {
         assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (0, 1));
     }
 
-    /// It says of an attempt what was, or that the runner died while it ran; and it proves of none that was started that it
-    /// was not.
+    /// It says of an attempt what was, or that the runner died while it ran; and it proves of none that was started
+    /// that it was not.
     #[test]
     fn a_damaged_ledger_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();

@@ -6,6 +6,9 @@
 pub(crate) mod damage;
 #[path = "../../tests/support/needs.rs"]
 pub(crate) mod needs;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../tests/support/random.rs"]
+mod random;
 
 use std::fs;
 use std::io::Read;

@@ -348,8 +348,8 @@ async fn the_next_runner_kills_and_reports_the_commands_of_a_dead_one() {
     assert_eq!(site.receiver(1).await.list.attempts, []);
 }
 
-/// The next runner begins whatever has happened to the ledger. It says of an attempt what was, or that it is lost; and it
-/// does not answer for a dead runner whose attempt it lacks, as that would prove that the attempt never started.
+/// The next runner begins whatever has happened to the ledger. It says of an attempt what was, or that it is lost; and
+/// it does not answer for a dead runner whose attempt it lacks, as that would prove that the attempt never started.
 #[tokio::test]
 async fn a_damaged_ledger_proves_of_no_attempt_that_it_never_started() {
     for damage in damages(12) {
@@ -378,7 +378,7 @@ async fn a_damaged_ledger_proves_of_no_attempt_that_it_never_started() {
         }
         for (one, has_ended) in &listed {
             let job = (1..=3).find(|job| key(*job) == *one).expect("an attempt that never was");
-            assert!(has_ended, "{damage:?}: attempt {job} runs");
+            assert!(*has_ended, "{damage:?}: attempt {job} runs");
             let end = receiver.ended(job).await;
             let is_known = job != 3 && end == exited(0);
             assert!(is_known || matches!(end, Ended::Lost(_)), "{damage:?}: {job}: {end:?}");

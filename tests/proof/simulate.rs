@@ -6,12 +6,12 @@
 //! receiver: orderly, killed between two commits, or killed during one. After each step the running and the
 //! due jobs are compared with the model; after each start, and periodically, everything.
 //!
-//! SQLite and PostgreSQL each have a test. On SQLite a history that fails is shortened: the fewest steps that still fail at
-//! the same line are printed. On PostgreSQL the seed does not decide whether a request that is cut off is committed, so a
-//! repeat may take another course, and nothing is shortened.
+//! SQLite and PostgreSQL each have a test. On SQLite a history that fails is shortened: the fewest steps that still
+//! fail at the same line are printed. On PostgreSQL the seed does not decide whether a request that is cut off is
+//! committed, so a repeat may take another course, and nothing is shortened.
 //!
-//! `HOOKLATCH_SIM_SEED=N` runs only that seed, and `HOOKLATCH_SIM_SEEDS=N` runs N seeds. `HOOKLATCH_SIM_STEPS=N` sets the
-//! number of steps, and `HOOKLATCH_SIM_STEPS=N,N,` runs only the steps with these numbers.
+//! `HOOKLATCH_SIM_SEED=N` runs only that seed, and `HOOKLATCH_SIM_SEEDS=N` runs N seeds. `HOOKLATCH_SIM_STEPS=N` sets
+//! the number of steps, and `HOOKLATCH_SIM_STEPS=N,N,` runs only the steps with these numbers.
 
 mod compare;
 mod crash;
@@ -108,7 +108,7 @@ fn text(steps: &[usize]) -> String {
 }
 
 fn parse(steps: &str) -> Vec<usize> {
-    let number = |text: &str| {
+    let number = |text: &str| -> usize {
         text.parse()
             .unwrap_or_else(|_| panic!("HOOKLATCH_SIM_STEPS={steps}: '{text}' is no number"))
     };
@@ -119,8 +119,8 @@ fn parse(steps: &str) -> Vec<usize> {
     }
 }
 
-/// Runs a history. Returns what it reached; `None` if it failed, with the reason on standard error, and with the shortest
-/// history that fails alike if it is one of the first.
+/// Runs a history. Returns what it reached; `None` if it failed, with the reason on standard error, and with the
+/// shortest history that fails alike if it is one of the first.
 fn run(history: &History, failed: &AtomicU64) -> Option<Seen> {
     let line = match history.run(false) {
         Ok(seen) => return Some(seen),

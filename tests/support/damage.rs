@@ -1,11 +1,7 @@
-//! Damages at random places of a file: a bit that is flipped, a piece of zeros, an end that is cut off. `HOOKLATCH_DAMAGES=N`
-//! makes N times as many, and `HOOKLATCH_SEED` names the first; a failure names its own.
+//! Damages at random places of a file: a bit that is flipped, a piece of zeros, an end that is cut off.
+//! `HOOKLATCH_DAMAGES=N` makes N times as many, and `HOOKLATCH_SEED` names the first; a failure names its own.
 
-#[allow(dead_code, reason = "other tests use more of it")]
-#[path = "random.rs"]
-mod random;
-
-use random::Random;
+use super::random::Random;
 
 /// A damage.
 #[derive(Debug, Clone, Copy)]

@@ -2,9 +2,9 @@
 //! back meanwhile is found by what it lacks, and that is named (N28).
 //!
 //! Its first line is the store's id, which a change of the history changes. Each other line is an event, `MILLIS SOURCE
-//! ID`, oldest first, with the time by this machine's clock. Each line has a sum. Lines are added at each look at the server behind a
-//! commit, when a session is lost, and at a clean stop. After a power cut the last ones may be missing or damaged: reading
-//! stops at the first damaged one.
+//! ID`, oldest first, with the time by this machine's clock. Each line has a sum. Lines are added at each look at the
+//! server behind a commit, when a session is lost, and at a clean stop. After a power cut the last ones may be missing
+//! or damaged: reading stops at the first damaged one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

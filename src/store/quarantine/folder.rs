@@ -1,9 +1,9 @@
 //! The folder `PATH.quarantine`: a file for each delivery, and an index of them in memory.
 //!
-//! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no
-//! half delivery. Nothing is flushed: a power cut may tear a file, and one whose first line is damaged is deleted. A
-//! delivery that is not as it was kept, by the sum at its file's end, is listed as far as it can be read, and never judged.
-//! An error of the system (no descriptors, no rights, a failing disk) deletes nothing.
+//! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no half
+//! delivery. Nothing is flushed: a power cut may tear a file, and one whose first line is damaged is deleted. A
+//! delivery that is not as it was kept, by the sum at its file's end, is listed as far as it can be read, and never
+//! judged. An error of the system (no descriptors, no rights, a failing disk) deletes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};

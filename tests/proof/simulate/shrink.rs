@@ -1,5 +1,5 @@
-//! Shortens what fails: leaves out halves of its steps, then quarters, at last single steps, as long as it fails in the same
-//! way.
+//! Shortens what fails: leaves out halves of its steps, then quarters, at last single steps, as long as it fails in the
+//! same way.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};

@@ -1,8 +1,9 @@
 //! Finds an older copy of the database that was put back by hand, and not by `hooklatch restore`.
 //!
-//! `meta.mark` grows by one at each tick (15 s) behind a commit, and at a stop, and `PATH.mark` keeps it with the store's
-//! id, in a line with a sum. The file is written when the mark's commit is flushed, so no kill and no power cut leaves a store with a smaller
-//! mark than the file has. Unseen are what was committed behind the last mark, and a copy of the whole folder.
+//! `meta.mark` grows by one at each tick (15 s) behind a commit, and at a stop, and `PATH.mark` keeps it with the
+//! store's id, in a line with a sum. The file is written when the mark's commit is flushed, so no kill and no power cut
+//! leaves a store with a smaller mark than the file has. Unseen are what was committed behind the last mark, and a copy
+//! of the whole folder.
 
 use std::fs;
 use std::io::ErrorKind;
