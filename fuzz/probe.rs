@@ -30,7 +30,7 @@ use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
-use crate::model::{Digest, Headers, Timestamp};
+use crate::model::{Digest, Headers, Timestamp, summed};
 use crate::payload::walk::written;
 use crate::payload::{Event, Pointer, json_of, keep_parameter};
 use crate::provider::place::Place;
@@ -60,16 +60,25 @@ pub fn receiver_reads(bytes: &[u8], step: usize) -> Read {
     runner_frame::<ToReceiver>(bytes, step, limits::TO_RECEIVER_BYTES)
 }
 
-/// What the next runner makes of a ledger, in words; and the lines that it could read, written again,
-/// with whether those were all.
+/// What the next runner makes of a ledger with these whole lines, each with the sum that it lacks, in words; and the
+/// lines that it could read, written again without sums, with whether those were all.
 pub fn ledger(bytes: &[u8]) -> (String, Vec<u8>, bool) {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let lines = bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     let read: Vec<Option<ledger::Line>> =
-        lines.map(|line| serde_json::from_slice(line).ok()).collect();
+        lines.clone().map(|line| serde_json::from_slice(line).ok()).collect();
     let all = read.iter().all(Option::is_some);
-    let written = read.iter().flatten().flat_map(|line| ledger::text(line).unwrap_or_default());
-    (format!("{:?}", ledger::read(bytes)), written.collect(), all)
+    let written = read.iter().flatten().flat_map(|line| {
+        let mut text = serde_json::to_vec(line).unwrap_or_default();
+        text.push(b'\n');
+        text
+    });
+    let given = lines.flat_map(|line| match std::str::from_utf8(line) {
+        Ok(text) => summed::line(text).into_bytes(),
+        Err(_) => [line, &b"\n"[..]].concat(),
+    });
+    let given: Vec<u8> = given.collect();
+    (format!("{:?}", ledger::read(&given)), written.collect(), all)
 }
 
 /// The delay that a forward's endpoint asks for with the headers Retry-After and Date.

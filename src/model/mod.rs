@@ -13,6 +13,7 @@ mod ids;
 mod names;
 mod repeats;
 mod shell;
+pub(crate) mod summed;
 mod text;
 mod time;
 mod words;

@@ -1,9 +1,10 @@
 //! The file that a runner leaves for the next one: a line for each start, exit and acknowledgement.
 //!
-//! Only the table writes it, and only the next runner, under the folder's lock, reads it (R7). A line is one
-//! plain write: it survives the death of the process, but not of the machine. The file's name has the boot
-//! id, so that the ledger of another boot is never used. Must stay true: `start` is written before the command
-//! is started, and `exit` before the end is reported.
+//! Only the table writes it, and only the next runner, under the folder's lock, reads it (R7). A line is one plain
+//! write: it survives the death of the process, but not of the machine. The file's name has the boot id, so that the
+//! ledger of another boot is never used. Each line has a sum, so that a changed one is never taken for another
+//! attempt's or another end. Must stay true: `start` is written before the command is started, and `exit` before the
+//! end is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +20,7 @@ use super::Ended;
 use super::incarnation::this_boot;
 use super::message::Key;
 use crate::limits::{DEAD_RUNNERS, LEDGER_BYTES};
-use crate::model::Incarnation;
+use crate::model::{Incarnation, summed};
 
 /// A process as `/proc` identifies it: its number and its start in clock ticks since the boot, which together
 /// are never used twice.
@@ -168,18 +169,26 @@ impl Ledger {
 }
 
 pub(crate) fn text(line: &Line) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    Ok(text)
+    Ok(summed::line(&serde_json::to_string(line)?).into_bytes())
 }
 
-/// Reads a ledger. A last line without its end has no effect: the step that it announces was not made.
+fn parse(line: &[u8]) -> io::Result<Line> {
+    let text = std::str::from_utf8(line).ok().and_then(summed::text);
+    let changed = || io::Error::new(io::ErrorKind::InvalidData, "its sum is another one");
+    Ok(serde_json::from_str(text.ok_or_else(changed)?)?)
+}
+
+/// Reads a ledger. A last line without its end has no effect, and whether others were behind it is not known. Of what
+/// was cut off at the end of a line nothing is seen.
 pub(crate) fn read(bytes: &[u8]) -> Inherited {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     let mut inherited = Inherited::default();
-    let mut readable = true;
+    let mut readable = whole == bytes.len();
+    if !readable {
+        tracing::error!("the last runner's ledger ends within a line");
+    }
     for line in bytes[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-        match serde_json::from_slice(line) {
+        match parse(line) {
             Ok(line) => take(&mut inherited, line),
             Err(error) => {
                 readable = false;
@@ -224,6 +233,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::model::JobId;
+    use crate::runner::tests::damage::damages;
     use crate::runner::{Exited, Status, Usage};
 
     fn key(number: u8) -> Key {
@@ -263,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_and_other_boots_are_ignored_and_an_unreadable_line_ends_all_answers() {
+    fn other_boots_are_ignored_and_half_a_line_or_an_unreadable_one_ends_all_answers() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join(format!("ledger-{}", Uuid::from_bytes([9; 16])));
         fs::write(&other, "{}\n").unwrap();
@@ -272,11 +282,59 @@ mod tests {
         assert!(!other.exists());
         ledger.note(&Line::Runner(incarnation)).unwrap();
         ledger.note(&Line::Start(key(1), incarnation)).unwrap();
-        ledger.file.write_all(b"{\"exit\":[").unwrap();
         let (_, inherited) = Ledger::open(folder.path()).unwrap();
         assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (1, 1));
+        ledger.file.write_all(b"~00000000 {\"exit\":[").unwrap();
+        let (_, inherited) = Ledger::open(folder.path()).unwrap();
+        assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (0, 1));
         ledger.file.write_all(b"\n").unwrap();
         let (_, inherited) = Ledger::open(folder.path()).unwrap();
         assert_eq!((inherited.incarnations.len(), inherited.attempts.len()), (0, 1));
+    }
+
+    /// It says of an attempt what was, or that the runner died while it ran; and it proves of none that was started
+    /// that it was not.
+    #[test]
+    fn a_damaged_ledger_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let incarnation = crate::runner::incarnation::new().unwrap();
+        let bound = Bound { store: Uuid::from_bytes([1; 16]), epoch: 3 };
+        let (mut ledger, _) = Ledger::open(folder.path()).unwrap();
+        let mut lines = vec![Line::Runner(incarnation), Line::Bound(bound)];
+        let mut all = BTreeMap::new();
+        for number in 1..=9 {
+            let process = Process { pid: number.into(), start: 8 };
+            let mut entry = LedgerEntry::new(incarnation, Some(process));
+            lines.push(Line::Start(key(number), incarnation));
+            lines.push(Line::Process(key(number), process));
+            if number % 3 > 0 {
+                entry.end = Some(exited());
+                lines.push(Line::Exit(key(number), exited()));
+            }
+            if number % 3 > 1 {
+                lines.push(Line::Ack(key(number)));
+            }
+            all.insert(key(number), entry);
+        }
+        lines.iter().for_each(|line| ledger.note(line).unwrap());
+        let whole = fs::read(ledger.path()).unwrap();
+        let unacknowledged = read(&whole).attempts;
+        for damage in damages(300) {
+            let damaged = damage.of(&whole);
+            fs::write(ledger.path(), &damaged).unwrap();
+            let (_, inherited) = Ledger::open(folder.path()).unwrap();
+            for (key, entry) in &inherited.attempts {
+                let LedgerEntry { incarnation, process, end } = &all[key];
+                assert_eq!(entry.incarnation, *incarnation, "{damage:?}");
+                assert!(entry.process.is_none() || entry.process == *process, "{damage:?}");
+                assert!(entry.end.is_none() || entry.end == *end, "{damage:?}");
+            }
+            assert!(inherited.bound.is_none_or(|found| found == bound), "{damage:?}");
+            // As it once was.
+            let is_earlier = damaged.ends_with(b"\n") && whole.starts_with(&damaged);
+            let is_lost = |key: &Key| !inherited.attempts.contains_key(key);
+            let proves = unacknowledged.keys().any(is_lost) && !inherited.incarnations.is_empty();
+            assert!(is_earlier || !proves, "{damage:?}");
+        }
     }
 }

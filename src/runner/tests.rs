@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+#[path = "../../tests/support/damage.rs"]
+pub(crate) mod damage;
 #[path = "../../tests/support/needs.rs"]
 pub(crate) mod needs;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../../tests/support/random.rs"]
+mod random;
 
 use std::fs;
 use std::io::Read;

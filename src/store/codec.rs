@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
-use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, get_error_name};
+use zstd::zstd_safe::{
+    CCtx, CParameter, DCtx, compress_bound, get_error_name, get_frame_content_size,
+};
 
 use crate::model::Headers;
 
@@ -72,6 +74,12 @@ pub(crate) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
+    // Before it gets room: of a damaged row this number may be what is damaged.
+    if let Ok(Some(found)) = get_frame_content_size(stored)
+        && usize::try_from(found) != Ok(bytes)
+    {
+        return Err(other_size(found, bytes));
+    }
     let mut body = Vec::with_capacity(bytes);
     DECOMPRESSOR.with_borrow_mut(|kept| {
         let decompressor = match kept {
@@ -83,10 +91,12 @@ pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>>
     if body.len() == bytes {
         return Ok(body);
     }
-    Err(io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("the stored body has {} bytes, its event says {bytes}", body.len()),
-    ))
+    Err(other_size(body.len() as u64, bytes))
+}
+
+fn other_size(found: u64, bytes: usize) -> io::Error {
+    let detail = format!("the stored body has {found} bytes, its event says {bytes}");
+    io::Error::new(io::ErrorKind::InvalidData, detail)
 }
 
 /// Stored headers as people read them.

@@ -16,6 +16,7 @@ use hooklatch::runner::{AskedBy, Captured, Ended, Exited, folder};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use uuid::Uuid;
 
+use crate::support::damage::damages;
 use fixture::*;
 
 #[tokio::test]
@@ -345,6 +346,50 @@ async fn the_next_runner_kills_and_reports_the_commands_of_a_dead_one() {
         receiver.ack(job).await;
     }
     assert_eq!(site.receiver(1).await.list.attempts, []);
+}
+
+/// The next runner begins whatever has happened to the ledger. It says of an attempt what was, or that it is lost; and
+/// it does not answer for a dead runner whose attempt it lacks, as that would prove that the attempt never started.
+#[tokio::test]
+async fn a_damaged_ledger_proves_of_no_attempt_that_it_never_started() {
+    for damage in damages(12) {
+        let (site, runner, mut receiver) = connected("").await;
+        for job in [1, 2] {
+            receiver.run("say", job, b"").await;
+        }
+        receiver.ack(2).await;
+        receiver.begin("wait", 3, b"").await;
+        let dead = receiver.list.incarnation;
+        runner.kill();
+        receiver.until_closed().await;
+        let whole = fs::read(site.ledger_path()).unwrap();
+        let damaged = damage.of(&whole);
+        // Cut at the end of a line, it is as it once was.
+        let is_earlier = damaged.ends_with(b"\n") && whole.starts_with(&damaged);
+        fs::write(site.ledger_path(), damaged).unwrap();
+
+        let _runner = site.runner(&[]);
+        let mut receiver = site.receiver(1).await;
+        let listed = receiver.listed();
+        for job in [1, 3] {
+            let is_lost = listed.iter().all(|(one, _)| *one != key(job));
+            let proves = is_lost && receiver.list.answers_for.contains(&dead);
+            assert!(is_earlier || !proves, "{damage:?}: attempt {job} never started");
+        }
+        for (one, has_ended) in &listed {
+            let job = (1..=3).find(|job| key(*job) == *one).expect("an attempt that never was");
+            assert!(*has_ended, "{damage:?}: attempt {job} runs");
+            let end = receiver.ended(job).await;
+            let is_known = job != 3 && end == exited(0);
+            assert!(is_known || matches!(end, Ended::Lost(_)), "{damage:?}: {job}: {end:?}");
+        }
+        if listed.iter().all(|(one, _)| *one != key(3)) {
+            receiver.say.send(ToRunner::Search { key: key(3) }).await.unwrap();
+            let gone = receiver.hear().await.0;
+            assert!(matches!(gone, ToReceiver::Gone { key: of } if of == key(3)), "{gone:?}");
+        }
+        assert!(site.fifo_has_no_reader(), "{damage:?}");
+    }
 }
 
 #[tokio::test]

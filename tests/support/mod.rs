@@ -3,6 +3,7 @@
 
 pub(crate) mod account;
 pub(crate) mod caller;
+pub(crate) mod damage;
 pub(crate) mod disk;
 pub(crate) mod front;
 pub(crate) mod made;

@@ -2,9 +2,9 @@
 //! back meanwhile is found by what it lacks, and that is named (N28).
 //!
 //! Its first line is the store's id, which a change of the history changes. Each other line is an event, `MILLIS SOURCE
-//! ID`, oldest first, with the time by this machine's clock. Lines are added at each look at the server behind a
-//! commit, when a session is lost, and at a clean stop. After a power cut the last ones may be missing or damaged: reading
-//! stops at the first damaged one.
+//! ID`, oldest first, with the time by this machine's clock. Each line has a sum. Lines are added at each look at the
+//! server behind a commit, when a session is lost, and at a clean stop. After a power cut the last ones may be missing
+//! or damaged: reading stops at the first damaged one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,13 +12,13 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::model::{EventId, Name, Timestamp};
+use crate::model::{EventId, Name, Timestamp, summed};
 use crate::store::node::durable;
 
 /// No more is read.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// A longer file is replaced. More than the 18.4 MB of 65,536 events with the longest names.
+/// A longer file is replaced. More than the 19.1 MB of 65,536 events with the longest names.
 pub(super) const REPLACE_BYTES: u64 = 24 << 20;
 
 /// An accepted event.
@@ -38,9 +38,9 @@ pub(super) fn read(path: &Path) -> io::Result<Option<(Uuid, Vec<Accepted>)>> {
     Ok(store.map(|store| (store, events)))
 }
 
-/// A line that was written to its end.
+/// The text of a line that was written to its end, and has not changed.
 fn whole(line: &[u8]) -> Option<&str> {
-    std::str::from_utf8(line).ok()?.strip_suffix('\n')
+    summed::text(std::str::from_utf8(line).ok()?.strip_suffix('\n')?)
 }
 
 fn event(line: &str) -> Option<Accepted> {
@@ -50,7 +50,8 @@ fn event(line: &str) -> Option<Accepted> {
 }
 
 fn text(events: &[Accepted]) -> String {
-    events.iter().map(|(at, source, id)| format!("{} {source} {id}\n", at.0)).collect()
+    let line = |(at, source, id): &Accepted| summed::line(&format!("{} {source} {id}", at.0));
+    events.iter().map(line).collect()
 }
 
 /// Adds lines to a file that ends with a whole one. Returns their bytes.
@@ -64,7 +65,7 @@ pub(super) fn add(path: &Path, events: &[Accepted]) -> io::Result<u64> {
 
 /// Replaces the file. Returns its bytes.
 pub(super) fn replace(path: &Path, store: Uuid, events: &[Accepted]) -> io::Result<u64> {
-    let text = format!("{store}\n{}", text(events));
+    let text = summed::line(&store.to_string()) + &text(events);
     durable::replace(path, text.as_bytes())?;
     Ok(text.len() as u64)
 }
@@ -73,6 +74,27 @@ pub(super) fn replace(path: &Path, store: Uuid, events: &[Accepted]) -> io::Resu
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::runner::tests::damage::damages;
+
+    #[test]
+    fn no_damage_makes_another_event_of_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("h.db.accepted");
+        let event =
+            |at| (Timestamp(at), "s".parse().unwrap(), format!("evt_{at}").parse().unwrap());
+        let all: Vec<Accepted> = (1..30).map(event).collect();
+        let one = Uuid::from_u128(1);
+        replace(&path, one, &all).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for damage in damages(300) {
+            std::fs::write(&path, damage.of(&whole)).unwrap();
+            if let Some((store, events)) = read(&path).unwrap() {
+                assert_eq!(store, one, "{damage:?}");
+                assert!(all.starts_with(&events), "{damage:?}: {events:?}");
+                assert!(events.len() < all.len(), "{damage:?}");
+            }
+        }
+    }
 
     #[test]
     fn what_was_written_to_its_end_is_read_again_and_another_store_replaces_it() {

@@ -2,7 +2,8 @@
 //! marks of all nodes, its own mark, and the runners that may have attempts of the node in this boot. A failover that loses commits
 //! takes none of it away.
 //!
-//! It is one line, `ID COUNT STORE MARKS OWN_MARK BOOT RUNNER…`: words with a space between them. BOOT is empty if it could not be read.
+//! It is one line with a sum, `ID COUNT STORE MARKS OWN_MARK BOOT RUNNER…`: words with a space between them. BOOT is
+//! empty if it could not be read.
 //!
 //! A file that cannot be read is never replaced. With a new id, the attempts of the old one would be left to a node
 //! that does not come back.
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::model::RunnerName;
+use crate::model::{RunnerName, summed};
 use crate::random;
 use crate::store::node::durable;
 
@@ -85,7 +86,7 @@ impl NodeFile {
         let (mark, own_mark) = (self.mark.to_string(), self.own_mark.to_string());
         let words = [id, count, self.store.to_string(), mark, own_mark, self.boot.clone()];
         let words = words.into_iter().chain(self.runners.iter().map(RunnerName::to_string));
-        let line = words.collect::<Vec<_>>().join(" ") + "\n";
+        let line = summed::line(&words.collect::<Vec<_>>().join(" "));
         durable::replace(&self.path, line.as_bytes()).map_err(|error| {
             let path = self.path.clone();
             NodeFileError::Io { action: "write", path, error }
@@ -103,7 +104,7 @@ fn create(path: PathBuf, boot: &str) -> Result<NodeFile, NodeFileError> {
 }
 
 fn parse(text: &str, path: &Path, boot: &str) -> Option<NodeFile> {
-    let mut words = text.strip_suffix('\n')?.split(' ');
+    let mut words = summed::text(text.strip_suffix('\n')?)?.split(' ');
     let (id, count) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let store = words.next()?.parse().ok()?;
     let (mark, own_mark) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -124,6 +125,7 @@ fn this_boot() -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::runner::tests::damage::damages;
 
     #[test]
     fn an_id_is_made_once_and_outlives_a_write_that_was_cut() {
@@ -159,6 +161,7 @@ mod tests {
         let damaged = [
             "",
             "ID 3 S 4 2 b",
+            "ID 3 S 4 2 b\n",
             "ID\n",
             "ID x S 4 2 b\n",
             "ID 3 S 4 b\n",
@@ -167,12 +170,33 @@ mod tests {
         ];
         let damaged =
             damaged.map(|text| text.replace("ID", &id.to_string()).replace('S', &id.to_string()));
+        // As they are, and with a sum.
+        let summed = damaged.iter().skip(3).map(|text| summed::line(text.trim_end_matches('\n')));
+        let damaged: Vec<String> = summed.chain(damaged.clone()).collect();
         let damaged = damaged.into_iter().map(String::into_bytes);
         for bytes in damaged.chain([vec![0; 40], vec![0xff; 40], vec![b'a'; 4096]]) {
             fs::write(&path, &bytes).unwrap();
             let error = NodeFile::open(&store).unwrap_err();
             assert!(matches!(error, NodeFileError::Damaged(_)), "{error}");
             assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn no_damage_makes_another_node_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("hooklatch.db");
+        let mut made = NodeFile::open(&store).unwrap();
+        (made.count, made.mark, made.own_mark) = (17, 48, 5);
+        made.runners = BTreeSet::from(["default".parse().unwrap(), "other".parse().unwrap()]);
+        made.save().unwrap();
+        let whole = fs::read(&made.path).unwrap();
+        for damage in damages(300) {
+            let damaged = damage.of(&whole);
+            fs::write(&made.path, &damaged).unwrap();
+            let opened = NodeFile::open(&store);
+            assert!(matches!(opened, Err(NodeFileError::Damaged(_))), "{damage:?}: {opened:?}");
+            assert_eq!(fs::read(&made.path).unwrap(), damaged, "{damage:?}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! The folder `PATH.quarantine`: a file for each delivery, and an index of them in memory.
 //!
-//! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no
-//! half delivery. Nothing is flushed: a power cut may tear a file, and one that is damaged is deleted. An
-//! error of the system (no descriptors, no rights, a failing disk) deletes nothing.
+//! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no half
+//! delivery. Nothing is flushed: a power cut may tear a file, and one whose first line is damaged is deleted. A
+//! delivery that is not as it was kept, by the sum at its file's end, is listed as far as it can be read, and never
+//! judged. An error of the system (no descriptors, no rights, a failing disk) deletes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,6 +28,9 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The name of a file that is not whole yet.
 const UNFINISHED: &str = "unfinished";
+
+/// The CRC-32 of all before it, little-endian, ends a file.
+const SUM_BYTES: usize = 4;
 
 /// The first line of a file, as JSON. The headers follow as HTTP writes them, then the body under zstd.
 #[derive(Serialize, Deserialize)]
@@ -128,6 +132,8 @@ impl QuarantineFolder {
         content.push(b'\n');
         content.extend(headers);
         content.extend(body.unwrap_or_default());
+        let sum = crc32fast::hash(&content);
+        content.extend(sum.to_le_bytes());
 
         let unfinished = self.path.join(UNFINISHED);
         let mut options = OpenOptions::new();
@@ -260,9 +266,15 @@ fn read_description(path: &Path) -> io::Result<(Description, BufReader<File>)> {
 }
 
 fn read_kept(path: &Path) -> io::Result<QuarantinedDelivery> {
+    let content = fs::read(path)?;
+    let parts = content.split_last_chunk::<SUM_BYTES>();
+    if parts.is_none_or(|(all, sum)| crc32fast::hash(all).to_le_bytes() != *sum) {
+        return Err(ErrorKind::InvalidData.into());
+    }
     let (Description { row, path, headers_bytes, .. }, mut file) = read_description(path)?;
     let mut rest = Vec::new();
     file.read_to_end(&mut rest)?;
+    rest.truncate(rest.len().saturating_sub(SUM_BYTES));
     let (headers, body) =
         rest.split_at_checked(headers_bytes).ok_or(io::Error::from(ErrorKind::InvalidData))?;
     let bytes = usize::try_from(row.body_bytes).unwrap_or(usize::MAX);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::limits::{Limits, QUARANTINE_BODY_BYTES};
 use crate::model::{AuditVerb, Headers, OnRedelivery, State};
 use crate::provider::Scheme;
+use crate::runner::tests::damage::damages;
 use crate::store::tests::{Bench, DAY, HOUR, START, bench, bench_with, failed, limits, name};
 use crate::store::*;
 use crate::verify::{self, Draft};
@@ -444,6 +445,42 @@ async fn what_verifies_now_is_accepted_once_with_the_time_it_arrived() {
     assert_eq!(job.since, bench.clock.now(), "its time begins now");
     assert_eq!(bench.job(job.facts.job).await.state, State::Running);
     assert_eq!(judged(&bench, true).await.good, 0);
+}
+
+/// Ids and types of GitHub are under no signature: the sum alone finds a change of them.
+#[tokio::test]
+async fn a_damaged_delivery_is_never_accepted() {
+    let all: Vec<_> = damages(300).collect();
+    for damages in all.chunks(300) {
+        let mut bench = bench_with(roomy());
+        let delivery =
+            |nth: usize| signed("right", &format!("guid-{nth}"), &format!("{{\"n\":{nth}}}"));
+        for nth in 1..=damages.len() + 3 {
+            bench.store.intake.quarantine(delivery(nth));
+        }
+        assert_eq!(kept(&bench).await.matching, damages.len() as u64 + 3);
+        bench.store.close().await;
+        for (damage, nth) in damages.iter().zip(1..) {
+            let path = folder(&bench).join(format!("{nth}"));
+            let whole = std::fs::read(&path).unwrap();
+            std::fs::write(&path, damage.of(&whole)).unwrap();
+        }
+        bench.restart().await;
+        bench.store.admin.set_judge(judge("right"));
+        assert_eq!(judged(&bench, true).await.accepted, 3, "{damages:?}");
+        let jobs = bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs;
+        let given = |job: &Claimed| {
+            let facts = &job.facts;
+            let (id, kind) = (facts.event_id.to_string(), facts.event_type.to_string());
+            (id, kind, facts.body.clone(), facts.received_at)
+        };
+        let whole = (damages.len() + 1..=damages.len() + 3).map(|nth| {
+            (format!("guid-{nth}"), "push".to_owned(), delivery(nth).body.unwrap(), START)
+        });
+        let mut found: Vec<_> = jobs.iter().map(given).collect();
+        found.sort();
+        assert_eq!(found, whole.collect::<Vec<_>>(), "{damages:?}");
+    }
 }
 
 async fn rows(bench: &Bench) -> Vec<AuditRow> {

@@ -2,6 +2,7 @@
 use std::fs::File;
 
 use super::*;
+use crate::runner::tests::damage::damages;
 
 /// A backup in a file of its own.
 async fn backup(store: &Store, to: &std::path::Path) {
@@ -277,5 +278,24 @@ async fn an_older_copy_that_is_put_back_by_hand_holds_everything_unfinished_once
         let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
         assert_eq!(held(&store).await, 1, "only once");
         bench.store = store;
+    }
+}
+
+/// What a damaged mark says is not believed.
+#[tokio::test]
+async fn a_damaged_mark_holds_nothing_and_the_store_keeps_its_id() {
+    let bench = bench();
+    bench.accept("stripe", stripe("waits", "a.b", "{}"), &["h"]).await;
+    let id = bench.store.admin.id();
+    bench.store.close().await;
+    let path = bench.beside(".mark");
+    let whole = std::fs::read(&path).unwrap();
+    for damage in damages(100) {
+        std::fs::write(&path, damage.of(&whole)).unwrap();
+        let store = Store::open(&bench.settings, bench.clock.clone()).unwrap();
+        let jobs = store.admin.jobs(JobFilter::default()).await.unwrap().rows;
+        let states: Vec<State> = jobs.iter().map(|job| job.state).collect();
+        assert_eq!((store.admin.id(), states), (id, vec![State::Ready]), "{damage:?}");
+        store.close().await;
     }
 }

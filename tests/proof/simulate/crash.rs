@@ -60,3 +60,9 @@ pub(crate) fn check_integrity(folder: &Path) {
         .unwrap();
     assert_eq!(orphans, 0, "rows without their parent");
 }
+
+/// Changes a closed store by hand.
+pub(crate) fn plant(folder: &Path, sql: &str) {
+    let conn = rusqlite::Connection::open(folder.join(DATABASE)).unwrap();
+    conn.execute_batch(sql).unwrap();
+}

@@ -18,11 +18,11 @@ use hooklatch::retry::{GiveUp, Policy};
 use hooklatch::store::{Accepted, Cutoffs, QuarantineFilter, Store};
 use tempfile::TempDir;
 
-use super::compare;
 use super::crash::{self, Copier};
 use super::deliveries::{Keys, SOURCES};
 use super::model::Model;
 use super::promises::Ledger;
+use super::{History, compare, shrink};
 use crate::database::TestDatabase;
 use crate::random::Random;
 use engine::Cut;
@@ -145,12 +145,14 @@ pub(crate) const RARE: &[&str] = &[
 /// The last steps, which are printed if the run fails.
 struct Trace {
     seed: u64,
+    /// The number of the step that runs; 0 is the first start.
+    number: usize,
     steps: Vec<String>,
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !shrink::is_quiet() {
             eprintln!("the last steps of seed {}, of {}:", self.seed, self.steps.len());
             self.steps.iter().rev().take(12).rev().for_each(|step| eprintln!("  {step}"));
         }
@@ -205,11 +207,18 @@ const COMMITS: &[(usize, Step)] = &[
     (1, Step::Drop),
 ];
 
-/// Runs `steps` steps of `seed`.
-pub(crate) async fn run(engine: EngineKind, seed: u64, steps: usize, copier: &Copier) -> Seen {
-    let mut world = World::new(engine, seed, copier).await;
+/// Runs a history.
+pub(crate) async fn run(history: &History, copier: &Copier) -> Seen {
+    let mut seeds = Random::new(history.seed);
+    let mut world = World::new(history, Random::new(seeds.next()), copier).await;
     world.start().await;
-    for number in 1..=steps {
+    for number in 1..=history.steps.iter().copied().max().unwrap_or(0) {
+        // A step draws the same, whichever others are left out.
+        world.random = Random::new(seeds.next());
+        if !history.steps.contains(&number) {
+            continue;
+        }
+        world.trace.number = number;
         let step = world.random.weighted(STEPS);
         world.pool = 3 + number / 12;
         world.step(step).await;
@@ -225,7 +234,8 @@ pub(crate) async fn run(engine: EngineKind, seed: u64, steps: usize, copier: &Co
 }
 
 impl<'c> World<'c> {
-    async fn new(engine: EngineKind, seed: u64, copier: &'c Copier) -> Self {
+    async fn new(history: &History, random: Random, copier: &'c Copier) -> Self {
+        let &History { engine, seed, fault, .. } = history;
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("0");
         std::fs::create_dir(&folder).unwrap();
@@ -234,10 +244,15 @@ impl<'c> World<'c> {
             EngineKind::Sqlite => None,
             EngineKind::Postgres => Some(TestDatabase::make(START).await),
         };
-        let store = engine::open(&folder, &clock, database.as_ref()).await;
+        let mut store = engine::open(&folder, &clock, database.as_ref()).await;
+        if let Some(sql) = fault {
+            store.close().await;
+            crash::plant(&folder, sql);
+            store = engine::open(&folder, &clock, database.as_ref()).await;
+        }
         World {
             copier,
-            random: Random::new(seed),
+            random,
             keys: Keys::new(),
             dir,
             folder,
@@ -257,7 +272,7 @@ impl<'c> World<'c> {
             refused: Vec::new(),
             pool: 3,
             seen: Seen::new(),
-            trace: Trace { seed, steps: Vec::new() },
+            trace: Trace { seed, number: 0, steps: Vec::new() },
         }
     }
 
@@ -283,7 +298,7 @@ impl<'c> World<'c> {
     }
 
     fn note(&mut self, what: String) {
-        self.trace.steps.push(what);
+        self.trace.steps.push(format!("{}: {what}", self.trace.number));
     }
 
     async fn step(&mut self, step: Step) {
@@ -466,6 +481,8 @@ impl<'c> World<'c> {
                 handler,
             });
         }
+        // Ids are random, and a later step picks one of these by its place.
+        self.memory.running.sort_by_key(|running| running.row);
         let running: Vec<_> =
             self.memory.running.iter().map(|one| (one.job, one.number, one.handler)).collect();
         self.saw("adopted", running.len() as u64);

@@ -1,8 +1,9 @@
 //! Finds an older copy of the database that was put back by hand, and not by `hooklatch restore`.
 //!
-//! `meta.mark` grows by one at each tick (15 s) behind a commit, and at a stop, and `PATH.mark` keeps it with the store's
-//! id. The file is written when the mark's commit is flushed, so no kill and no power cut leaves a store with a smaller
-//! mark than the file has. Unseen are what was committed behind the last mark, and a copy of the whole folder.
+//! `meta.mark` grows by one at each tick (15 s) behind a commit, and at a stop, and `PATH.mark` keeps it with the
+//! store's id, in a line with a sum. The file is written when the mark's commit is flushed, so no kill and no power cut
+//! leaves a store with a smaller mark than the file has. Unseen are what was committed behind the last mark, and a copy
+//! of the whole folder.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +12,7 @@ use std::path::Path;
 use rusqlite::Connection;
 use uuid::Uuid;
 
-use crate::model::Timestamp;
+use crate::model::{Timestamp, summed};
 use crate::store::border::RestoredRow;
 use crate::store::node::durable;
 use crate::store::node::path::{MARK, beside};
@@ -21,7 +22,8 @@ use super::schema::store_id;
 
 /// Writes the file. Whether that has succeeded.
 pub(super) fn keep(path: &Path, store: Uuid, mark: i64) -> bool {
-    let kept = durable::replace(&beside(path, MARK), format!("{store} {mark}\n").as_bytes());
+    let line = summed::line(&format!("{store} {mark}"));
+    let kept = durable::replace(&beside(path, MARK), line.as_bytes());
     kept.inspect_err(|error| tracing::warn!(%error, "the store's mark cannot be kept")).is_ok()
 }
 
@@ -35,7 +37,15 @@ fn read(path: &Path) -> Option<(Uuid, i64)> {
             }
         })
         .ok()?;
-    let (store, mark) = text.strip_suffix('\n')?.split_once(' ')?;
+    let found = parse(&text);
+    if found.is_none() {
+        tracing::warn!(file = %file.display(), "the store's mark is damaged");
+    }
+    found
+}
+
+fn parse(text: &str) -> Option<(Uuid, i64)> {
+    let (store, mark) = summed::text(text.strip_suffix('\n')?)?.split_once(' ')?;
     Some((store.parse().ok()?, mark.parse().ok()?))
 }
 
