@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
-use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, get_error_name};
+use zstd::zstd_safe::{
+    CCtx, CParameter, DCtx, compress_bound, get_error_name, get_frame_content_size,
+};
 
 use crate::model::Headers;
 
@@ -72,7 +74,10 @@ pub(crate) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(bytes);
+    // A damaged number of bytes reserves no memory: the frame has to say the same one.
+    let said = get_frame_content_size(stored).ok().flatten();
+    let room = if said == u64::try_from(bytes).ok() { bytes } else { 0 };
+    let mut body = Vec::with_capacity(room);
     DECOMPRESSOR.with_borrow_mut(|kept| {
         let decompressor = match kept {
             Some(decompressor) => decompressor,

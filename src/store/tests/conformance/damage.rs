@@ -14,13 +14,15 @@ fn damaged(bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Changes of what else a handler is given, and of what the payload is read by.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "UPDATE event SET source = 'strhpe' WHERE row",
     "UPDATE event SET event_id = 'other' WHERE row",
     "UPDATE event SET type = 'c' WHERE row",
     "UPDATE event SET raw_type = 'x' WHERE row",
     "UPDATE event SET received_at = received_at + 1 WHERE row",
     "UPDATE event SET body_bytes = body_bytes + 1 WHERE row",
+    // More than a process can have.
+    "UPDATE event SET body_bytes = body_bytes + 9007199254740992 WHERE row",
     "UPDATE payload SET sum = sum + 1 WHERE event",
 ];
 
