@@ -1,6 +1,7 @@
 //! Claims of several nodes at once, and what limits them.
 
 use std::collections::HashSet;
+use std::io;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -91,6 +92,32 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
     let detail: String = cluster.get("SELECT detail FROM attempt WHERE number = 1 LIMIT 1").await;
     assert_eq!(detail, "exit\u{fffd}status");
     assert_eq!(cluster.count("late_end").await, 0);
+}
+
+#[tokio::test]
+async fn damage_that_the_server_finds_in_a_payload_leaves_the_others_readable() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 3).await;
+    let claimed = claim(&a, 9).await;
+    // The error of a page that cannot be read, for one of the rows.
+    let damage = format!(
+        "CREATE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+             BEGIN RAISE 'invalid page in block 3' USING ERRCODE = 'XX001'; END $$;
+         ALTER TABLE payload RENAME TO kept_payload;
+         CREATE VIEW payload AS SELECT event, headers, sum, CASE
+             WHEN event = (SELECT event FROM job WHERE id = '{}') THEN damaged(body) ELSE body END AS body
+             FROM kept_payload;
+         GRANT SELECT ON payload TO PUBLIC",
+        claimed[1].running.job
+    );
+    cluster.run(&damage).await;
+    let payloads = a.payloads(&claimed).await.unwrap();
+    let kinds = payloads.iter().map(|payload| payload.as_ref().err().map(io::Error::kind));
+    let wanted = [None, Some(io::ErrorKind::InvalidData), None];
+    assert_eq!(kinds.collect::<Vec<_>>(), wanted);
+    let why = payloads[1].as_ref().err().unwrap().to_string();
+    assert!(why.contains("invalid page in block 3 (XX001)"), "{why}");
 }
 
 /// Its server may have been the primary before: there the payload of a later claim is missing.
