@@ -60,7 +60,7 @@ from_row! {
 }
 
 /// PostgreSQL has it as UTF-8, because its text cannot contain NUL.
-fn raw_type(row: &impl Cells) -> Result<Option<String>, Error> {
+pub(crate) fn raw_type(row: &impl Cells) -> Result<Option<String>, Error> {
     match row.cell("raw_type")? {
         Cell::Bytes(bytes) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
         _ => column(row, "raw_type"),
