@@ -5,12 +5,14 @@ use std::io;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use hooklatch::limits::Limits;
 use hooklatch::model::{Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{EndResult, NodeAttempt, Writer};
-use hooklatch::store::{Claim, Rate, Refused};
+use hooklatch::store::{CheckedPayloads, Claim, PayloadCheck, Rate, Refused};
 
 use super::cluster::{Cluster, START};
+use super::reading::reader;
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange,
     hold_attempts, holder, job, later_session, may_begin, session, succeeded,
@@ -118,6 +120,11 @@ async fn damage_that_the_server_finds_in_a_payload_leaves_the_others_readable() 
     assert_eq!(kinds.collect::<Vec<_>>(), wanted);
     let why = payloads[1].as_ref().err().unwrap().to_string();
     assert!(why.contains("invalid page in block 3 (XX001)"), "{why}");
+    // So with those who compare all of them.
+    let ask = PayloadCheck { after: None };
+    let found = reader(&cluster, &Limits::default()).check_payloads(ask).await.unwrap();
+    let damaged = vec![format!("stripe {}", claimed[1].running.event_id)];
+    assert_eq!(found, CheckedPayloads { checked: 3, damaged, left: 0, next: None });
 }
 
 /// Its server may have been the primary before: there the payload of a later claim is missing.

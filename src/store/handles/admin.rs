@@ -9,10 +9,10 @@ use crate::model::{AuditVerb, EventId, JobId, Name, State};
 use crate::routing::Router;
 use crate::store::border::{
     Accept, Accepted, AuditFilter, AuditPlace, AuditRow, AuditSubject, Backfill, BackfillResult,
-    BatchResult, By, CheckedPayloads, Error, EventDetail, EventFilter, EventRow, FollowCursor, Gauges, IdKind,
-    IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow, PayloadCheck,
-    Refused, Replay,
-    Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall, StoreStatus, StuckJobs, WriterGauges,
+    BatchResult, By, CheckedPayloads, Error, EventDetail, EventFilter, EventRow, FollowCursor,
+    Gauges, IdKind, IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow,
+    PayloadCheck, Refused, Replay, Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall,
+    StoreStatus, StuckJobs, WriterGauges,
 };
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
