@@ -4,8 +4,8 @@ use crate::model::{Blob, Digest};
 
 use super::border::{
     AttemptRow, AuditRow, Backlog, BlockedGroups, Error, EventRow, FormerKey, HandlerJob, JobRow,
-    KeyRow, LateEnd, OutputExcerpt, PausedRow, Record, RestoredRow, SameBodyEvent, SecretUse,
-    StoppedJobs, Usage,
+    KeyRow, LateEnd, MendedPayloads, OutputExcerpt, PausedRow, Record, RestoredRow, SameBodyEvent,
+    SecretUse, StoppedJobs, Usage,
 };
 use super::columns::{Cell, Cells, column, from_row};
 use super::decide::listing::{ListedEvent, removed_jobs};
@@ -54,6 +54,7 @@ from_row! {
         body: None
     }
     Backlog { handler, jobs, since }
+    MendedPayloads { payloads, last_at }
     BlockedGroups { handler, groups, job }
     PausedRow { handler, since }
     StoppedJobs { handler, state, reason, jobs, oldest_at }

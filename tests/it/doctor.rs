@@ -99,11 +99,14 @@ fn a_deep_look_names_each_damaged_payload_with_and_without_a_receiver() {
         WHERE event = (SELECT row FROM event WHERE event_id = 'd-2')";
     assert_eq!(store.execute(changed, []).unwrap(), 1);
     drop(store);
-    let seen = "1 of 3 payloads damaged: github d-2 | let them be sent again: a later delivery mends its event";
-    let damaged = (1, "bad".to_owned(), seen.to_owned());
-    assert_eq!(payloads(), damaged);
+    let damaged = || {
+        let (code, verdict, seen) = payloads();
+        assert_eq!((code, verdict.as_str()), (1, "bad"));
+        assert!(seen.starts_with("1 of 3 payloads damaged: github d-2 | "), "{seen}");
+    };
+    damaged();
     let _receiver = site.start();
-    assert_eq!(payloads(), damaged);
+    damaged();
     let (code, found) = doctor(&site);
     assert!(code == 0 && found.iter().all(|(check, ..)| check != "payloads"), "{found:#?}");
 }

@@ -64,7 +64,10 @@ fn judge(compared: &Compared, walked: Result<(), Failure>) -> Finding {
                 walked.err().map(|failure| format!("; not all compared: {}", failure.message));
             let (named, ended) = (named.join(", "), ended.unwrap_or_default());
             let seen = format!("{damaged} of {of} damaged: {named}{more}{ended}");
-            Finding::bad(seen, "let them be sent again: a later delivery mends its event")
+            Finding::bad(
+                seen,
+                "a later delivery mends an event whose jobs are held for it: hooklatch held --reason payload-damaged",
+            )
         }
         Ok(()) => Finding::ok(format!("{of} compared, none damaged")),
         Err(Failure { message, help, .. }) => {

@@ -112,6 +112,11 @@ async fn a_later_delivery_of_the_event_mends_it() {
         let again = bench.accept("stripe", of, &["h"]).await;
         assert!(matches!(again, Accepted::Duplicate { replayed: 0, .. }), "{again:?}");
     }
+    // The status says so for a day.
+    let mended = MendedPayloads { payloads: 2, last_at: START };
+    assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().mended, Some(mended));
+    bench.advance(DAY).await;
+    assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().mended, None);
 }
 
 #[tokio::test]
