@@ -19,7 +19,7 @@ fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
 }
 
 fn doctor_with(site: &Site, more: &[&str]) -> (i32, Vec<(String, String, String)>) {
-    let output = site.run(&[&["doctor", "--json"], more].concat());
+    let output = site.run(&[&["doctor", "--json"][..], more].concat());
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     let found = said["findings"].as_array().unwrap().iter().map(|one| {
