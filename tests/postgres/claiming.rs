@@ -123,7 +123,8 @@ async fn damage_that_the_server_finds_in_a_payload_leaves_the_others_readable() 
     // So with those who compare all of them.
     let ask = PayloadCheck { after: None };
     let found = reader(&cluster, &Limits::default()).check_payloads(ask).await.unwrap();
-    let damaged = vec![format!("stripe {}", claimed[1].running.event_id)];
+    let running = &claimed[1].running;
+    let damaged = vec![format!("{} {}", running.source, running.event_id)];
     assert_eq!(found, CheckedPayloads { checked: 3, damaged, left: 0, next: None });
 }
 
