@@ -21,6 +21,9 @@ CREATE TABLE meta (
     probes                  INTEGER NOT NULL DEFAULT 0,
     -- The newest event of which retention removed a job that had run, where the latest of a group wins.
     newest_removed          INTEGER NOT NULL DEFAULT 0,
+    -- Damaged payloads that later deliveries have mended, with no more than a day between two, and when the last one.
+    mended                  INTEGER NOT NULL DEFAULT 0,
+    mended_at               INTEGER,
     -- When the last copy of this store began. In the copy itself: when its knowledge ends.
     copied_at               INTEGER,
     -- When retention last checked the clocks: the wall clock, the clock since boot, and the time since boot until

@@ -22,7 +22,7 @@ pub use operator::{
 pub use options::{ConfigFile, Filter, Format, Listing, Note, Options};
 pub use providers::{Providers, ProvidersCommand, ProvidersShow, ProvidersTest};
 pub use quarantine::{AcceptAgain, DropKept, Kept, Quarantine, QuarantineCommand, VerifyAgain};
-pub use setup::{Confirm, Import, ImportAdnanh, Init, Keys, Register, Send, Try};
+pub use setup::{Confirm, Doctor, Import, ImportAdnanh, Init, Keys, Register, Send, Try};
 pub use since::{BadSince, Since};
 
 /// Receives webhooks, stores each event once, runs each handler once per event.
@@ -392,10 +392,14 @@ Looks at the clock, the store's disk (what a flush costs, space, network file sy
 receiver and runner may read and run, their units and control groups, and TLS. Each finding \
 comes with its fix. It changes nothing and contacts no machine but the database's of storage.url; as root it sees most. Exits with 1 where something is bad.
 
+With --deep it also reads every stored payload (headers, body, and what else a handler is given of the event), through \
+the receiver where one runs, and names those that are not what was accepted: their jobs never run.
+
 Examples:
   hooklatch doctor
-  hooklatch doctor --json")]
-    Doctor(Options),
+  hooklatch doctor --json
+  hooklatch doctor --deep")]
+    Doctor(Doctor),
 
     /// Move the store from its file to PostgreSQL
     #[command(subcommand)]

@@ -161,6 +161,17 @@ pub const BY_HEADER_BYTES: usize = 8 << 10;
 pub const BY_NAME_BYTES: usize = 100;
 pub const BY_REASON_BYTES: usize = 500;
 
+/// Most events whose payloads one call of a check compares, and most bytes of their bodies, behind which the one that
+/// exceeds them is the last: a call takes some 20 ms. A test is not to make so many.
+pub const CHECKED_EVENTS: usize = if cfg!(test) { 5 } else { 200 };
+pub const CHECKED_BYTES: u64 = 4 * MIB;
+
+/// Most events with a damaged payload that `backup` and `doctor --deep` name: as many as a person looks at.
+pub const DAMAGED_NAMED: usize = 100;
+
+/// How long `status` says that damaged payloads were mended: a person looks once a day.
+pub const MENDED_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
 /// Rows of the audit list; the oldest is deleted for the next. The longest, of a full batch, has some 10 KiB.
 pub const AUDIT_ROWS: i64 = if cfg!(test) { 20 } else { 100_000 };
 

@@ -21,6 +21,9 @@ CREATE TABLE meta (
     own oid NOT NULL,
     -- The number of the newest event of which retention removed a job that had run, where the latest of a group wins.
     newest_removed bigint NOT NULL DEFAULT 0,
+    -- Damaged payloads that later deliveries have mended, with no more than a day between two, and when the last one.
+    mended bigint NOT NULL DEFAULT 0,
+    mended_at bigint,
     -- How many migrations were run, and how many a program must know at least.
     schema bigint NOT NULL DEFAULT 1,
     oldest bigint NOT NULL DEFAULT 1

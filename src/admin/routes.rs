@@ -23,7 +23,7 @@ use super::operations::receiver::{
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
 use crate::store::{
-    AuditFilter, Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection,
+    AuditFilter, Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection, PayloadCheck,
     QuarantineFilter,
 };
 
@@ -82,6 +82,7 @@ pub const ROUTES: &[Route] = &[
     route::<AcceptQuarantine>(),
     route::<DropQuarantine>(),
     route::<AuditFilter>(),
+    route::<PayloadCheck>(),
     route::<SignDelivery>(),
     route::<Reload>(),
     route::<AwaitSecret>(),
@@ -126,11 +127,9 @@ const fn stream<O: StreamOperation>() -> Route {
 
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
     let operation: O = parameters.parse(O::METHOD)?;
-    // An event has bodies and outputs; of all others the limits of a page bound what is made.
-    let _making = match O::PATH == ShowEvent::PATH {
-        true => Some(budget::make().await?),
-        false => None,
-    };
+    // An event has bodies and outputs, and a check reads bodies; of all others the limits of a page bound what is made.
+    let is_large = [ShowEvent::PATH, PayloadCheck::PATH].contains(&O::PATH);
+    let _making = if is_large { Some(budget::make().await?) } else { None };
     let reply = operation.perform(&context).await?;
     // It may be large, and this thread serves others.
     let text = tokio::task::spawn_blocking(move || write(&reply)).await;

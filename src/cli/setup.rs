@@ -71,6 +71,16 @@ impl Send {
     }
 }
 
+/// `hooklatch doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Compare every stored payload with what was accepted, too
+    #[arg(long)]
+    pub deep: bool,
+    #[command(flatten)]
+    pub options: Options,
+}
+
 /// `hooklatch register`
 #[derive(Debug, Args)]
 pub struct Register {

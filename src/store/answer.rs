@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::model::{Answer, Headers};
 use crate::store::border::{Error, KeyState};
 use crate::store::codec;
+use crate::store::sum::{ANSWER_FRAME_BYTES, answer_frame};
 
 /// An answer as it is stored.
 #[derive(Debug, Clone)]
@@ -18,11 +19,13 @@ pub(crate) struct StoredAnswer {
 }
 
 impl StoredAnswer {
-    /// The stored form, off the writer's thread.
+    /// The stored form, with its sum, off the writer's thread.
     pub(crate) async fn of(answer: Answer) -> io::Result<StoredAnswer> {
         let Answer { status, headers, body } = answer;
         let (headers, body_bytes) = (headers.to_wire(), body.len());
-        Ok(StoredAnswer { status, headers, body: codec::compress(body).await?, body_bytes })
+        let mut body = codec::compress(body).await?;
+        body.extend(answer_frame(status, &headers, &body));
+        Ok(StoredAnswer { status, headers, body, body_bytes })
     }
 
     /// The stored form of the operator's answer, where he gives one.
@@ -34,15 +37,24 @@ impl StoredAnswer {
 
     /// The answer, byte for byte.
     async fn open(mut self) -> io::Result<Answer> {
+        if !self.is_whole() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its sum is another one"));
+        }
         let body = codec::decompress(std::mem::take(&mut self.body), self.body_bytes).await?;
         Ok(self.with(body))
     }
 
     /// The same here and now; none where that would take long, or where it cannot be read.
     pub(crate) fn open_now(self) -> Option<Answer> {
-        let short = self.body_bytes <= codec::INLINE_BYTES;
+        let short = self.body_bytes <= codec::INLINE_BYTES && self.is_whole();
         let body = short.then(|| codec::decompress_now(&self.body, self.body_bytes).ok())??;
         Some(self.with(body))
+    }
+
+    /// Whether status, headers and the end of the body are what was stored. The rest of it is zstd's to compare.
+    fn is_whole(&self) -> bool {
+        let parts = self.body.split_last_chunk::<ANSWER_FRAME_BYTES>();
+        parts.is_some_and(|(body, end)| *end == answer_frame(self.status, &self.headers, body))
     }
 
     fn with(self, body: Vec<u8>) -> Answer {
@@ -72,4 +84,50 @@ impl Fate {
 /// What an answer's error says where its body cannot be got back.
 pub(crate) fn unreadable(error: &io::Error) -> String {
     format!("the stored answer cannot be read: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// With this bit of its status, headers and body changed.
+    fn changed(answer: &StoredAnswer, bit: usize) -> StoredAnswer {
+        let mut changed = answer.clone();
+        let (byte, bit) = (bit / 8, bit % 8);
+        match byte {
+            0 | 1 => changed.status ^= 1 << (byte * 8 + bit),
+            byte => match changed.headers.get_mut(byte - 2) {
+                Some(found) => *found ^= 1 << bit,
+                None => changed.body[byte - 2 - answer.headers.len()] ^= 1 << bit,
+            },
+        }
+        changed
+    }
+
+    #[tokio::test]
+    async fn no_changed_bit_of_an_answer_reaches_its_caller() {
+        let mut headers = Headers::new();
+        headers.push("Content-Type", "text/plain");
+        let given = Answer { status: 201, headers, body: Bytes::from_static(b"order 7") };
+        let stored = StoredAnswer::of(given.clone()).await.unwrap();
+        assert_eq!(stored.clone().open().await.unwrap(), given);
+        assert_eq!(stored.clone().open_now(), Some(given.clone()));
+        let bits = (2 + stored.headers.len() + stored.body.len()) * 8;
+        let mut found = 0;
+        for bit in 0..bits {
+            let changed = changed(&stored, bit);
+            assert!(changed.clone().open_now().is_none_or(|answer| answer == given), "bit {bit}");
+            match changed.open().await {
+                Ok(answer) => assert_eq!(answer, given, "bit {bit}"),
+                Err(_) => found += 1,
+            }
+        }
+        // zstd does not read each bit of its head.
+        assert!(found > bits - 8, "{found} of {bits}");
+        for cut in 1..=stored.body.len() {
+            let body = stored.body[..stored.body.len() - cut].to_vec();
+            assert!(StoredAnswer { body, ..stored.clone() }.open().await.is_err(), "{cut} bytes");
+        }
+    }
 }

@@ -74,13 +74,10 @@ pub(crate) async fn decompress(stored: Vec<u8>, bytes: usize) -> io::Result<Vec<
 
 /// Gets a body of exactly `bytes` bytes back, here.
 pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
-    // Before it gets room: of a damaged row this number may be what is damaged.
-    if let Ok(Some(found)) = get_frame_content_size(stored)
-        && usize::try_from(found) != Ok(bytes)
-    {
-        return Err(other_size(found, bytes));
-    }
-    let mut body = Vec::with_capacity(bytes);
+    // A damaged number of bytes reserves no memory: the frame has to say the same one.
+    let said = get_frame_content_size(stored).ok().flatten();
+    let room = if said == u64::try_from(bytes).ok() { bytes } else { 0 };
+    let mut body = Vec::with_capacity(room);
     DECOMPRESSOR.with_borrow_mut(|kept| {
         let decompressor = match kept {
             Some(decompressor) => decompressor,

@@ -15,6 +15,7 @@
 
 mod answer;
 mod border;
+mod check;
 mod codec;
 mod columns;
 mod decide;

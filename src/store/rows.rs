@@ -4,8 +4,8 @@ use crate::model::{Blob, Digest};
 
 use super::border::{
     AttemptRow, AuditRow, Backlog, BlockedGroups, Error, EventRow, FormerKey, HandlerJob, JobRow,
-    KeyRow, LateEnd, OutputExcerpt, PausedRow, Record, RestoredRow, SameBodyEvent, SecretUse,
-    StoppedJobs, Usage,
+    KeyRow, LateEnd, MendedPayloads, OutputExcerpt, PausedRow, Record, RestoredRow, SameBodyEvent,
+    SecretUse, StoppedJobs, Usage,
 };
 use super::columns::{Cell, Cells, column, from_row};
 use super::decide::listing::{ListedEvent, removed_jobs};
@@ -54,13 +54,14 @@ from_row! {
         body: None
     }
     Backlog { handler, jobs, since }
+    MendedPayloads { payloads, last_at }
     BlockedGroups { handler, groups, job }
     PausedRow { handler, since }
     StoppedJobs { handler, state, reason, jobs, oldest_at }
 }
 
 /// PostgreSQL has it as UTF-8, because its text cannot contain NUL.
-fn raw_type(row: &impl Cells) -> Result<Option<String>, Error> {
+pub(crate) fn raw_type(row: &impl Cells) -> Result<Option<String>, Error> {
     match row.cell("raw_type")? {
         Cell::Bytes(bytes) => Ok(Some(String::from_utf8_lossy(bytes).into_owned())),
         _ => column(row, "raw_type"),

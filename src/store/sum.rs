@@ -1,4 +1,5 @@
-//! The sum over what a handler is given of an event: made when the event is stored, compared before a handler runs.
+//! The sum over what a handler is given of an event: made when the event is stored, compared before a handler runs. And
+//! that over an answer, which is compared before its caller gets it again.
 
 use std::io;
 
@@ -37,22 +38,44 @@ impl<'a> Given<'a> {
     /// The CRC-32 of all but the arrival, and the arrival added: PostgreSQL may store another one than the node says, and
     /// adds it itself.
     pub(crate) fn sum(&self, received_at: Timestamp) -> i64 {
-        let checksum = self.body.last_chunk::<FRAME_CHECKSUM_BYTES>();
-        let mut sum = crc32fast::Hasher::new();
-        for part in [
+        let sum = checksum(&[
             self.source.as_bytes(),
             self.event_id.as_bytes(),
             self.event_type.as_str().as_bytes(),
             self.event_type.raw().unwrap_or_default().as_bytes(),
             self.headers,
-            checksum.map_or(self.body, |end| &end[..]),
-        ] {
-            // So that no byte moves from one part to the next.
-            sum.update(&(part.len() as u64).to_le_bytes());
-            sum.update(part);
-        }
-        i64::from(sum.finalize()).wrapping_add(received_at.0)
+            end_of(self.body),
+        ]);
+        i64::from(sum).wrapping_add(received_at.0)
     }
+}
+
+/// The CRC-32 of these parts, such that no byte moves from one to the next.
+fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    for part in parts {
+        sum.update(&(part.len() as u64).to_le_bytes());
+        sum.update(part);
+    }
+    sum.finalize()
+}
+
+/// What stands for all of a frame.
+fn end_of(frame: &[u8]) -> &[u8] {
+    frame.last_chunk::<FRAME_CHECKSUM_BYTES>().map_or(frame, |end| &end[..])
+}
+
+/// The bytes of [`answer_frame`].
+pub(crate) const ANSWER_FRAME_BYTES: usize = 12;
+
+/// What is stored behind the body of an answer: a frame that zstd passes over (RFC 8878, 3.1.2), with the CRC-32 of the
+/// answer.
+pub(crate) fn answer_frame(status: u16, headers: &[u8], body: &[u8]) -> [u8; ANSWER_FRAME_BYTES] {
+    let sum = checksum(&[&status.to_le_bytes(), headers, end_of(body)]).to_le_bytes();
+    // Its magic number, and the number of bytes that follow.
+    let mut frame = [0x50, 0x2A, 0x4D, 0x18, 4, 0, 0, 0, 0, 0, 0, 0];
+    frame[8..].copy_from_slice(&sum);
+    frame
 }
 
 /// A payload as the store has it.

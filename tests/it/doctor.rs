@@ -15,7 +15,11 @@ command = ["./note"]
 
 /// The exit code, and each finding as (check, verdict, observation and fix).
 fn doctor(site: &Site) -> (i32, Vec<(String, String, String)>) {
-    let output = site.run(&["doctor", "--json"]);
+    doctor_with(site, &[])
+}
+
+fn doctor_with(site: &Site, more: &[&str]) -> (i32, Vec<(String, String, String)>) {
+    let output = site.run(&[&["doctor", "--json"][..], more].concat());
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     let found = said["findings"].as_array().unwrap().iter().map(|one| {
@@ -66,4 +70,43 @@ fn a_command_that_cannot_be_executed_is_a_bad_finding_with_its_fix() {
     let bad: Vec<_> = found.iter().filter(|(_, verdict, _)| verdict == "bad").collect();
     assert_eq!(bad.len(), 1, "{found:#?}");
     assert!(bad[0].2.contains("chmod +x"), "{bad:?}");
+}
+
+#[test]
+fn a_deep_look_names_each_damaged_payload_with_and_without_a_receiver() {
+    let site = Site::new(HANDLERS);
+    site.script("note", "exit 0");
+    let payloads = || {
+        let (code, found) = doctor_with(&site, &["--deep"]);
+        let last = found.last().unwrap().clone();
+        assert_eq!(last.0, "payloads", "{found:#?}");
+        (code, last.1, last.2)
+    };
+    // There is no store yet.
+    let (code, verdict, _) = payloads();
+    assert_eq!((code, verdict.as_str()), (1, "bad"));
+    let receiver = site.start();
+    for id in ["d-1", "d-2", "d-3"] {
+        receiver.github(id, "push", &format!(r#"{{"n": "{id}"}}"#));
+    }
+    site.all_jobs(3, "succeeded");
+    let whole = (0, "ok".to_owned(), "3 payloads compared, none damaged | ".to_owned());
+    assert_eq!(payloads(), whole);
+    assert_eq!(receiver.stop(), Some(0));
+    assert_eq!(payloads(), whole);
+    let store = rusqlite::Connection::open(site.store()).unwrap();
+    let changed = "UPDATE payload SET headers = zeroblob(length(headers))
+        WHERE event = (SELECT row FROM event WHERE event_id = 'd-2')";
+    assert_eq!(store.execute(changed, []).unwrap(), 1);
+    drop(store);
+    let damaged = || {
+        let (code, verdict, seen) = payloads();
+        assert_eq!((code, verdict.as_str()), (1, "bad"));
+        assert!(seen.starts_with("1 of 3 payloads damaged: github d-2 | "), "{seen}");
+    };
+    damaged();
+    let _receiver = site.start();
+    damaged();
+    let (code, found) = doctor(&site);
+    assert!(code == 0 && found.iter().all(|(check, ..)| check != "payloads"), "{found:#?}");
 }

@@ -1,15 +1,18 @@
 //! Claims of several nodes at once, and what limits them.
 
 use std::collections::HashSet;
+use std::io;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use hooklatch::limits::Limits;
 use hooklatch::model::{Outcome, State};
 use hooklatch::retry::Next;
 use hooklatch::store::postgres::{EndResult, NodeAttempt, Writer};
-use hooklatch::store::{Claim, Rate, Refused};
+use hooklatch::store::{CheckedPayloads, Claim, PayloadCheck, Rate, Refused};
 
 use super::cluster::{Cluster, START};
+use super::reading::reader;
 use super::working::{
     SUCCEEDED, add_jobs, claim, claim_of, claim_with, claiming, complete, end, exchange,
     hold_attempts, holder, job, later_session, may_begin, session, succeeded,
@@ -91,6 +94,38 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
     let detail: String = cluster.get("SELECT detail FROM attempt WHERE number = 1 LIMIT 1").await;
     assert_eq!(detail, "exit\u{fffd}status");
     assert_eq!(cluster.count("late_end").await, 0);
+}
+
+#[tokio::test]
+async fn damage_that_the_server_finds_in_a_payload_leaves_the_others_readable() {
+    let cluster = Cluster::new(&[]).await;
+    let a = holder(&cluster, "a").await;
+    add_jobs(&a, 0, 3).await;
+    let claimed = claim(&a, 9).await;
+    // The error of a page that cannot be read, for one of the rows.
+    let damage = format!(
+        "CREATE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+             BEGIN RAISE 'invalid page in block 3' USING ERRCODE = 'XX001'; END $$;
+         ALTER TABLE payload RENAME TO kept_payload;
+         CREATE VIEW payload AS SELECT event, headers, sum, CASE
+             WHEN event = (SELECT event FROM job WHERE id = '{}') THEN damaged(body) ELSE body END AS body
+             FROM kept_payload;
+         GRANT SELECT ON payload TO PUBLIC",
+        claimed[1].running.job
+    );
+    cluster.run(&damage).await;
+    let payloads = a.payloads(&claimed).await.unwrap();
+    let kinds = payloads.iter().map(|payload| payload.as_ref().err().map(io::Error::kind));
+    let wanted = [None, Some(io::ErrorKind::InvalidData), None];
+    assert_eq!(kinds.collect::<Vec<_>>(), wanted);
+    let why = payloads[1].as_ref().err().unwrap().to_string();
+    assert!(why.contains("invalid page in block 3 (XX001)"), "{why}");
+    // So with those who compare all of them.
+    let ask = PayloadCheck { after: None };
+    let found = reader(&cluster, &Limits::default()).check_payloads(ask).await.unwrap();
+    let running = &claimed[1].running;
+    let damaged = vec![format!("{} {}", running.source, running.event_id)];
+    assert_eq!(found, CheckedPayloads { checked: 3, damaged, left: 0, next: None });
 }
 
 /// Its server may have been the primary before: there the payload of a later claim is missing.

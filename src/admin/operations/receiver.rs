@@ -12,7 +12,9 @@ use super::super::operation::{Context, operation};
 use super::super::receiver::{ReceiverState, Status, look};
 use super::super::reload::{self, Reloaded};
 use crate::model::{AuditVerb, Name};
-use crate::store::{AuditFilter, AuditRow, AuditSubject, Page, SecretUse};
+use crate::store::{
+    AuditFilter, AuditRow, AuditSubject, CheckedPayloads, Page, PayloadCheck, SecretUse,
+};
 use crate::traffic::RecentTraffic;
 
 /// Why a stopped store's runners cannot be asked.
@@ -139,6 +141,13 @@ operation! {
     Get "/v1/audit" Reads;
     for AuditFilter => Page<AuditRow>,
     |filter, context| Ok(context.store.audit(filter).await?)
+}
+
+operation! {
+    /// Compare the payloads of the next events with what was accepted.
+    Get "/v1/payload-check" Reads;
+    for PayloadCheck => CheckedPayloads,
+    |ask, context| Ok(context.store.check_payloads(ask).await?)
 }
 
 operation! {

@@ -218,6 +218,15 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
         findings.note(sentence, "reload");
     }
     findings.of_lost_events(&store.restores);
+    if let Some(mended) = &store.mended {
+        let were = if mended.payloads == 1 { "was" } else { "were" };
+        let payloads = count(mended.payloads, "damaged payload");
+        let last = short_span(now.since(mended.last_at));
+        let sentence = format!(
+            "{payloads} {were} mended by later deliveries, the last one {last} ago: check the disk"
+        );
+        findings.note(sentence, "doctor --deep");
+    }
     if let Some(warning) = &store.server_warning {
         findings.note(format!("the database's server warns: {warning}"), "doctor");
     }

@@ -3,6 +3,7 @@
 mod accept;
 mod audit;
 mod backfill;
+mod check;
 mod claim;
 mod completion;
 mod counts;
@@ -22,6 +23,7 @@ pub use crate::routing::{Delay, Group, NewJob};
 pub use accept::*;
 pub use audit::*;
 pub use backfill::*;
+pub use check::*;
 pub use claim::*;
 pub use completion::*;
 pub use counts::*;

@@ -36,6 +36,9 @@ pub struct StoreStatus {
     pub last_commit_at: Option<Timestamp>,
     /// Space and sizes.
     pub disk: Disk,
+    /// Damaged payloads that later deliveries have mended in the last day; none where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mended: Option<MendedPayloads>,
     /// What a roll call waits for since the database's history has changed (N40): until then nothing is replayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<AwaitedNode>,
@@ -47,6 +50,15 @@ pub struct StoreStatus {
     /// What the database's server has warned of in the last ten minutes, on connections of this process. None on SQLite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_warning: Option<String>,
+}
+
+/// Payloads that were damaged, and are again what was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MendedPayloads {
+    /// How many, with no more than a day between two.
+    pub payloads: u64,
+    /// When the last one.
+    pub last_at: Timestamp,
 }
 
 /// A node that a roll call waits for.

@@ -9,9 +9,10 @@ use crate::model::{AuditVerb, EventId, JobId, Name, State};
 use crate::routing::Router;
 use crate::store::border::{
     Accept, Accepted, AuditFilter, AuditPlace, AuditRow, AuditSubject, Backfill, BackfillResult,
-    BatchResult, By, Error, EventDetail, EventFilter, EventRow, FollowCursor, Gauges, IdKind,
-    IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow, Refused, Replay,
-    Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall, StoreStatus, StuckJobs, WriterGauges,
+    BatchResult, By, CheckedPayloads, Error, EventDetail, EventFilter, EventRow, FollowCursor,
+    Gauges, IdKind, IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow,
+    PayloadCheck, Refused, Replay, Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall,
+    StoreStatus, StuckJobs, WriterGauges,
 };
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
@@ -135,6 +136,10 @@ impl Admin {
 
         /// How many characters of each of these ids are enough to find it among what `kind` says.
         pub async fn shorten(kind: IdKind, ids: Vec<String>) -> Result<Vec<usize>, Error>;
+
+        /// CHECK: compares the payloads of the next events with what was accepted. Call again with the answer's `next`
+        /// until it is none.
+        pub async fn check_payloads(ask: PayloadCheck) -> Result<CheckedPayloads, Error>;
 
         /// When each secret last matched.
         pub async fn secrets() -> Result<Vec<SecretUse>, Error>;

@@ -5,7 +5,7 @@
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::limits::EVIDENCE_COUNT;
+use crate::limits::{EVIDENCE_COUNT, MENDED_MILLIS};
 use crate::model::{EventType, HeldReason, Repeats, State, Timestamp};
 use crate::store::border::{Accept, Accepted, Error, NewJob};
 use crate::store::columns::column;
@@ -135,11 +135,15 @@ pub(super) const PUT_BACK: &str = put_back!("state = 'dead'");
 /// The same of the jobs of [`DAMAGED`].
 const PUT_BACK_MENDED: &str = put_back!("state = 'held' AND reason = 'payload damaged'");
 
-/// Takes the place of a damaged payload. The event has then arrived with this delivery. No row where the payload is gone.
+/// Takes the place of a damaged payload, and counts that. The event has then arrived with this delivery. No row where the
+/// payload is gone.
 const MEND: &str = "
     WITH mended AS (
         UPDATE event SET received_at = arrived($2), body_bytes = $3
         WHERE row = $1 AND EXISTS (SELECT FROM payload WHERE payload.event = $1) RETURNING row, received_at
+    ), told AS (
+        UPDATE meta SET mended = CASE WHEN mended_at > now_ms() - $7 THEN mended + 1 ELSE 1 END, mended_at = now_ms()
+        WHERE one = 1 AND EXISTS (SELECT FROM mended)
     )
     UPDATE payload SET headers = $4, body = $5, sum = $6::bigint + received_at FROM mended
     WHERE payload.event = mended.row RETURNING payload.event";
@@ -332,7 +336,7 @@ async fn repeat(
 async fn mend(flight: &mut Flight, event: &NewEvent, of: &KnownEvent) -> Result<bool, Stop> {
     let (received_at, bytes) = (event.new.received_at, event.new.delivery.body().len());
     let (headers, body) = (event.headers.clone(), event.body.clone());
-    let payload = params![of.row, received_at, bytes, headers, body, event.sum];
+    let payload = params![of.row, received_at, bytes, headers, body, event.sum, MENDED_MILLIS];
     Ok(!ask(flight, MEND, payload).await?.is_empty())
 }
 

@@ -1,6 +1,7 @@
 //! What handlers get for their attempts, read after the claim is committed, on a connection that writes nothing.
 
 use std::io;
+use std::slice;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -50,20 +51,29 @@ impl Payloads {
         &self,
         attempts: &[NodeAttempt],
     ) -> Result<Vec<io::Result<Claimed>>, Refused> {
-        let rows = self.ask(attempts).await.map_err(Refused::Unreachable)?;
         let mut found = Vec::with_capacity(attempts.len());
-        for attempt in attempts {
-            let job = attempt.running.job;
-            let row = rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job)));
-            found.push(match row {
-                Some(row) => read(attempt, row).await,
-                None => Err(io::Error::other("its row was there for the claim, and is not")),
-            });
+        match self.ask(attempts).await.map_err(Refused::Unreachable)? {
+            Ok(rows) => {
+                for attempt in attempts {
+                    found.push(of(attempt, &rows).await);
+                }
+            }
+            // The others can be read.
+            Err(_) => {
+                for attempt in attempts {
+                    let rows = self.ask(slice::from_ref(attempt)).await;
+                    found.push(match rows.map_err(Refused::Unreachable)? {
+                        Ok(rows) => of(attempt, &rows).await,
+                        Err(why) => Err(why),
+                    });
+                }
+            }
         }
         Ok(found)
     }
 
-    async fn ask(&self, attempts: &[NodeAttempt]) -> Result<Vec<Row>, String> {
+    /// An inner error says which damage the server itself has found in one of them.
+    async fn ask(&self, attempts: &[NodeAttempt]) -> Result<io::Result<Vec<Row>>, String> {
         let failed = |error: border::Error| match error {
             border::Error::Unavailable(why) => why,
             other => other.to_string(),
@@ -71,7 +81,20 @@ impl Payloads {
         let jobs: Vec<Uuid> = attempts.iter().map(|attempt| uuid(&attempt.running.job)).collect();
         let reader = self.reader.load_full();
         let mut reading = reader.read().await.map_err(failed)?;
-        reading.rows(READ, &[&jobs]).await.map_err(failed)
+        let found = reading.rows(READ, &[&jobs]).await.map_err(failed);
+        match (found, reading.has_found_damage) {
+            (Err(why), true) => Ok(Err(io::Error::new(io::ErrorKind::InvalidData, why))),
+            (found, _) => found.map(Ok),
+        }
+    }
+}
+
+/// Of the rows that of this attempt.
+async fn of(attempt: &NodeAttempt, rows: &[Row]) -> io::Result<Claimed> {
+    let job = attempt.running.job;
+    match rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job))) {
+        Some(row) => read(attempt, row).await,
+        None => Err(io::Error::other("its row was there for the claim, and is not")),
     }
 }
 

@@ -21,6 +21,9 @@ use super::connection::{Connection, Target, describe};
 /// How long a reading waits for those before it: as long as a connection may take to be made.
 const TURN: Duration = Duration::from_secs(10);
 
+/// How the codes of the server's own errors begin, such as that of a damaged page (XX001).
+const INTERNAL: &str = "XX";
+
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A reading connection. Its readings take turns.
@@ -49,7 +52,8 @@ impl Reader {
             *kept = None;
             *kept = Some(self.connect().await?);
         }
-        Ok(Reading { kept, most: None, in_transaction: false, is_idle: true })
+        let (in_transaction, is_idle) = (false, true);
+        Ok(Reading { kept, most: None, in_transaction, is_idle, has_found_damage: false })
     }
 
     /// Statements that see one snapshot, and take at most so long, each. They are planned anew for their values: a filter
@@ -80,6 +84,8 @@ pub(super) struct Reading<'a> {
     most: Option<Duration>,
     in_transaction: bool,
     is_idle: bool,
+    /// The last error is one of the server's own: it cannot read what it has.
+    pub(super) has_found_damage: bool,
 }
 
 impl Reading<'_> {
@@ -109,6 +115,7 @@ impl Reading<'_> {
             }
             Err(error) => error,
         };
+        self.has_found_damage = error.code().is_some_and(|code| code.code().starts_with(INTERNAL));
         // A migration has changed a table whose columns a prepared statement returns.
         let has_changed = error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED);
         // The server goes on after an error of its own.

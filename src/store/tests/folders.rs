@@ -6,7 +6,7 @@ const FOLDERS: &[&[&str]] = &[
     &["sum"],
     &["answer", "decide", "columns"],
     &["node", "rows"],
-    &["quarantine"],
+    &["quarantine", "check"],
     &["sqlite::tables", "postgres"],
     &["sqlite::engine"],
     &["sqlite::intake", "sqlite::jobs"],

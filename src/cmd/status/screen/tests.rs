@@ -2,7 +2,7 @@
 use super::*;
 use crate::admin::Refusal;
 use crate::model::RunnerName;
-use crate::store::{QuarantinedRow, Stall, Stalled, StoreStatus};
+use crate::store::{MendedPayloads, QuarantinedRow, Stall, Stalled, StoreStatus};
 use crate::traffic::{self, CountedSource, Traffic};
 
 /// That of the files.
@@ -61,6 +61,7 @@ fn well(traffic: &Traffic) -> Status {
         newest_event_at: Some(at(5)),
         last_commit_at: Some(at(5)),
         disk,
+        mended: None,
         awaited: Vec::new(),
         nodes: Vec::new(),
         server_warning: None,
@@ -152,6 +153,19 @@ fn damage_comes_before_what_stands_still() {
         ]
     );
     assert_eq!(screen.next, "hooklatch held --reason payload-damaged");
+}
+
+#[test]
+fn what_was_mended_is_said_without_a_need_for_a_person() {
+    let mut status = well(&traffic());
+    let mended = MendedPayloads { payloads: 2, last_at: at(90) };
+    status.store.as_mut().unwrap().mended = Some(mended);
+    let screen = seen(status);
+    assert_eq!(screen.verdict, Verdict::Well);
+    let note =
+        "2 damaged payloads were mended by later deliveries, the last one 1m ago: check the disk";
+    assert_eq!(screen.notes, [note]);
+    assert_eq!(screen.next, "hooklatch doctor --deep");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::{COUNTED_JOBS, COUNTED_READY, LOOK_BACK_ROWS};
+use crate::limits::{COUNTED_JOBS, COUNTED_READY, LOOK_BACK_ROWS, MENDED_MILLIS};
 use crate::model::{EventId, Name, State, Timestamp};
 use crate::store::border::{
     Backlog, Disk, Error, Gauges, JobCounts, PausedRow, SourceActivity, StoreStatus,
@@ -82,6 +82,10 @@ const TOTALS: &str = "
     SELECT (SELECT received_at FROM event ORDER BY row DESC LIMIT 1),
         pg_database_size(current_database())";
 
+/// The one row.
+const MENDED: &str = "
+    SELECT mended AS payloads, mended_at AS last_at FROM meta WHERE mended_at > now_ms() - $1";
+
 /// The newest event of each source that has one among the newest $1 of all.
 const LAST_EVENTS: &str = "
     SELECT DISTINCT ON (source) source, event_id, received_at
@@ -120,6 +124,7 @@ impl Admin {
                 database_bytes,
                 log_bytes: 0,
             },
+            mended: reading.one(MENDED, &[&MENDED_MILLIS]).await?,
             awaited: reading.all(AWAITED, &[&MOST_AWAITED]).await?,
             restores: reading.all(RESTORES, &[&i64::MIN, &Some(keep_ids)]).await?,
             nodes: nodes(&mut reading).await?,

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::limits::{LOOK_BACK_ROWS, Limits};
+use crate::limits::{LOOK_BACK_ROWS, Limits, MENDED_MILLIS};
 use crate::model::{EventId, Name, Timestamp};
-use crate::store::border::{Disk, Error, JobCounts, SourceActivity, StoreStatus};
+use crate::store::border::{Disk, Error, JobCounts, MendedPayloads, SourceActivity, StoreStatus};
 use crate::store::decide::listing;
 use crate::store::mutex::lock;
 use crate::store::node::path::beside;
@@ -29,7 +29,8 @@ impl Admin {
         let failed = self.quarantine.newest().await.unwrap_or_default();
         let sources = listing::sources(sources, failed);
         let keep_ids = Limits::duration(self.engine.settings.limits.keep_ids_millis);
-        let remembered = self.engine.clock.now().before(keep_ids);
+        let now = self.engine.clock.now();
+        let remembered = now.before(keep_ids);
         self.engine
             .read(move |conn| {
                 let JobCounts { ready, waiting, running, stuck, blocked } =
@@ -49,6 +50,7 @@ impl Admin {
                         .optional()?,
                     last_commit_at,
                     disk,
+                    mended: mended(conn, now)?,
                     awaited: Vec::new(),
                     restores: restores(conn, Timestamp(i64::MIN), Some(remembered))?,
                     nodes: Vec::new(),
@@ -94,6 +96,15 @@ impl Admin {
             })
             .await
     }
+}
+
+fn mended(conn: &Connection, now: Timestamp) -> rusqlite::Result<Option<MendedPayloads>> {
+    // The one row.
+    conn.prepare_cached(
+        "SELECT mended AS payloads, mended_at AS last_at FROM meta WHERE one = 1 AND mended_at > ?1",
+    )?
+    .query_row([now.0 - MENDED_MILLIS], codec::read)
+    .optional()
 }
 
 /// From the file system's metadata: opening and closing the file here would drop SQLite's locks (S11).

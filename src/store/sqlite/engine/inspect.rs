@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{EventType, Name, State, Timestamp};
+use crate::limits::DAMAGED_NAMED;
+use crate::model::{State, Timestamp};
+use crate::store::border::CheckedPayloads;
 use crate::store::node::path::beside;
-use crate::store::sqlite::tables::codec;
-use crate::store::sum::Given;
+use crate::store::sqlite::tables::{codec, payload};
 
 use super::connection::connect_still;
 use super::schema;
@@ -36,9 +37,6 @@ pub struct BackupInfo {
     /// The events of the first of them, each as its source and id.
     pub damaged_events: Vec<String>,
 }
-
-/// Most events that are named.
-const DAMAGED_NAMED: usize = 100;
 
 /// Why a file is not a backup to trust.
 #[derive(Debug, thiserror::Error)]
@@ -150,43 +148,19 @@ fn read(conn: &Connection, schema: i64) -> rusqlite::Result<BackupInfo> {
     })
 }
 
-/// Reads every payload that has a sum. Returns how many are not what was accepted, and names the first of them.
+/// Compares every payload. Returns how many are not what was accepted, and names the first of them.
 fn damaged(conn: &Connection) -> rusqlite::Result<(u64, Vec<String>)> {
-    // One pass over the table; each event by its row.
-    let mut select = conn.prepare(
-        "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.body, p.sum, e.row
-         FROM payload p JOIN event e ON e.row = p.event WHERE p.sum IS NOT NULL ORDER BY p.event",
-    )?;
-    let (mut rows, mut found, mut named) = (select.query([])?, 0, Vec::new());
-    while let Some(row) = rows.next()? {
-        // What cannot even be read is damaged, too.
-        if is_as_accepted(row).unwrap_or(false) {
-            continue;
-        }
-        found += 1;
-        if named.len() < DAMAGED_NAMED {
-            named.push(match (codec::text::<Name>(row, 0), codec::event_id(row, 1)) {
-                (Ok(source), Ok(id)) => format!("{source} {id}"),
-                _ => format!("row {}", row.get::<_, i64>(9)?),
-            });
+    let (mut found, mut named, mut after) = (0, Vec::new(), None);
+    loop {
+        let CheckedPayloads { damaged, next, .. } = payload::check(conn, after)?;
+        found += damaged.len() as u64;
+        let room = DAMAGED_NAMED - named.len();
+        named.extend(damaged.into_iter().take(room));
+        after = next;
+        if after.is_none() {
+            return Ok((found, named));
         }
     }
-    Ok((found, named))
-}
-
-fn is_as_accepted(row: &Row<'_>) -> rusqlite::Result<bool> {
-    let event_id = codec::event_id(row, 1)?;
-    let raw_type = row.get_ref(3)?.as_str_or_null()?;
-    let given = Given {
-        source: row.get_ref(0)?.as_str()?,
-        event_id: event_id.as_str(),
-        event_type: &EventType::from_parts(row.get_ref(2)?.as_str()?, raw_type),
-        headers: row.get_ref(6)?.as_blob()?,
-        body: row.get_ref(7)?.as_blob()?,
-    };
-    let bytes = usize::try_from(codec::count(row, 5)?).unwrap_or(usize::MAX);
-    let sum: i64 = row.get(8)?;
-    Ok(given.sum(codec::time(row, 4)?) == sum && codec::decompress_now(given.body, bytes).is_ok())
 }
 
 /// The number of the last event that was ever stored: one that is deleted keeps it.

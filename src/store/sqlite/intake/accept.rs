@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, params};
 
 use crate::crash;
-use crate::limits::EVIDENCE_COUNT;
+use crate::limits::{EVIDENCE_COUNT, MENDED_MILLIS};
 use crate::model::{
     DeadReason, Digest, EventType, HeldReason, Name, Repeats, ReplayGuard, State, Timestamp,
 };
@@ -411,6 +411,12 @@ impl Prepared {
             tx,
             "UPDATE event SET received_at = ?2, body_bytes = ?3 WHERE row = ?1",
             params![event.row, self.new.received_at.0, bytes],
+        )?;
+        change_one(
+            tx,
+            "UPDATE meta SET mended = CASE WHEN mended_at > ?1 - ?2 THEN mended + 1 ELSE 1 END, mended_at = ?1
+             WHERE one = 1",
+            params![self.now.0, MENDED_MILLIS],
         )?;
         self.put_all_back(tx, held)
     }

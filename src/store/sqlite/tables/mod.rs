@@ -8,6 +8,7 @@ pub(crate) mod job;
 pub(crate) mod notice;
 pub(crate) mod pace;
 pub(crate) mod paused;
+pub(crate) mod payload;
 pub(crate) mod repeat;
 pub(crate) mod replay_index;
 pub(crate) mod restored;

@@ -21,7 +21,8 @@ const OTHERS: [&str; 8] = [
     "UPDATE event SET raw_type = 'x' WHERE row",
     "UPDATE event SET received_at = received_at + 1 WHERE row",
     "UPDATE event SET body_bytes = body_bytes + 1 WHERE row",
-    "UPDATE event SET body_bytes = body_bytes + 4611686018427387904 WHERE row",
+    // More than a process can have.
+    "UPDATE event SET body_bytes = body_bytes + 9007199254740992 WHERE row",
     "UPDATE payload SET sum = sum + 1 WHERE event",
 ];
 
@@ -111,6 +112,38 @@ async fn a_later_delivery_of_the_event_mends_it() {
         let again = bench.accept("stripe", of, &["h"]).await;
         assert!(matches!(again, Accepted::Duplicate { replayed: 0, .. }), "{again:?}");
     }
+    // The status says so for a day.
+    let mended = MendedPayloads { payloads: 2, last_at: START };
+    assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().mended, Some(mended));
+    bench.advance(DAY).await;
+    assert_eq!(bench.store.admin.status(Vec::new()).await.unwrap().mended, None);
+}
+
+#[tokio::test]
+async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
+    let mut bench = bench().await;
+    for nth in 0..12 {
+        bench.accept("stripe", stripe(&format!("e{nth:02}"), "a", "{}"), &["h"]).await;
+    }
+    let changes = "
+        UPDATE payload SET body = zeroblob(9) WHERE event = (SELECT row FROM event WHERE event_id = 'e03');
+        DELETE FROM payload WHERE event = (SELECT row FROM event WHERE event_id = 'e05');
+        UPDATE event SET type = 'c' WHERE event_id = 'e11'";
+    bench.change_rows(changes).await;
+    let (mut parts, mut after) = (Vec::new(), None);
+    loop {
+        let part = bench.store.admin.check_payloads(PayloadCheck { after }).await.unwrap();
+        after = part.next;
+        parts.push(part);
+        if after.is_none() {
+            break;
+        }
+    }
+    let checked: Vec<u64> = parts.iter().map(|part| part.checked).collect();
+    assert_eq!(checked, [5, 4, 2]);
+    assert!(parts.is_sorted_by(|a, b| a.left > b.left) && parts[2].left == 0, "{parts:?}");
+    let damaged: Vec<&String> = parts.iter().flat_map(|part| &part.damaged).collect();
+    assert_eq!(damaged, ["stripe e03", "stripe e11"]);
 }
 
 /// Of a group, the others wait: their order is promised.

@@ -1,0 +1,74 @@
+//! CHECK: compares stored payloads with what was accepted, for both engines.
+
+use crate::limits::{CHECKED_BYTES, CHECKED_EVENTS};
+use crate::model::{EventId, EventType, Name};
+use crate::store::border::{Error, PayloadCursor};
+use crate::store::codec;
+use crate::store::columns::{Cell, Cells, column};
+use crate::store::rows::raw_type;
+use crate::store::sum::Given;
+
+/// Of the next events (each with the bytes of its body) those that one call compares, and where the next call begins.
+pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>) {
+    let mut bytes = 0_u64;
+    let next = found.iter().take_while(|(_, of)| {
+        let fits = bytes < CHECKED_BYTES;
+        bytes = bytes.saturating_add(of.unsigned_abs());
+        fits
+    });
+    let rows: Vec<i64> = next.map(|(row, _)| *row).collect();
+    let may_follow = rows.len() < found.len() || found.len() == CHECKED_EVENTS;
+    let next = rows.last().filter(|_| may_follow).copied().map(PayloadCursor);
+    (rows, next)
+}
+
+/// Whether the payload in this row is what was accepted. What cannot even be read is not.
+pub(crate) fn is_whole(row: &impl Cells) -> bool {
+    compared(row).unwrap_or(false)
+}
+
+fn compared(row: &impl Cells) -> Result<bool, Error> {
+    let (source, event_id): (String, EventId) = (column(row, "source")?, column(row, "event_id")?);
+    let (text, raw): (String, _) = (column(row, "type")?, raw_type(row)?);
+    let (Cell::Bytes(headers), Cell::Bytes(body)) = (row.cell("headers")?, row.cell("body")?)
+    else {
+        return Ok(false);
+    };
+    let given = Given {
+        source: &source,
+        event_id: event_id.as_str(),
+        event_type: &EventType::from_parts(&text, raw.as_deref()),
+        headers,
+        body,
+    };
+    let sum: i64 = column(row, "sum")?;
+    let is_same = sum == given.sum(column(row, "received_at")?);
+    Ok(is_same && codec::decompress_now(body, column(row, "body_bytes")?).is_ok())
+}
+
+/// The event in this row, as its source and id; as the number of its row where they cannot be read.
+pub(crate) fn event_of(number: i64, row: Option<&impl Cells>) -> String {
+    let named = row.and_then(|row| {
+        let (source, id) = (column::<Name>(row, "source"), column::<EventId>(row, "event_id"));
+        Some(format!("{} {}", source.ok()?, id.ok()?))
+    });
+    named.unwrap_or_else(|| format!("row {number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_compares_a_bounded_number_of_bytes_and_one_event_at_least() {
+        let large = i64::try_from(CHECKED_BYTES).unwrap_or(i64::MAX);
+        assert_eq!(together(&[]), (Vec::new(), None));
+        assert_eq!(together(&[(7, i64::MIN)]), (vec![7], None));
+        assert_eq!(together(&[(7, large), (9, 1)]), (vec![7], Some(PayloadCursor(7))));
+        assert_eq!(together(&[(7, large - 1), (9, large)]), (vec![7, 9], None));
+        let full: Vec<_> = (1..).map(|row| (row, 1)).take(CHECKED_EVENTS).collect();
+        let (rows, next) = together(&full);
+        assert_eq!(rows.len(), CHECKED_EVENTS);
+        assert_eq!(next, rows.last().copied().map(PayloadCursor));
+    }
+}
