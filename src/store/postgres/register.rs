@@ -69,7 +69,8 @@ pub struct Node {
     pub store: Uuid,
     /// The sum of the marks of all its nodes, as seen last. A database that was put back has a smaller one.
     pub mark: i64,
-    /// Its own mark, with which no other node can catch up.
+    /// How many marks this node has committed. Other nodes' marks can hide in the sum that the database was put back, and not
+    /// here.
     pub own_mark: i64,
 }
 
@@ -80,8 +81,8 @@ impl Node {
         Node { id, name, machine, count, store, mark, own_mark }
     }
 
-    /// Takes the marks from the columns of a committed row, of which the first is the sum.
-    pub(super) fn see_marks(&mut self, row: &Row, at: usize) {
+    /// Reads the sum and the own mark from the columns `at` and `at + 1` of a committed row.
+    pub(super) fn read_marks(&mut self, row: &Row, at: usize) {
         if let (Ok(mark), Ok(own_mark)) = (row.try_get(at), row.try_get(at + 1)) {
             (self.mark, self.own_mark) = (mark, own_mark);
         }
@@ -224,7 +225,7 @@ impl Registrar {
                 let restored_at: Option<i64> = count.and_then(|row| row.try_get(2).ok()).flatten();
                 let restored_at = restored_at.map(Timestamp);
                 if let Some(row) = count {
-                    self.node.see_marks(row, 3);
+                    self.node.read_marks(row, 3);
                 }
                 let count = count.and_then(|row| row.try_get(0).ok()).unwrap_or(self.node.count);
                 self.written = vec![id];

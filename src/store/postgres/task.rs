@@ -252,7 +252,7 @@ impl WriterTask {
         match flight.commit().await {
             FlightOutcome::Committed(connection, rows) => {
                 if let Some(row) = rows.get(marked).and_then(|rows| rows.first()) {
-                    self.registrar.node.see_marks(row, 0);
+                    self.registrar.node.read_marks(row, 0);
                 }
                 self.registrar.keep(&[]).await;
                 self.registrar.keep_accepted(&mut self.batches.remembered).await;
