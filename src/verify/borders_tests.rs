@@ -14,7 +14,7 @@ use crate::payload::Pointer;
 use crate::provider::template::{Part, Template};
 use crate::provider::{Scheme, StampPlace};
 use crate::verify::extract::Facts;
-use crate::verify::{Request, event_id, remembered, stamp};
+use crate::verify::{Request, equal_digest, event_id, guarded_digest, stamp};
 
 const URL: &str = "https://h.example/t";
 
@@ -236,13 +236,11 @@ fn judged(scheme: &Scheme, draft: &Draft) -> Option<(Vec<u8>, EventId, Digest)> 
     let found = Facts::read(scheme, &request.body);
     let template = scheme.proof().signed_content()?;
     let content = pieces(scheme, template, &request, &presented, Some(&found)).ok()?.concat();
-    let of_signed = digest(scheme, &request, &presented, &found).ok()?;
+    let own_id = digest(scheme, &request, &presented, &found).ok()?;
     let body = &request.body;
-    let guarded = remembered(scheme, &request, (body, body), &found);
-    let own_id = of_signed.map(EventId::derived);
-    let own_id = own_id.as_ref().map(EventId::as_str);
-    let named = event_id(scheme, &headers, &found, guarded, own_id).ok()?;
-    Some((content, named.id, guarded))
+    let equal = equal_digest(scheme, &request, body, body);
+    let named = event_id(scheme, &headers, &found, equal, own_id.as_deref()).ok()?;
+    Some((content, named.id, guarded_digest(scheme, &found, body, equal)))
 }
 
 #[test]

@@ -281,52 +281,50 @@ pub fn judge(
         true => signature::digest(scheme, &request, &presented, &found)?,
         false => None,
     };
-    let named_by_signed = signed.map(EventId::derived);
-    let own_id = named_by_signed.as_ref().map(EventId::as_str).or(own_id);
+    let own_id = signed.as_deref().or(own_id);
     let (mut equal, mut made) = (HashMap::<Digest, u64>::new(), 0_u64);
-    let mut event = |body: Bytes,
-                     plain: &Bytes,
-                     found: &extract::Facts<'_>,
-                     secret: Option<&Key>| {
-        let digest = remembered(scheme, &request, (&body, plain), found);
-        let mut digest = with_query(scheme, &kept, digest);
-        let named_by = if scheme.proof().leaves_event_open() { Digest::of(&body) } else { digest };
-        let mut named = event_id(scheme, request.headers, found, named_by, own_id)?;
-        if identity.has_lists() && named.is_of_body {
-            let nth = equal.entry(digest).or_default();
-            digest = extract::repeated(digest, *nth);
-            named.id = EventId::derived(digest);
-            *nth += 1;
-        }
-        if identity.has_lists() && identity.id_is_generated() {
-            let own = format!("{}-{made}", named.id);
-            named.id =
-                own.parse().map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
-            made += 1;
-        }
-        let repeats = if named.is_of_body { identity.repeats } else { Repeats::Duplicate };
-        let event_type = event_type(scheme, request.headers, found);
-        let id_signed = scheme.proof().covers_id();
-        let unsigned = || identity.guard_for(event_type.as_str());
-        let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
-        let mut headers = kept.clone();
-        if let Some(text) = &named.sender_id {
-            headers.push(SENDER_ID, printable(text));
-        }
-        Ok(Verified {
-            event_id: named.id,
-            event_type,
-            id_signed,
-            guard,
-            digest,
-            repeats,
-            signed_at,
-            headers,
-            body,
-            secret: secret.map(|key| key.reference().to_owned()),
-            id_fault: named.fault,
-        })
-    };
+    let mut event =
+        |body: Bytes, plain: &Bytes, found: &extract::Facts<'_>, secret: Option<&Key>| {
+            let digest = equal_digest(scheme, &request, &body, plain);
+            let mut digest = with_query(scheme, &kept, digest);
+            let mut named = event_id(scheme, request.headers, found, digest, own_id)?;
+            if identity.has_lists() && named.is_of_body {
+                let nth = equal.entry(digest).or_default();
+                digest = extract::repeated(digest, *nth);
+                named.id = EventId::derived(digest);
+                *nth += 1;
+            }
+            if identity.has_lists() && identity.id_is_generated() {
+                let own = format!("{}-{made}", named.id);
+                named.id = own
+                    .parse()
+                    .map_err(|_| bad_id("the receiver's own id is too long".to_owned()))?;
+                made += 1;
+            }
+            let repeats = if named.is_of_body { identity.repeats } else { Repeats::Duplicate };
+            let event_type = event_type(scheme, request.headers, found);
+            let id_signed = scheme.proof().covers_id();
+            let unsigned = || identity.guard_for(event_type.as_str());
+            let guard = if id_signed { ReplayGuard::Off } else { unsigned() };
+            let digest = guarded_digest(scheme, found, &body, digest);
+            let mut headers = kept.clone();
+            if let Some(text) = &named.sender_id {
+                headers.push(SENDER_ID, printable(text));
+            }
+            Ok(Verified {
+                event_id: named.id,
+                event_type,
+                id_signed,
+                guard,
+                digest,
+                repeats,
+                signed_at,
+                headers,
+                body,
+                secret: secret.map(|key| key.reference().to_owned()),
+                id_fault: named.fault,
+            })
+        };
     let Some(list) = &identity.each else {
         return Ok(Genuine::Event(vec![event(request.body.clone(), &body, &found, secret)?], None));
     };
@@ -500,22 +498,29 @@ fn only(headers: &Headers, keep: impl Fn(&str) -> bool) -> Headers {
     kept
 }
 
-/// The digest by which an equal request is known, and the replay guard knows a captured one. `body` is the request's or that
-/// of an element, and `plain` the same without its compression.
-fn remembered(
-    scheme: &Scheme,
-    request: &Request<'_>,
-    (body, plain): (&Bytes, &Bytes),
-    found: &extract::Facts<'_>,
-) -> Digest {
-    let (proof, volatile) = (scheme.proof(), &scheme.identity().volatile);
-    match proof.signed_content().filter(|_| proof.leaves_event_open()) {
-        Some(signed) => signature::digest_of_body(signed, body, found),
-        None if proof.signs_fields() => signature::digest_of_form(scheme, request),
-        None if volatile.is_empty() => Digest::of(body),
+/// The digest by which an equal request is known. `body` is the request's or that of an element, and `plain` the same
+/// without its compression.
+fn equal_digest(scheme: &Scheme, request: &Request<'_>, body: &Bytes, plain: &Bytes) -> Digest {
+    let volatile = &scheme.identity().volatile;
+    match scheme.proof().signs_fields() {
+        true => signature::digest_of_form(scheme, request),
+        false if volatile.is_empty() => Digest::of(body),
         // Two attempts that differ in a volatile member are compressed to different bytes.
-        None => extract::digest(plain, volatile),
+        false => extract::digest(plain, volatile),
     }
+}
+
+/// The digest by which the replay guard knows a captured request: that of equal ones, or of what is signed of the body if
+/// the request verifies with another body too.
+fn guarded_digest(
+    scheme: &Scheme,
+    found: &extract::Facts<'_>,
+    body: &Bytes,
+    equal: Digest,
+) -> Digest {
+    let proof = scheme.proof();
+    let open = proof.signed_content().filter(|_| proof.leaves_event_open());
+    open.map_or(equal, |signed| signature::digest_of_body(signed, body, found))
 }
 
 /// The digest with the parameters of the query that the source keeps, where nothing is signed: `?alert=up` is another event

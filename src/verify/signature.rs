@@ -16,7 +16,7 @@ use super::extract::{self, Facts};
 use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
-use crate::model::{Digest, Headers, Timestamp, is_header_name, is_same_secret};
+use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name, is_same_secret};
 use crate::payload::{Pointer, one, only_field, parameters};
 use crate::provider::place::Place;
 use crate::provider::template::{Blurred, Part, Template};
@@ -98,7 +98,6 @@ fn own_key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
         KeyText::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| "hex".to_owned()),
         KeyText::Base64 { prefix } => {
             let text = text.strip_prefix(prefix.as_str()).unwrap_or(text).as_bytes();
-            // Several senders show their secrets without padding.
             BASE64.decode(text).or_else(|_| BASE64_NOPAD.decode(text)).map_err(|_| {
                 match prefix.as_str() {
                     "" => "base64".to_owned(),
@@ -518,7 +517,7 @@ pub(super) fn digest(
     request: &Request<'_>,
     presented: &Presented<'_>,
     found: &Facts<'_>,
-) -> Result<Option<Digest>, Rejection> {
+) -> Result<Option<String>, Rejection> {
     let Some(signed) = scheme.proof().signed_content() else { return Ok(None) };
     let pieces = pieces(scheme, signed, request, presented, Some(found))?;
     let mut hash = Sha256::new();
@@ -529,7 +528,7 @@ pub(super) fn digest(
         let end = token.iter().rposition(|byte| *byte == b'.').unwrap_or(token.len());
         hash.update(&token[..end]);
     }
-    Ok(Some(Digest(hash.finalize().into())))
+    Ok(Some(EventId::derived(Digest(hash.finalize().into())).to_string()))
 }
 
 /// The digest of what is signed of a body: its checksum, and members. A captured request has it with any event in it; and a

@@ -1,6 +1,6 @@
 //! The file that makes a state folder a node's: a random id, made once, the count of its last session, the sum of the
-//! marks of all nodes, its own mark, and the runners that may have attempts of the node in this boot. A failover that loses commits
-//! takes none of it away.
+//! marks of all nodes, its own mark, and the runners that may have attempts of the node in this boot. A failover that
+//! loses commits takes none of it away.
 //!
 //! It is one line with a sum, `ID COUNT STORE MARKS OWN_MARK BOOT RUNNER…`: words with a space between them. BOOT is
 //! empty if it could not be read.
