@@ -23,22 +23,28 @@ use tokio::runtime::{Builder, Runtime};
 use crate::admin::operation::{Method, Parameters, encode};
 use crate::admin::routes::find;
 use crate::cmd;
-use crate::condition::{Condition, TableResult, Values};
-use crate::config::{read_values, read_when};
-use crate::document::{Document, Problems, Section};
+use crate::config::read_values;
+use crate::document::Section;
 use crate::handler::forward::answer;
 use crate::http::chunks::{self, Chunks};
 use crate::http::head::{Head, Took};
 use crate::limits::{self, Limits};
 use crate::model::{Digest, Headers, Timestamp, summed};
 use crate::payload::walk::written;
-use crate::payload::{Event, Pointer, json_of, keep_parameter};
+use crate::payload::{Pointer, json_of};
 use crate::provider::place::Place;
 use crate::provider::template::Template;
 use crate::runner::message::{ToReceiver, ToRunner};
 use crate::runner::{ledger, wire};
 use crate::values::{self, ValueRule};
 use crate::verify::extract;
+
+#[path = "probe/condition.rs"]
+mod condition_probe;
+
+pub use condition_probe::{condition, explained};
+
+use condition_probe::{configured, with_event};
 
 /// A message that was read: its header as the product writes it, and the body that followed.
 #[derive(Debug, PartialEq, Eq)]
@@ -114,37 +120,6 @@ pub fn facts(body: &[u8], form_field: Option<&str>, pointers: &[String]) -> Opti
     Some(found.into_iter().map(fact).collect())
 }
 
-/// What a condition, written as the value of `when`, comes to for a body: whether it holds, or why that cannot be
-/// decided.
-///
-/// # Errors
-/// The problems of a condition that the configuration refuses.
-pub fn condition(when: &str, body: &[u8]) -> Result<Result<bool, String>, Vec<String>> {
-    with_condition(when, body, |when, values| {
-        when.decide(values).map_err(|doubt| doubt.to_string())
-    })
-}
-
-/// The lines of a condition as a person reads them.
-///
-/// # Errors
-/// Those of [`condition`].
-pub fn explained(when: &str, body: &[u8]) -> Result<Vec<TableResult>, Vec<String>> {
-    with_condition(when, body, Condition::explain)
-}
-
-fn with_condition<T>(
-    when: &str,
-    body: &[u8],
-    look: impl FnOnce(&Condition, &Values<'_>) -> T,
-) -> Result<T, Vec<String>> {
-    let when = configured(&format!("when = {when}\n"), read_when)?;
-    let most = usize::try_from(Limits::default().condition_kept_bytes).unwrap_or(usize::MAX);
-    with_event(body, |event| {
-        Ok(look(&when.condition, &Values::read(event, when.condition.places(), most)))
-    })
-}
-
 /// The text of a handler's value, written as in `values.V`, for a body; or why that is refused.
 ///
 /// # Errors
@@ -174,31 +149,6 @@ pub fn argument(written: &str, value: &str) -> Result<Option<String>, String> {
 ///
 /// # Errors
 /// Its problems.
-fn configured<T>(
-    text: &str,
-    read: impl FnOnce(&Section<'_>) -> Option<T>,
-) -> Result<T, Vec<String>> {
-    let problems = Problems::new();
-    let document = Document::parse("f", text, &problems);
-    let read = document.as_ref().and_then(|document| read(&document.root(&problems)));
-    let found = problems.into_sorted();
-    let printed = || found.iter().map(ToString::to_string).collect();
-    read.filter(|_| found.is_empty()).ok_or_else(printed)
-}
-
-fn with_event<T>(body: &[u8], look: impl FnOnce(&Event<'_>) -> T) -> T {
-    let mut headers = Headers::new();
-    headers.push("X-One", "1");
-    keep_parameter("q=a+b", "q", &mut headers);
-    look(&Event {
-        id: "e1",
-        event_type: "push",
-        headers: &headers,
-        body,
-        form_field: None,
-        inflated_bytes: 1 << 20,
-    })
-}
 
 /// The digest of a body without the volatile fields.
 pub fn digest(body: &[u8], volatile: &[String]) -> Digest {

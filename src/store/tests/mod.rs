@@ -10,6 +10,7 @@ mod disk;
 mod folders;
 mod ids;
 mod if_installed;
+mod kit;
 mod large;
 #[cfg(debug_assertions)]
 mod migration;
@@ -53,6 +54,7 @@ mod postgres {
 }
 
 pub(super) use bench::*;
+pub(super) use kit::*;
 pub(crate) use writing::hold_writer;
 
 use std::path::PathBuf;
@@ -78,60 +80,6 @@ use super::sqlite::engine::queue::Priority;
 use super::sqlite::tables::codec;
 use super::*;
 use database::TestDatabase;
-
-pub(super) const START: Timestamp = Timestamp(1_700_000_000_000);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const DAY: Duration = Duration::from_secs(86_400);
-
-/// A delivery whose signature covers the id (scheme `stripe`).
-pub(super) fn stripe(id: &str, event_type: &str, data: &str) -> Verified {
-    let body = format!(r#"{{"id":"{id}","object":"event","type":"{event_type}","data":{data}}}"#);
-    delivery("stripe", "whsec_test", id, event_type, body)
-}
-
-/// A delivery whose signature covers only the body (scheme `github`): the same body under a new id is
-/// held, or flagged for the types that honestly repeat, such as `label`.
-pub(super) fn github(id: &str, event: &str, body: &str) -> Verified {
-    delivery("github", "test", id, event, body.to_owned())
-}
-
-/// A delivery signed and verified as the provider would.
-pub(super) fn delivery(
-    provider: &str,
-    secret: &str,
-    id: &str,
-    event_type: &str,
-    body: String,
-) -> Verified {
-    delivery_of(&Scheme::embedded(provider).unwrap(), secret, id, event_type, body)
-}
-
-/// The same of a source with this scheme.
-pub(super) fn delivery_of(
-    scheme: &Scheme,
-    secret: &str,
-    id: &str,
-    event_type: &str,
-    body: String,
-) -> Verified {
-    let has_key = !scheme.proof().is_absent();
-    let key = has_key.then(|| verify::key(scheme, "test", secret).unwrap());
-    let body = Bytes::from(body);
-    let mut headers = Headers::new();
-    headers.push("Content-Type", "application/json");
-    let draft = Draft { method: "POST", id, event_type, headers, body: body.clone(), url: None };
-    let headers = verify::sign(scheme, key.as_ref(), &draft, START).unwrap();
-    let request = verify::Request { method: "POST", url: None, headers: &headers, body };
-    verify::verify(scheme, key.as_slice(), request, START).unwrap()
-}
-
-pub(super) fn name(text: &str) -> Name {
-    text.parse().unwrap()
-}
-
-pub(super) fn id(text: &str) -> EventId {
-    text.parse().unwrap()
-}
 
 /// A delivery to `source` from `address` that failed at [`START`].
 pub(super) fn failed(source: &str, address: &str, body: &str) -> FailedDelivery {
@@ -179,29 +127,4 @@ pub(super) fn completion(
 /// Of a job that is not there. On PostgreSQL its row may be of a history that is gone, and its end comes late.
 pub(super) fn assert_settles_nothing(completed: Result<bool, Error>) {
     assert!(matches!(completed, Ok(false) | Err(Error::NoJob(_))), "{completed:?}");
-}
-
-/// A job of handler `h` in this state after its second attempt, in no group, as a transaction finds it.
-pub(super) fn found_job(state: State) -> FoundJob {
-    FoundJob {
-        row: 1,
-        job: JobId::from_bytes([7; 16]),
-        event: 1,
-        handler: name("h"),
-        state,
-        attempt: 2,
-        grouped: false,
-        undecided: false,
-    }
-}
-
-pub(super) fn policy(on_unknown: OnUnknown, attempts: u32) -> Policy {
-    Policy {
-        on_unknown,
-        give_up: GiveUp::Attempts(attempts),
-        backoff_base: Duration::from_secs(10),
-        backoff_max: HOUR,
-        answers: false,
-        pauses: Vec::new(),
-    }
 }
