@@ -553,7 +553,8 @@ async fn a_job_whose_payload_is_in_a_broken_page_is_held_and_the_store_goes_on()
     bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
     let path = bench.settings.path.clone();
     let break_page = |conn: &Connection| {
-        let first = "SELECT min(pageno) FROM dbstat WHERE name = 'payload' AND pagetype = 'overflow'";
+        let first =
+            "SELECT min(pageno) FROM dbstat WHERE name = 'payload' AND pagetype = 'overflow'";
         let page: i64 = conn.query_row(first, [], |row| row.get(0)).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         // The number of the page that follows.

@@ -146,6 +146,48 @@ async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
     assert_eq!(damaged, ["stripe e03", "stripe e11"]);
 }
 
+/// A block that PostgreSQL cannot read (58030): of the body, which is read behind the claim, and of the row, at which
+/// the claim looks.
+#[tokio::test]
+async fn what_the_server_cannot_read_of_a_job_stops_that_job_alone() {
+    if engine() == EngineKind::Sqlite {
+        return;
+    }
+    for (column, rows) in [
+        ("CASE WHEN event = 1 THEN unread(body) ELSE body END", "true"),
+        ("body", "CASE WHEN event = 1 THEN unread(body) IS NULL ELSE true END"),
+    ] {
+        let mut bench = bench().await;
+        for event in ["e1", "e2"] {
+            bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+        }
+        // Each row is found by its index, as in a large table.
+        let change = format!(
+            "CREATE FUNCTION unread(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+                 BEGIN RAISE 'could not read block 3' USING ERRCODE = '58030'; END $$;
+             ALTER TABLE payload RENAME TO kept_payload;
+             CREATE VIEW payload AS SELECT event, headers, sum, {column} AS body FROM kept_payload WHERE {rows};
+             GRANT SELECT ON payload TO PUBLIC;
+             DO $$ BEGIN
+                 EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database());
+             END $$"
+        );
+        bench.change_rows(&change).await;
+        let mut claimed = Vec::new();
+        // The first claim fails where it looks at the row itself, and holds what has made it fail.
+        for _ in 0..2 {
+            let claims = bench.store.jobs.claim(&name("h"), 9, None).await;
+            claimed.extend(claims.map(|claims| claims.jobs).unwrap_or_default());
+        }
+        let started: Vec<&str> = claimed.iter().map(|one| one.facts.event_id.as_str()).collect();
+        assert_eq!(started, ["e2"], "{column}");
+        assert!(bench.complete(&claimed[0], Outcome::Succeeded, Next::Succeeded).await);
+        bench.until_nothing_runs().await;
+        let held = "SELECT count(*) FROM job WHERE event = 1 AND reason = 'payload unreadable'";
+        assert_eq!(bench.number(held).await, 1, "{column}");
+    }
+}
+
 /// Of a group, the others wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
