@@ -1,5 +1,8 @@
 //! What has changed in the store since the accept.
+use std::collections::BTreeSet;
+
 use super::{tokio, *};
+use crate::pattern::Pattern;
 use crate::store::codec;
 
 /// With a bit flipped in each seventh place, and cut at each fifth byte.
@@ -185,6 +188,37 @@ async fn what_the_server_cannot_read_of_a_job_stops_that_job_alone() {
         bench.until_nothing_runs().await;
         let held = "SELECT count(*) FROM job WHERE event = 1 AND reason = 'payload unreadable'";
         assert_eq!(bench.number(held).await, 1, "{column}");
+    }
+}
+
+/// No verb needs them: what runs ends, what is held is shown, and a person can drop it.
+#[tokio::test]
+async fn a_source_or_id_that_is_none_any_more_keeps_no_job_from_its_end() {
+    for change in ["source = 'S tripe'", "event_id = 'e ' || row", "source = ''"] {
+        let mut bench = bench().await;
+        let claimed = bench.running("e1").await;
+        bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+        bench.change_rows(&format!("UPDATE event SET {change}")).await;
+        let wanted = vec![(name("alert"), vec![Pattern::new("job.held", true)])];
+        bench.store.admin.set_interest(NoticeSubscribers::new(wanted));
+        assert!(bench.starts().await.is_empty(), "{change}");
+        let running = bench.store.jobs.running().await.unwrap();
+        assert!(running.iter().any(|running| running.job == claimed.facts.job), "{change}");
+        let unknown = Next::Held(HeldReason::UnknownOutcome);
+        assert!(bench.complete(&claimed, Outcome::Unknown, unknown).await, "{change}");
+        bench.until_nothing_runs().await;
+        bench.store.jobs.tell_notices().await.unwrap();
+        let held = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+        let held = bench.store.admin.jobs(held).await.unwrap().rows;
+        let reasons: BTreeSet<_> = held.iter().filter_map(|job| job.reason.as_deref()).collect();
+        assert_eq!(reasons, BTreeSet::from(["payload damaged", "unknown outcome"]), "{change}");
+        bench.store.admin.status(vec![name("stripe")]).await.unwrap();
+        let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
+        // And those of the notices.
+        assert!(events.len() > 2, "{change}");
+        for job in held {
+            bench.store.admin.drop_job(job.job, None).await.unwrap();
+        }
     }
 }
 
