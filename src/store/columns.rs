@@ -108,6 +108,14 @@ pub(crate) fn column<T: Column>(row: &impl Cells, at: impl At) -> Result<T, Erro
     T::read(row.cell(at)?).map_err(|error| unreadable(at, error))
 }
 
+/// What stands for an event's source, id or type of which a changed byte has left none. No payload has a sum of it.
+const UNREADABLE: &str = "unreadable";
+
+/// An event's source, id or type where people are told of it, or where its job is settled.
+pub(crate) fn readable<T: Column + FromStr>(row: &impl Cells, at: impl At) -> Result<T, Error> {
+    column(row, at).or_else(|error| UNREADABLE.parse().map_err(|_| error))
+}
+
 pub(crate) fn unreadable(column: impl Display, error: impl Display) -> Error {
     Error::Unavailable(format!("the column {column} cannot be read: {error}"))
 }

@@ -7,7 +7,7 @@ use super::border::{
     KeyRow, LateEnd, MendedPayloads, OutputExcerpt, PausedRow, Record, RestoredRow, SameBodyEvent,
     SecretUse, StoppedJobs, Usage,
 };
-use super::columns::{Cell, Cells, column, from_row};
+use super::columns::{Cell, Cells, column, from_row, readable};
 use super::decide::listing::{ListedEvent, removed_jobs};
 
 from_row! {
@@ -16,15 +16,21 @@ from_row! {
     HandlerJob { handler, state }
     ListedEvent { row, digest; columns => event: EventRow::from_row(columns)? }
     EventRow {
-        source, event_id, variant, event_type, received_at, body_bytes, duplicates, last_duplicate_at,
-        conflicts, flagged, payload_kept; columns =>
+        variant, received_at, body_bytes, duplicates, last_duplicate_at, conflicts, flagged,
+        payload_kept; columns =>
+        source: readable(columns, "source")?,
+        event_id: readable(columns, "event_id")?,
+        event_type: readable(columns, "event_type")?,
         raw_type: raw_type(columns)?,
         jobs: removed_jobs(column(columns, "removed_succeeded")?, column(columns, "removed_dropped")?),
         handlers: Vec::new()
     }
     JobRow {
-        job, source, event_id, event_type, handler, state, reason, detail, group, behind, superseded_by,
-        attempt, replays, created_at, due_at, settled_at, paused, stopped_at, last_detail; _columns =>
+        job, handler, state, reason, detail, group, behind, superseded_by, attempt, replays, created_at,
+        due_at, settled_at, paused, stopped_at, last_detail; columns =>
+        source: readable(columns, "source")?,
+        event_id: readable(columns, "event_id")?,
+        event_type: readable(columns, "event_type")?,
         broken: None
     }
     AttemptRow {

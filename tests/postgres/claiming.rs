@@ -97,35 +97,48 @@ async fn a_claimed_job_has_its_payload_and_begins_and_ends_once() {
 }
 
 #[tokio::test]
-async fn damage_that_the_server_finds_in_a_payload_leaves_the_others_readable() {
+async fn a_payload_that_the_server_cannot_read_leaves_the_others_readable() {
     let cluster = Cluster::new(&[]).await;
     let a = holder(&cluster, "a").await;
     add_jobs(&a, 0, 3).await;
     let claimed = claim(&a, 9).await;
-    // The error of a page that cannot be read, for one of the rows.
-    let damage = format!(
-        "CREATE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
-             BEGIN RAISE 'invalid page in block 3' USING ERRCODE = 'XX001'; END $$;
+    // One of the rows cannot be read.
+    let damaged = |code: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+                 BEGIN RAISE 'invalid page in block 3' USING ERRCODE = '{code}'; END $$;"
+        )
+    };
+    let view = format!(
+        "{}
          ALTER TABLE payload RENAME TO kept_payload;
          CREATE VIEW payload AS SELECT event, headers, sum, CASE
              WHEN event = (SELECT event FROM job WHERE id = '{}') THEN damaged(body) ELSE body END AS body
              FROM kept_payload;
          GRANT SELECT ON payload TO PUBLIC",
+        damaged("XX001"),
         claimed[1].running.job
     );
-    cluster.run(&damage).await;
-    let payloads = a.payloads(&claimed).await.unwrap();
-    let kinds = payloads.iter().map(|payload| payload.as_ref().err().map(io::Error::kind));
-    let wanted = [None, Some(io::ErrorKind::InvalidData), None];
-    assert_eq!(kinds.collect::<Vec<_>>(), wanted);
-    let why = payloads[1].as_ref().err().unwrap().to_string();
-    assert!(why.contains("invalid page in block 3 (XX001)"), "{why}");
-    // So with those who compare all of them.
-    let ask = PayloadCheck { after: None };
-    let found = reader(&cluster, &Limits::default()).check_payloads(ask).await.unwrap();
-    let running = &claimed[1].running;
-    let damaged = vec![format!("{} {}", running.source, running.event_id)];
-    assert_eq!(found, CheckedPayloads { checked: 3, damaged, left: 0, next: None });
+    cluster.run(&view).await;
+    let admin = reader(&cluster, &Limits::default());
+    // A damaged page, a block that the disk does not give, and a damaged length for which there is no memory.
+    for (code, kind) in [
+        ("XX001", io::ErrorKind::InvalidData),
+        ("58030", io::ErrorKind::Other),
+        ("53200", io::ErrorKind::Other),
+    ] {
+        cluster.run(&damaged(code)).await;
+        let payloads = a.payloads(&claimed).await.unwrap();
+        let kinds = payloads.iter().map(|payload| payload.as_ref().err().map(io::Error::kind));
+        assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(kind), None]);
+        let why = payloads[1].as_ref().err().unwrap().to_string();
+        assert!(why.contains(&format!("invalid page in block 3 ({code})")), "{why}");
+        // So with those who compare all of them.
+        let found = admin.check_payloads(PayloadCheck { after: None }).await.unwrap();
+        let running = &claimed[1].running;
+        let damaged = vec![format!("{} {}", running.source, running.event_id)];
+        assert_eq!(found, CheckedPayloads { checked: 3, damaged, left: 0, next: None });
+    }
 }
 
 /// Its server may have been the primary before: there the payload of a later claim is missing.

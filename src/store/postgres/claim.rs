@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::model::{JobId, Name, Runner, Timestamp};
 use crate::store::border::{Claim, RunningAttempt};
-use crate::store::columns::{FromRow, column, from_row};
+use crate::store::columns::{FromRow, column, from_row, readable};
 use crate::store::decide::pace::Pace;
 
 use super::claim_start::ClaimStart;
@@ -124,7 +124,9 @@ from_row! {
         age: Duration::from_millis(column::<i64>(columns, "age")?.try_into().unwrap_or(0))
     }
     RunningAttempt {
-        job, attempt, handler, source, event_id, counted, since; columns =>
+        job, attempt, handler, counted, since; columns =>
+        source: readable(columns, "source")?,
+        event_id: readable(columns, "event_id")?,
         runner: match column(columns, "incarnation")? {
             Some(incarnation) => {
                 let name = column::<Option<_>>(columns, "runner")?.unwrap_or_default();

@@ -19,6 +19,7 @@ use crate::store::border::{
     Claim, Claimed, Claims, ClaimsFuture, Completion, Error, RecoveryResult, Refused,
     RunningAttempt, Stalled,
 };
+use crate::store::codec;
 use crate::store::decide::notice::Notice;
 use crate::store::decide::recovery;
 use crate::store::sum::{DAMAGED, unread};
@@ -36,6 +37,13 @@ use super::writer::Writer;
 
 /// Between two tries to read payloads.
 const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
+
+/// How often a payload is read again that cannot be read now, which takes 10 s: an I/O error of the server's disk may
+/// pass, and the other jobs of the claim wait meanwhile.
+const READS_AGAIN: u32 = if cfg!(test) { 4 } else { 40 };
+
+/// At so many next jobs more than it asked for one looks for what has made a claim fail: it passes some over.
+const LOOK_FURTHER: i64 = 100;
 
 /// For `dispatcher`: claims and completes jobs, and recovers them at a start.
 #[derive(Clone)]
@@ -138,11 +146,20 @@ impl Jobs {
         // What cannot be read cannot begin.
         let may_claim = !self.writer.stalls.has(Stalled::Payloads);
         let claim = claim.filter(|claim| claim.limit > 0 && may_claim);
+        let asked = claim.clone();
         let Exchanged { ended, claims } = self.writer.exchange(ends, claim).await;
         let ended = claimants.into_iter().zip(ended);
         let ended = ended.map(|(claimant, ended)| Ok(is_settled(claimant, ended?))).collect();
         let jobs = self.clone();
-        (ended, async move { jobs.claimed(claims?).await }.boxed())
+        let claimed = async move {
+            if let (Err(Refused::Failed(_)), Some(claim)) = (&claims, &asked)
+                && let Err(error) = jobs.hold_unclaimable(claim).await
+            {
+                tracing::warn!(%error, "failed to look for what has made a claim fail");
+            }
+            jobs.claimed(claims?).await
+        };
+        (ended, claimed.boxed())
     }
 
     /// CLAIM: up to `limit` jobs of `handler` that are ready, or waiting and due, oldest first. Each has a new attempt,
@@ -237,8 +254,9 @@ impl Jobs {
         AttemptEnd { done: Arc::clone(done), claimant: claimant.unwrap_or(Uuid::nil()) }
     }
 
-    /// Reads what the handlers get. A payload that cannot be read is read again on another connection, because bytes can
-    /// be lost on the way. What the claim itself did not see is gone (R19).
+    /// Reads what the handlers get. A payload that cannot be read is read again on another connection, because bytes
+    /// can be lost on the way, and again for some time, unless it is damaged. What the claim itself did not see is gone
+    /// (R19).
     async fn claimed(&self, claims: NodeClaims) -> Result<Claims, Error> {
         let NodeClaims { number, attempts, due, pause } = claims;
         let due = due.map(|due| self.clock.now().after(due));
@@ -248,18 +266,30 @@ impl Jobs {
             self.cannot_run(&attempt, Next::Dead(DeadReason::PayloadGone), "the payload is gone");
         }
         let mut payloads = self.payloads(&whole).await?;
-        let is_unread = |payload: &io::Result<Claimed>| payload.is_err();
-        if payloads.iter().any(is_unread) {
-            self.writer.read_elsewhere();
+        for again in 0..READS_AGAIN {
+            // Damage does not pass: once more is enough.
+            let is_left = |payload: &io::Result<Claimed>| {
+                let why = payload.as_ref().err();
+                why.is_some_and(|why| again == 0 || why.kind() != io::ErrorKind::InvalidData)
+            };
+            if !payloads.iter().any(is_left) {
+                break;
+            }
+            match again {
+                0 => self.writer.read_elsewhere(),
+                // The next process recovers them.
+                _ if self.writer.queue.is_closed() => return Err(Refused::Stopping.into()),
+                _ => sleep(PAYLOAD_PAUSE).await,
+            }
             let left: Vec<NodeAttempt> = whole
                 .iter()
                 .zip(&payloads)
-                .filter(|(_, payload)| is_unread(payload))
+                .filter(|(_, payload)| is_left(payload))
                 .map(|(attempt, _)| attempt.clone())
                 .collect();
-            let again = self.payloads(&left).await?;
-            let unread = payloads.iter_mut().filter(|payload| is_unread(payload));
-            unread.zip(again).for_each(|(payload, again)| *payload = again);
+            let found = self.payloads(&left).await?;
+            let unread = payloads.iter_mut().filter(|payload| is_left(payload));
+            unread.zip(found).for_each(|(payload, found)| *payload = found);
         }
         let mut jobs = Vec::with_capacity(whole.len());
         for (attempt, payload) in whole.into_iter().zip(payloads) {
@@ -278,6 +308,28 @@ impl Jobs {
             }
         }
         Ok(Claims { number, jobs, due, pause })
+    }
+
+    /// Holds those of the next jobs that keep a claim from being committed, where the server can never read what it looks
+    /// at: otherwise no job of the handler would run any more.
+    async fn hold_unclaimable(&self, claim: &Claim) -> Result<(), Error> {
+        let most = codec::size(claim.limit).saturating_add(LOOK_FURTHER);
+        let mut found = self.writer.unclaimable(&claim.handler, most).await?;
+        for _ in 0..READS_AGAIN {
+            if found.is_empty() || self.writer.queue.is_closed() {
+                return Ok(());
+            }
+            sleep(PAYLOAD_PAUSE).await;
+            let again = self.writer.unclaimable(&claim.handler, most).await?;
+            found.retain(|job| again.contains(job));
+        }
+        if !found.is_empty() {
+            tracing::error!(?found, "held: the server cannot read what a claim of them looks at");
+            self.keeping.hold_unclaimable(found).await?;
+            let now = self.clock.now();
+            self.keeping.notify(Notice::of_store(DAMAGED, now, now));
+        }
+        Ok(())
     }
 
     /// While the server is away, it tries again: the attempts are live, and nothing else would start them.

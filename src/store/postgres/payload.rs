@@ -9,13 +9,14 @@ use bytes::Bytes;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
-use crate::model::{EventType, Facts, Headers, Timestamp};
+use crate::model::{EventType, Facts, Headers, JobId, Name, Timestamp};
 use crate::store::border::{self, Claimed, Refused};
+use crate::store::columns::column;
 use crate::store::sum::KeptPayload;
 
 use super::claim::{NodeAttempt, uuid};
 use super::connection::{Target, describe};
-use super::reader::Reader;
+use super::reader::{Reader, Reading};
 
 /// The events of these jobs ($1 ids) with their payloads, and who has asked, each by its key.
 const READ: &str = "
@@ -24,6 +25,18 @@ const READ: &str = "
     FROM job JOIN event ON event.row = job.event JOIN payload ON payload.event = job.event
     LEFT JOIN answer ON answer.event = job.event
     WHERE job.id = ANY ($1::uuid[])";
+
+/// The next jobs of handler $1 that a claim may take, twice $2 at most: each half by the index of its state.
+const NEXT: &str = "
+    (SELECT id FROM job WHERE handler = $1 AND state = 'ready' AND NOT behind ORDER BY handler, row LIMIT $2)
+    UNION ALL
+    (SELECT id FROM job WHERE handler = $1 AND state = 'waiting' AND NOT behind AND due_at <= now_ms()
+    ORDER BY due_at, row LIMIT $2)";
+
+/// What a claim reads of these jobs ($1 ids) beside their own rows.
+const LOOK: &str = "
+    SELECT source, event_id, EXISTS (SELECT FROM payload WHERE payload.event = job.event)
+    FROM job JOIN event ON event.row = job.event WHERE job.id = ANY ($1::uuid[])";
 
 pub(super) struct Payloads {
     target: Target,
@@ -72,7 +85,28 @@ impl Payloads {
         Ok(found)
     }
 
-    /// An inner error says which damage the server itself has found in one of them.
+    /// Those of a handler's next jobs that keep a claim from being committed: the server cannot read what it looks at.
+    pub(super) async fn unclaimable(
+        &self,
+        handler: &Name,
+        most: i64,
+    ) -> Result<Vec<JobId>, border::Error> {
+        let reader = self.reader.load_full();
+        let mut reading = reader.read().await?;
+        let rows = reading.rows(NEXT, &[&handler.as_str(), &most]).await?;
+        let jobs: Vec<JobId> = rows.iter().map(|row| column(row, "id")).collect::<Result<_, _>>()?;
+        let mut found = Vec::new();
+        if is_unread(&mut reading, &jobs).await {
+            for job in &jobs {
+                if is_unread(&mut reading, slice::from_ref(job)).await {
+                    found.push(*job);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// An inner error says why the server itself cannot read one of them.
     async fn ask(&self, attempts: &[NodeAttempt]) -> Result<io::Result<Vec<Row>>, String> {
         let failed = |error: border::Error| match error {
             border::Error::Unavailable(why) => why,
@@ -82,11 +116,16 @@ impl Payloads {
         let reader = self.reader.load_full();
         let mut reading = reader.read().await.map_err(failed)?;
         let found = reading.rows(READ, &[&jobs]).await.map_err(failed);
-        match (found, reading.has_found_damage) {
-            (Err(why), true) => Ok(Err(io::Error::new(io::ErrorKind::InvalidData, why))),
+        match (found, reading.unread) {
+            (Err(why), Some(kind)) => Ok(Err(io::Error::new(kind, why))),
             (found, _) => found.map(Ok),
         }
     }
+}
+
+async fn is_unread(reading: &mut Reading<'_>, jobs: &[JobId]) -> bool {
+    let jobs: Vec<Uuid> = jobs.iter().map(uuid).collect();
+    reading.rows(LOOK, &[&jobs]).await.is_err() && reading.unread.is_some()
 }
 
 /// Of the rows that of this attempt.
@@ -99,8 +138,8 @@ async fn of(attempt: &NodeAttempt, rows: &[Row]) -> io::Result<Claimed> {
 }
 
 async fn read(attempt: &NodeAttempt, row: &Row) -> io::Result<Claimed> {
-    let stored = stored(attempt, row).map_err(|error| io::Error::other(describe(&error)));
-    let (mut claimed, payload) = stored?;
+    let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, describe(&error));
+    let (mut claimed, payload) = stored(attempt, row).map_err(unreadable)?;
     payload.open(&mut claimed.facts).await?;
     Ok(claimed)
 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -21,8 +22,10 @@ use super::connection::{Connection, Target, describe};
 /// How long a reading waits for those before it: as long as a connection may take to be made.
 const TURN: Duration = Duration::from_secs(10);
 
-/// How the codes of the server's own errors begin, such as that of a damaged page (XX001).
-const INTERNAL: &str = "XX";
+/// How the codes begin of errors that the server has with what it reads, and what they mean: its own, such as that of
+/// a damaged page (XX001); those of its disk (58030), which may pass; and no memory, for which a damaged length asks.
+const UNREAD: [(&str, ErrorKind); 3] =
+    [("XX", ErrorKind::InvalidData), ("58", ErrorKind::Other), ("53200", ErrorKind::Other)];
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -53,7 +56,7 @@ impl Reader {
             *kept = Some(self.connect().await?);
         }
         let (in_transaction, is_idle) = (false, true);
-        Ok(Reading { kept, most: None, in_transaction, is_idle, has_found_damage: false })
+        Ok(Reading { kept, most: None, in_transaction, is_idle, unread: None })
     }
 
     /// Statements that see one snapshot, and take at most so long, each. They are planned anew for their values: a filter
@@ -84,8 +87,8 @@ pub(super) struct Reading<'a> {
     most: Option<Duration>,
     in_transaction: bool,
     is_idle: bool,
-    /// The last error is one of the server's own: it cannot read what it has.
-    pub(super) has_found_damage: bool,
+    /// What the last error means, if it says that the server cannot read what it has.
+    pub(super) unread: Option<ErrorKind>,
 }
 
 impl Reading<'_> {
@@ -115,7 +118,9 @@ impl Reading<'_> {
             }
             Err(error) => error,
         };
-        self.has_found_damage = error.code().is_some_and(|code| code.code().starts_with(INTERNAL));
+        let code = error.code().map_or("", SqlState::code);
+        let unread = UNREAD.iter().find(|(begin, _)| code.starts_with(begin));
+        self.unread = unread.map(|(_, kind)| *kind);
         // A migration has changed a table whose columns a prepared statement returns.
         let has_changed = error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED);
         // The server goes on after an error of its own.

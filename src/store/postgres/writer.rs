@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::model::JobId;
+use crate::model::{JobId, Name};
 use crate::store::border::{Accept, Accepted, Claim, Claimed, Error, Refused, Stall};
 use crate::store::node::commits::Commits;
 use crate::store::node::stalls::Stalls;
@@ -232,6 +232,11 @@ impl Writer {
         attempts: &[NodeAttempt],
     ) -> Result<Vec<io::Result<Claimed>>, Refused> {
         self.payloads.read(attempts).await
+    }
+
+    /// Those of a handler's next jobs that keep a claim from being committed.
+    pub(super) async fn unclaimable(&self, handler: &Name, most: i64) -> Result<Vec<JobId>, Error> {
+        self.payloads.unclaimable(handler, most).await
     }
 
     /// Connects what reads payloads.

@@ -1,4 +1,5 @@
 //! The writer: order, bounds, batches, bad items, space, and the end.
+use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 use std::task::Poll;
 
@@ -540,4 +541,35 @@ async fn a_job_whose_rows_cannot_be_read_keeps_no_other_from_running() {
     assert_eq!(bench.starts().await, ["e2"]);
     let held = "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload damaged'";
     assert_eq!(bench.number(held).await, 1);
+}
+
+/// A page of a body leads to none: SQLite's code for a damaged database, for which the store is opened anew.
+#[tokio::test]
+async fn a_job_whose_payload_is_in_a_broken_page_is_held_and_the_store_goes_on() {
+    let mut bench = bench();
+    let digest = |number: u32| Digest::of(number.to_le_bytes()).to_string();
+    let large = format!("\"{}\"", (0..1000).map(digest).collect::<String>());
+    bench.accept("stripe", stripe("e1", "a", &large), &["h"]).await;
+    bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+    let path = bench.settings.path.clone();
+    let break_page = |conn: &Connection| {
+        let first =
+            "SELECT min(pageno) FROM dbstat WHERE name = 'payload' AND pagetype = 'overflow'";
+        let page: i64 = conn.query_row(first, [], |row| row.get(0)).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // The number of the page that follows.
+        file.write_all_at(&[0xff; 4], (page.unsigned_abs() - 1) * 4096).unwrap();
+    };
+    bench.with_file(break_page).await;
+    // A claim may only hold.
+    let mut starts = bench.starts().await;
+    starts.extend(bench.starts().await);
+    assert_eq!(starts, ["e2"]);
+    let held = "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload unreadable'";
+    assert_eq!(bench.number(held).await, 1);
+    // A later delivery of it is a duplicate, and others are accepted.
+    let again = bench.accept("stripe", stripe("e1", "a", &large), &["h"]).await;
+    assert!(matches!(again, Accepted::Duplicate { replayed: 0, conflict: false, .. }), "{again:?}");
+    bench.accept("stripe", stripe("e3", "a", "{}"), &["h"]).await;
+    assert_eq!(bench.starts().await, ["e3"]);
 }

@@ -58,11 +58,11 @@ impl Admin {
     }
 
     /// Whether the payload of each of these events is whole, of those that have one with a sum. None where the server
-    /// itself finds damage.
+    /// itself cannot read one of them.
     async fn compare(&self, rows: &[i64]) -> Result<Option<Vec<(i64, bool)>>, Error> {
         let mut reading = self.listing(MOST).await?;
         let found = reading.rows(READ, &[&rows]).await;
-        if found.is_err() && reading.has_found_damage {
+        if found.is_err() && reading.unread.is_some() {
             return Ok(None);
         }
         let found = found?;

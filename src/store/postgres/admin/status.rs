@@ -11,6 +11,7 @@ use crate::store::border::{
     Backlog, Disk, Error, Gauges, JobCounts, PausedRow, SourceActivity, StoreStatus,
 };
 use crate::store::codec;
+use crate::store::columns::{column, readable};
 use crate::store::decide::listing;
 use crate::store::mutex::lock;
 
@@ -190,10 +191,11 @@ async fn last_words(
 ) -> Result<Vec<SourceActivity>, Error> {
     // Mostly every source has an event among a few.
     for rows in [LOOK_BACK_ROWS / 20, LOOK_BACK_ROWS] {
-        let events: Vec<(Name, EventId, Timestamp)> = reading.all(LAST_EVENTS, &[&rows]).await?;
-        for (source, event, at) in events {
+        for event in reading.rows(LAST_EVENTS, &[&rows]).await? {
+            let source: Name = readable(&event, "source")?;
             if let Some(row) = sources.iter_mut().find(|row| row.source == source) {
-                row.event = Some((event, at));
+                let id: EventId = readable(&event, "event_id")?;
+                row.event = Some((id, column(&event, "received_at")?));
             }
         }
         if sources.iter().all(|row| row.event.is_some()) {

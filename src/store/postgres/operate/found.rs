@@ -4,7 +4,7 @@ use tokio_postgres::Row;
 
 use crate::model::{EventId, GroupRule, JobId, Name};
 use crate::store::border::{Error, Newer};
-use crate::store::columns::column;
+use crate::store::columns::{column, readable};
 use crate::store::decide::group;
 use crate::store::decide::job_move::{FoundEvent, FoundJob};
 use crate::store::decide::key::KeyOf;
@@ -173,8 +173,8 @@ pub(super) async fn facts(
 fn read_event(row: &Row) -> Result<FoundEvent, Error> {
     Ok(FoundEvent {
         row: column(row, "row")?,
-        source: column(row, "source")?,
-        event: column(row, "event_id")?,
+        source: readable(row, "source")?,
+        event: readable(row, "event_id")?,
         payload_kept: column(row, "payload_kept")?,
         removed: column(row, "removed")?,
     })

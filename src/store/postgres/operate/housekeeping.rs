@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::model::{INTERNAL_SOURCE, Name, NoticeType, Timestamp};
+use crate::model::{INTERNAL_SOURCE, JobId, Name, NoticeType, Timestamp};
 use crate::retry::Policy;
 use crate::store::border::{ClockWatch, Cutoffs, Error, NODE_SILENCE, RetentionResult};
 use crate::store::codec;
@@ -22,6 +22,7 @@ use super::change::{Changer, Statement};
 use super::expire::{self, EVENTS, KEYS, PAYLOADS};
 use super::notice::{DueNotices, LOOK, NOTE, is_due, note_of};
 use super::orphans::{ClampDue, IS_AHEAD, Orphans};
+use super::unclaimable::Unclaimable;
 
 const CLOCK_WATCH: &str = "
     SELECT clock_checked_at, clock_checked_monotonic, retention_paused_until FROM node
@@ -88,6 +89,11 @@ impl Housekeeping {
     pub async fn hold_orphans(&self, handlers: Vec<Name>) -> Result<u64, Error> {
         let (known, notices) = (handlers, self.notices.clone());
         self.changer.make(Orphans { known, notices }).await
+    }
+
+    /// Holds those of these jobs that a claim may take: it cannot read what it looks at.
+    pub(in super::super) async fn hold_unclaimable(&self, jobs: Vec<JobId>) -> Result<(), Error> {
+        self.changer.make(Unclaimable(jobs)).await
     }
 
     /// The policy of a handler that another node publishes which is not lost, first of all one that runs its jobs.

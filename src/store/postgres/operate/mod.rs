@@ -20,3 +20,4 @@ mod pause;
 mod repeat;
 mod resolve;
 mod roll_call;
+mod unclaimable;

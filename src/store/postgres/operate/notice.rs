@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use crate::model::{Blob, INTERNAL_SOURCE, JobId, Name, Timestamp};
 use crate::random;
 use crate::store::border::{Error, OutputExcerpt};
-use crate::store::columns::column;
+use crate::store::columns::{column, readable};
 use crate::store::decide::notice::{
     Due, JobDetails, Notice, NoticeEvent, NoticeJob, NoticeSubscribers, due,
 };
@@ -131,13 +131,10 @@ impl Change for DueNotices {
 
 /// Reads a notice, of which something is counted, so the times are there.
 fn read(row: &Row) -> Result<Notice, Error> {
-    let source: Option<Name> = column(row, "source")?;
-    let of_job = |source| {
-        Ok::<_, Error>(NoticeJob {
-            job: column(row, "job")?,
-            source,
-            event_id: column(row, "event_id")?,
-        })
+    let job: Option<JobId> = column(row, "job")?;
+    let of_job = |job| {
+        let (source, event_id) = (readable(row, "source")?, readable(row, "event_id")?);
+        Ok::<_, Error>(NoticeJob { job, source, event_id })
     };
     Ok(Notice {
         kind: column(row, "type")?,
@@ -147,7 +144,7 @@ fn read(row: &Row) -> Result<Notice, Error> {
         count: column(row, "count")?,
         first_at: column(row, "first_at")?,
         last_at: column(row, "last_at")?,
-        job: source.map(of_job).transpose()?,
+        job: job.map(of_job).transpose()?,
     })
 }
 

@@ -114,8 +114,8 @@ pub(crate) const FOUND: &str =
 fn read_event(row: &Row<'_>) -> rusqlite::Result<FoundEvent> {
     Ok(FoundEvent {
         row: row.get(0)?,
-        source: codec::text(row, 1)?,
-        event: codec::event_id(row, 2)?,
+        source: codec::readable(row, 1)?,
+        event: codec::readable(row, 2)?,
         payload_kept: row.get(3)?,
         removed: row.get(4)?,
     })

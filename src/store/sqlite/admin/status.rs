@@ -145,7 +145,7 @@ fn newest_events(
     {
         let source = row.get_ref(0)?.as_str()?;
         if !found.contains_key(source) && sources.iter().any(|own| own.source.as_str() == source) {
-            let event = (codec::event_id(row, 1)?, codec::time(row, 2)?);
+            let event = (codec::readable(row, 1)?, codec::time(row, 2)?);
             found.insert(source.to_owned(), event);
         }
     }

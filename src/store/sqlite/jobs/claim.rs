@@ -3,12 +3,13 @@
 //! What must stay true: no attempt is in the answers of two claims. A claim whose commit is uncertain is
 //! retried, and then takes for its own only what no other claim has taken since.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ErrorCode, params};
 
 use crate::crash;
 use crate::model::{
@@ -27,6 +28,12 @@ use crate::store::sqlite::tables::paused::is_paused;
 use crate::store::sum::{DAMAGED, KeptPayload, unread};
 
 use super::handle::Jobs;
+
+/// How often a claim reads a job's rows in vain before it holds the job. The store is opened anew behind each time.
+const VAIN_READS: u32 = 2;
+
+/// How often the rows of jobs were read in vain.
+type VainReads = BTreeMap<i64, u32>;
 
 /// What a claim has taken.
 pub(crate) struct Taken {
@@ -72,6 +79,7 @@ impl Jobs {
         let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
         let dedup = Arc::clone(&self.claim_dedup);
         let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
+        let mut vain = VainReads::new();
         let take = {
             let dedup = Arc::clone(&dedup);
             move |tx: &Connection| {
@@ -85,7 +93,7 @@ impl Jobs {
                             .map(|&(row, _)| read(tx, row, &asked.handler))
                             .collect::<rusqlite::Result<Vec<_>>>()?
                     }
-                    _ => claim(tx, &asked, clock.now(), &notices)?,
+                    _ => claim(tx, &asked, clock.now(), &notices, &mut vain)?,
                 };
                 number = dedup.took(jobs.iter().map(|job| job.row));
                 last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
@@ -171,6 +179,7 @@ fn claim(
     asked: &Claim,
     now: Timestamp,
     notices: &Notices,
+    vain: &mut VainReads,
 ) -> rusqlite::Result<Vec<Job>> {
     let Claim { handler, limit, runner, rate, .. } = asked;
     if is_paused(tx, handler)? {
@@ -186,11 +195,23 @@ fn claim(
     let chosen = choose(tx, handler, limit, now)?;
     let mut taken = Vec::with_capacity(chosen.len());
     for row in chosen {
+        if vain.get(&row).is_some_and(|&times| times >= VAIN_READS) {
+            hold(tx, row, HeldReason::PayloadUnreadable)?;
+            tracing::error!(row, "a job cannot be claimed: its rows cannot be read");
+            // Committed before another one is read in vain, which would take it back.
+            break;
+        }
         let mut job = match read(tx, row, handler) {
             Err(error) if is_damage(&error) => {
-                hold_damaged(tx, row, now, notices)?;
+                hold(tx, row, HeldReason::PayloadDamaged)?;
+                // That of the job would have to name its event.
+                notices.note(tx, &Notice::of_store(DAMAGED, now, now), now)?;
                 tracing::error!(row, %error, "a job cannot be claimed: its rows are damaged");
                 continue;
+            }
+            Err(error) if is_in_vain(&error) => {
+                *vain.entry(row).or_default() += 1;
+                return Err(error);
             }
             found => found?,
         };
@@ -247,21 +268,21 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// The others of its handler are claimed all the same. A notice of the job would have to name its event.
-fn hold_damaged(
-    tx: &Connection,
-    row: i64,
-    now: Timestamp,
-    notices: &Notices,
-) -> rusqlite::Result<()> {
+/// Whether a page is damaged or cannot be read. SQLite writes nothing more in that transaction.
+fn is_in_vain(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure))
+}
+
+/// The others of its handler are claimed all the same.
+fn hold(tx: &Connection, row: i64, reason: HeldReason) -> rusqlite::Result<()> {
     change_one(
         tx,
-        "UPDATE job SET state = 'held', reason = 'payload damaged', due_at = NULL
+        "UPDATE job SET state = 'held', reason = ?2, due_at = NULL
          WHERE row = ?1 AND state IN ('ready', 'waiting')",
-        [row],
+        params![row, reason.as_str()],
     )?;
-    group::release(tx, row)?;
-    notices.note(tx, &Notice::of_store(DAMAGED, now, now), now)
+    group::release(tx, row)
 }
 
 /// The oldest ready jobs of a handler that are behind no other, and those that wait and are due.

@@ -102,8 +102,8 @@ fn hold_orphans<'a>(
                     }
                     let job = NoticeJob {
                         job: codec::job_id(row, 2)?,
-                        source: codec::text(row, 3)?,
-                        event_id: codec::event_id(row, 4)?,
+                        source: codec::readable(row, 3)?,
+                        event_id: codec::readable(row, 4)?,
                     };
                     Ok((jobs, Some(job)))
                 })?;

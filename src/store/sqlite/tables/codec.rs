@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::model::{EventId, JobId, Name, Timestamp};
 use crate::store::border::Error;
-use crate::store::columns::{self, At, Cell, Cells, FromRow};
+use crate::store::columns::{self, At, Cell, Cells, Column, FromRow};
 
 pub(crate) use crate::store::codec::{compress, decompress_now, header_lines, size};
 
@@ -79,6 +79,11 @@ pub(crate) fn event_id(row: &Row<'_>, column: usize) -> rusqlite::Result<EventId
     let ValueRef::Blob(bytes) = row.get_ref(column)? else { return text(row, column) };
     let id = Uuid::from_slice(bytes).map_err(|error| unreadable(column, Type::Blob, error))?;
     id.to_string().parse().map_err(|error| unreadable(column, Type::Blob, error))
+}
+
+/// An event's source, id or type where people are told of it, or where its job is settled.
+pub(crate) fn readable<T: Column + FromStr>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    columns::readable(row, column).map_err(|error| unreadable(column, Type::Text, error))
 }
 
 /// A column that holds a job's id.

@@ -46,8 +46,8 @@ impl Notices {
             .query_row(params![row, INTERNAL_SOURCE], |found| {
                 let job = NoticeJob {
                     job: codec::job_id(found, 3)?,
-                    source: codec::text(found, 4)?,
-                    event_id: codec::event_id(found, 5)?,
+                    source: codec::readable(found, 4)?,
+                    event_id: codec::readable(found, 5)?,
                 };
                 let reason: Option<String> = found.get(2)?;
                 let kind = of_state(codec::text(found, 0)?);

@@ -1,5 +1,8 @@
 //! What has changed in the store since the accept.
+use std::collections::BTreeSet;
+
 use super::{tokio, *};
+use crate::pattern::Pattern;
 use crate::store::codec;
 
 /// With a bit flipped in each seventh place, and cut at each fifth byte.
@@ -144,6 +147,79 @@ async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
     assert!(parts.is_sorted_by(|a, b| a.left > b.left) && parts[2].left == 0, "{parts:?}");
     let damaged: Vec<&String> = parts.iter().flat_map(|part| &part.damaged).collect();
     assert_eq!(damaged, ["stripe e03", "stripe e11"]);
+}
+
+/// A block that PostgreSQL cannot read (58030): of the body, which is read behind the claim, and of the row, at which
+/// the claim looks.
+#[tokio::test]
+async fn what_the_server_cannot_read_of_a_job_stops_that_job_alone() {
+    if engine() == EngineKind::Sqlite {
+        return;
+    }
+    for (column, rows) in [
+        ("CASE WHEN event = 1 THEN unread(body) ELSE body END", "true"),
+        ("body", "CASE WHEN event = 1 THEN unread(body) IS NULL ELSE true END"),
+    ] {
+        let mut bench = bench().await;
+        for event in ["e1", "e2"] {
+            bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+        }
+        // Each row is found by its index, as in a large table.
+        let change = format!(
+            "CREATE FUNCTION unread(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+                 BEGIN RAISE 'could not read block 3' USING ERRCODE = '58030'; END $$;
+             ALTER TABLE payload RENAME TO kept_payload;
+             CREATE VIEW payload AS SELECT event, headers, sum, {column} AS body FROM kept_payload WHERE {rows};
+             GRANT SELECT ON payload TO PUBLIC;
+             DO $$ BEGIN
+                 EXECUTE format('ALTER DATABASE %I SET enable_seqscan = off', current_database());
+             END $$"
+        );
+        bench.change_rows(&change).await;
+        let mut claimed = Vec::new();
+        // The first claim fails where it looks at the row itself, and holds what has made it fail.
+        for _ in 0..2 {
+            let claims = bench.store.jobs.claim(&name("h"), 9, None).await;
+            claimed.extend(claims.map(|claims| claims.jobs).unwrap_or_default());
+        }
+        let started: Vec<&str> = claimed.iter().map(|one| one.facts.event_id.as_str()).collect();
+        assert_eq!(started, ["e2"], "{column}");
+        assert!(bench.complete(&claimed[0], Outcome::Succeeded, Next::Succeeded).await);
+        bench.until_nothing_runs().await;
+        let held = "SELECT count(*) FROM job WHERE event = 1 AND reason = 'payload unreadable'";
+        assert_eq!(bench.number(held).await, 1, "{column}");
+    }
+}
+
+/// No verb needs them: what runs ends, what is held is shown, and a person can drop it.
+#[tokio::test]
+async fn a_source_or_id_that_is_none_any_more_keeps_no_job_from_its_end() {
+    for change in ["source = 'S tripe'", "event_id = 'e ' || row", "source = ''"] {
+        let mut bench = bench().await;
+        let claimed = bench.running("e1").await;
+        bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+        bench.change_rows(&format!("UPDATE event SET {change}")).await;
+        let wanted = vec![(name("alert"), vec![Pattern::new("job.held", true)])];
+        bench.store.admin.set_interest(NoticeSubscribers::new(wanted));
+        assert!(bench.starts().await.is_empty(), "{change}");
+        let running = bench.store.jobs.running().await.unwrap();
+        assert!(running.iter().any(|running| running.job == claimed.facts.job), "{change}");
+        let unknown = Next::Held(HeldReason::UnknownOutcome);
+        assert!(bench.complete(&claimed, Outcome::Unknown, unknown).await, "{change}");
+        bench.until_nothing_runs().await;
+        bench.store.jobs.tell_notices().await.unwrap();
+        let held = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+        let held = bench.store.admin.jobs(held).await.unwrap().rows;
+        let reasons: BTreeSet<_> = held.iter().filter_map(|job| job.reason.as_deref()).collect();
+        assert_eq!(reasons, BTreeSet::from(["payload damaged", "unknown outcome"]), "{change}");
+        bench.store.admin.status(vec![name("stripe")]).await.unwrap();
+        let events = bench.store.admin.events(EventFilter::default()).await.unwrap().rows;
+        // And those of the notices.
+        assert!(events.len() > 2, "{change}");
+        for job in held {
+            bench.store.admin.drop_job(job.job, None).await.unwrap();
+        }
+    }
 }
 
 /// Of a group, the others wait: their order is promised.
