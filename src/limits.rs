@@ -123,12 +123,21 @@ pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
 /// attempts. A body comes as a stream.
 pub const ADMIN_ANSWER_BYTES: usize = 16 << 20;
 
-/// Answers of the admin API that are in memory until their readers have taken them, in KiB: the largest body of a signed
-/// provider (25 MiB) and others.
-pub const ADMIN_ANSWERS_KIB: u32 = 32 << 10;
+/// Answers of the admin API in JSON that are in memory until their readers have taken them, in KiB: the largest and others.
+pub const ADMIN_ANSWERS_KIB: u32 = 24 << 10;
 
 /// How long an answer waits until others are taken, before it is refused: a person waits for it.
 pub const ADMIN_BUDGET_WAIT: Duration = Duration::from_secs(5);
+
+/// Answers that are made and wait for room; a further one is refused at once.
+pub const ADMIN_WAITING_ANSWERS: usize = 8;
+
+/// Bodies that are passed on at once, each with some 2 MiB of memory.
+pub const ADMIN_BODIES: usize = 8;
+
+/// Bytes of a stored body that are read at once, of whatever size it is. Each reading begins with a walk over the pages
+/// before it, so that smaller ones would cost more.
+pub const BODY_PIECE_BYTES: usize = 1 << 20;
 
 /// The largest body that is in JSON, where it is asked for: as much as a page shows as JSON.
 pub const ADMIN_BODY_BYTES: u64 = MIB;

@@ -257,6 +257,7 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         ("GET /v1/jobs?limit=1&limit=2", "", 400, "malformed", "duplicate field `limit`"),
         ("GET /v1/jobs", "{}", 400, "malformed", "a GET has no body"),
         ("GET /v1/jobs/x", "", 400, "malformed", "x"),
+        ("GET /v1/events/e1/body?source=shop&variant=0", "", 404, "not_found", "no such body"),
         (&replay, "{", 400, "malformed", "EOF while parsing"),
         (&replay, "[]", 400, "malformed", "expected a map"),
         (&replay, "{\"new\": true}", 400, "malformed", "unknown field `new`"),
