@@ -8,7 +8,7 @@ use std::time::Duration;
 use hooklatch::admin::{reading_socket_path, socket_path};
 use hooklatch::crash::{PANIC, VARIABLE};
 use hooklatch::http::raise_file_limit;
-use hooklatch::limits::{HEAD_BYTES, HEAD_LINES};
+use hooklatch::limits::{ADMIN_REQUESTS, ADMIN_WAIT, HEAD_BYTES, HEAD_LINES};
 
 use crate::metrics;
 use crate::support::{PATIENCE, Site};
@@ -174,6 +174,32 @@ fn half_heads_keep_no_operator_waiting() {
     for stream in &mut half {
         let read = stream.read(&mut [0; 1]).map_err(|error| error.kind());
         assert_eq!(read, Err(std::io::ErrorKind::WouldBlock));
+    }
+}
+
+/// Half bodies keep the places of those that bring one, and none of those that only ask.
+#[test]
+fn half_bodies_keep_none_waiting_who_only_ask() {
+    let site = Site::new("");
+    let _receiver = site.start();
+    let connect = || UnixStream::connect(reading_socket_path(&site.store())).unwrap();
+    let mut half: Vec<UnixStream> = Vec::new();
+    for _ in 0..ADMIN_REQUESTS {
+        let mut stream = connect();
+        let head = "POST /v1/jobs/select HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        half.push(stream);
+    }
+    let mut asking = connect();
+    asking.set_read_timeout(Some(2 * ADMIN_WAIT)).unwrap();
+    asking.write_all(b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    asking.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    for stream in &mut half {
+        let read = stream.read(&mut [0; 1]).map_err(|error| error.kind());
+        assert_eq!(read, Err(std::io::ErrorKind::WouldBlock), "it has waited for this one");
     }
 }
 

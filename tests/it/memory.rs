@@ -147,11 +147,13 @@ fn readers_add_at_most_64_mib_and_keep_no_small_answer_waiting() {
     ];
     for (path, bytes) in [(paths[1], digits.len()), (paths[0], body.len())] {
         let mut stream = connect();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
-        assert!(answer.len() > bytes && answer.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", answer.len());
+        let is_whole = answer.ends_with(b"\r\n0\r\n\r\n");
+        assert!(is_whole && answer.len() > bytes, "{path}: {} bytes", answer.len());
     }
     // With them the memory of the deliveries was given back.
     let before = resident_bytes(receiver.pid());
