@@ -152,8 +152,8 @@ pub const ADMIN_GET_BYTES: usize = 4 << 10;
 /// earliest 200 ms after it was opened. A head that does not come keeps one of these, and none of the places for requests.
 pub const OPERATOR_CONNECTIONS: usize = 256;
 
-/// Requests to the admin API that are answered at once, and half as many that bring a body; further ones wait. A command makes a connection for each
-/// request, and an idle one is closed after seconds.
+/// Requests to the admin API that are answered at once, and half as many that bring a body; further ones wait. A command
+/// makes a connection for each request, and an idle one is closed after seconds.
 pub const ADMIN_REQUESTS: usize = 64;
 
 /// Callers of the admin API that follow, wait for a change or back up at once: half of the requests stay for the others.
