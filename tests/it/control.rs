@@ -482,6 +482,31 @@ async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
     }
 }
 
+/// Longer than what a stream passes on at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_line_of_a_stream_comes_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    for nth in 0..400 {
+        accept(&store, &format!("e{nth:0>180}"), Vec::new()).await;
+    }
+    let follow = FollowEvents {
+        source: None,
+        event_type: None,
+        since: None,
+        state: None,
+        handler: None,
+        limit: None,
+        after: None,
+    };
+    let client = client(&settings).await.unwrap();
+    let mut stream = client.open_stream(follow).await.unwrap();
+    let first: FollowedEvents = stream.line().await.unwrap().unwrap();
+    assert_eq!(first.events.len(), 400);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     let dir = tempfile::tempdir().unwrap();
