@@ -44,6 +44,7 @@ pub(crate) struct Door {
     places_with_body: Arc<Semaphore>,
     bounds: Bounds,
     connections: usize,
+    requests: usize,
 }
 
 impl Door {
@@ -55,7 +56,14 @@ impl Door {
             places_with_body: Arc::new(Semaphore::new(requests / 2)),
             bounds,
             connections,
+            requests,
         }
+    }
+
+    /// For another listener, whose clients share all but the places of requests that bring a body.
+    pub(crate) fn beside(&self) -> Self {
+        let places_with_body = Arc::new(Semaphore::new(self.requests / 2));
+        Door { places_with_body, ..self.clone() }
     }
 
     /// The most connections that are accepted: those that are served, and those that wait.

@@ -195,12 +195,18 @@ fn half_bodies_keep_none_waiting_who_only_ask() {
         stream.set_nonblocking(true).unwrap();
         half.push(stream);
     }
-    let mut asking = connect();
-    asking.set_read_timeout(Some(2 * ADMIN_WAIT)).unwrap();
-    asking.write_all(b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut status = [0; 12];
-    asking.read_exact(&mut status).unwrap();
-    assert_eq!(&status, b"HTTP/1.1 200");
+    let status_of = |mut asking: UnixStream, request: &str| {
+        asking.set_read_timeout(Some(2 * ADMIN_WAIT)).unwrap();
+        asking.write_all(request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        asking.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    assert_eq!(status_of(connect(), "GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n"), "200");
+    // Nor an operator on the other socket.
+    let operator = UnixStream::connect(socket_path(&site.store())).unwrap();
+    let change = "POST /v1/events/none/replay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+    assert_eq!(status_of(operator, change), "404");
     let is_open = |stream: &mut UnixStream| {
         let read = stream.read(&mut [0; 1]).map_err(|error| error.kind());
         read == Err(std::io::ErrorKind::WouldBlock)
