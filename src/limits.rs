@@ -123,12 +123,21 @@ pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
 /// attempts. A body comes as a stream.
 pub const ADMIN_ANSWER_BYTES: usize = 16 << 20;
 
-/// Answers of the admin API that are in memory until their readers have taken them, in KiB: the largest body of a signed
-/// provider (25 MiB) and others.
-pub const ADMIN_ANSWERS_KIB: u32 = 32 << 10;
+/// Answers of the admin API in JSON that are in memory until their readers have taken them, in KiB: the largest and others.
+pub const ADMIN_ANSWERS_KIB: u32 = 24 << 10;
 
 /// How long an answer waits until others are taken, before it is refused: a person waits for it.
 pub const ADMIN_BUDGET_WAIT: Duration = Duration::from_secs(5);
+
+/// Answers that are made and wait for room; a further one is refused at once.
+pub const ADMIN_WAITING_ANSWERS: usize = 8;
+
+/// Bodies that are passed on at once, each with some 2 MiB of memory.
+pub const ADMIN_BODIES: usize = 8;
+
+/// Bytes of a stored body that are read at once, of whatever size it is. Each reading begins with a walk over the pages
+/// before it, so that smaller ones would cost more.
+pub const BODY_PIECE_BYTES: usize = 1 << 20;
 
 /// The largest body that is in JSON, where it is asked for: as much as a page shows as JSON.
 pub const ADMIN_BODY_BYTES: u64 = MIB;
@@ -143,8 +152,8 @@ pub const ADMIN_GET_BYTES: usize = 4 << 10;
 /// earliest 200 ms after it was opened. A head that does not come keeps one of these, and none of the places for requests.
 pub const OPERATOR_CONNECTIONS: usize = 256;
 
-/// Requests to the admin API that are answered at once; further ones wait. A command makes a connection for each
-/// request, and an idle one is closed after seconds.
+/// Requests to the admin API that are answered at once, and half as many that bring a body; further ones wait. A command
+/// makes a connection for each request, and an idle one is closed after seconds.
 pub const ADMIN_REQUESTS: usize = 64;
 
 /// Callers of the admin API that follow, wait for a change or back up at once: half of the requests stay for the others.

@@ -67,7 +67,7 @@ impl StreamOperation for GetBackup {
     const EFFECT: Effect = Effect::Changes;
     const CONTENT_TYPE: &'static str = "application/octet-stream";
 
-    fn send(
+    async fn send(
         self,
         context: &Context,
         to: Sender,

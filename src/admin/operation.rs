@@ -114,6 +114,7 @@ macro_rules! operation {
 pub(super) use operation;
 
 /// The parameters of a request as they came.
+#[derive(Clone)]
 pub(crate) struct Parameters {
     /// Name and text, still percent-encoded.
     pub(crate) path: Vec<(&'static str, String)>,

@@ -117,7 +117,7 @@ const fn stream<O: StreamOperation>() -> Route {
         answer: |context, parameters| {
             Box::pin(async move {
                 let operation: O = parameters.parse(Method::Get)?;
-                Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context)?))
+                Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context).await?))
             })
         },
         #[cfg(debug_assertions)]
@@ -126,16 +126,37 @@ const fn stream<O: StreamOperation>() -> Route {
 }
 
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
-    let operation: O = parameters.parse(O::METHOD)?;
     // An event has bodies and outputs, and a check reads bodies; of all others the limits of a page bound what is made.
-    let is_large = [ShowEvent::PATH, PayloadCheck::PATH].contains(&O::PATH);
-    let _making = if is_large { Some(budget::make().await?) } else { None };
-    let reply = operation.perform(&context).await?;
+    if ![ShowEvent::PATH, PayloadCheck::PATH].contains(&O::PATH) {
+        let text = made::<O>(&context, parameters).await?;
+        let paid = budget::pay(text.len() as u64).await?;
+        return Ok(Answer::Json(text, paid));
+    }
+    let mut paid = budget::pay(0).await?;
+    loop {
+        let making = budget::make().await?;
+        let text = made::<O>(&context, parameters.clone()).await?;
+        let bytes = text.len() as u64;
+        if !paid.covers(bytes) {
+            let Some(now) = budget::pay_now(bytes) else {
+                // Others may make theirs while it waits. It changes nothing, and is made again.
+                drop((text, making, paid));
+                paid = budget::pay(bytes).await?;
+                continue;
+            };
+            paid = now;
+        }
+        return Ok(Answer::Json(text, paid));
+    }
+}
+
+/// The answer in JSON.
+async fn made<O: Operation>(context: &Context, parameters: Parameters) -> Result<Vec<u8>, Failure> {
+    let operation: O = parameters.parse(O::METHOD)?;
+    let reply = operation.perform(context).await?;
     // It may be large, and this thread serves others.
     let text = tokio::task::spawn_blocking(move || write(&reply)).await;
-    let text = text.unwrap_or_else(|error| Err(Failure::unavailable(error)))?;
-    let paid = budget::pay(text.len() as u64).await?;
-    Ok(Answer::Json(text, paid))
+    text.unwrap_or_else(|error| Err(Failure::unavailable(error)))
 }
 
 fn write(reply: &impl Serialize) -> Result<Vec<u8>, Failure> {

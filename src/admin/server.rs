@@ -100,7 +100,7 @@ pub fn listen(
     for (path, reads_only) in paths.iter().zip([false, true]) {
         let socket = bind(path, 0o600)?;
         let served = Served { reads_only, ..served.clone() };
-        let (door, stopping) = (door.clone(), server.graceful_shutdown_signal());
+        let (door, stopping) = (door.beside(), server.graceful_shutdown_signal());
         let serving = server.listen_uds(path.display().to_string(), socket, move || {
             let (served, stopping) = (served.clone(), stopping.clone());
             let (door, turns) = (door.clone(), door.clone());

@@ -159,7 +159,7 @@ impl StoreClient {
     ) -> Result<StreamReader, CallError> {
         Ok(StreamReader::new(match self {
             StoreClient::Remote(client) => client.open(&operation).await?,
-            StoreClient::Local(_, context) => stream::start(operation, context)?,
+            StoreClient::Local(_, context) => stream::start(operation, context).await?,
         }))
     }
 

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::budget;
 use super::failure::Failure;
 use super::operation::{Context, Effect};
 use crate::limits;
@@ -20,12 +21,15 @@ pub trait StreamOperation: Serialize + DeserializeOwned + Send + 'static {
     const EFFECT: Effect;
     const CONTENT_TYPE: &'static str;
 
-    /// Sends the answer. The future ends when the reader is gone, and is dropped when the receiver stops.
+    /// Begins the answer, or says why there is none; then sends it. The future that sends it ends when the reader is gone,
+    /// and is dropped when the receiver stops.
     fn send(
         self,
         context: &Context,
         to: Sender,
-    ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure>;
+    ) -> impl Future<
+        Output = Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure>,
+    > + Send;
 }
 
 /// The bytes of an answer as they come.
@@ -35,8 +39,9 @@ pub(super) type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send
 #[derive(Debug)]
 pub struct ReaderGone;
 
-/// Parts that wait for their reader.
+/// Parts that wait for their reader, and the longest of a line.
 const WAITING_PARTS: usize = 2;
+const PART_BYTES: usize = 64 * 1024;
 
 /// The sending end of a stream.
 pub struct Sender(mpsc::Sender<io::Result<Bytes>>);
@@ -47,17 +52,30 @@ impl Sender {
         self.0.send(Ok(bytes)).await.map_err(|_| ReaderGone)
     }
 
-    pub(super) async fn line(&self, line: &impl Serialize) -> Result<(), ReaderGone> {
-        match serde_json::to_vec(line) {
-            Ok(mut text) => {
-                text.push(b'\n');
-                self.bytes(text.into()).await
-            }
-            Err(error) => {
-                self.fail(error.into()).await;
-                Err(ReaderGone)
-            }
+    /// Pays for a long line, and passes it on in parts.
+    pub(super) async fn line(&self, line: impl Serialize) -> Result<(), ReaderGone> {
+        let text = serde_json::to_vec(&line);
+        // It may have a page of events, which is not to wait for the reader beside its text.
+        drop(line);
+        let mut text = match text {
+            Ok(text) => text,
+            Err(error) => return self.end(error.into()).await,
+        };
+        text.push(b'\n');
+        let _paid = match budget::pay(text.len() as u64).await {
+            Ok(paid) => paid,
+            Err(failure) => return self.end(io::Error::other(failure)).await,
+        };
+        for part in text.chunks(PART_BYTES) {
+            // A part of its own: it may wait for longer than what is paid.
+            self.bytes(Bytes::copy_from_slice(part)).await?;
         }
+        Ok(())
+    }
+
+    async fn end(&self, error: io::Error) -> Result<(), ReaderGone> {
+        self.fail(error).await;
+        Err(ReaderGone)
     }
 
     /// Ends the stream so that its reader notices that it is not whole.
@@ -68,13 +86,13 @@ impl Sender {
 }
 
 /// Starts a stream in a separate task, which ends when the stream is dropped.
-pub(super) fn start<O: StreamOperation>(
+pub(super) async fn start<O: StreamOperation>(
     operation: O,
     context: &Context,
 ) -> Result<ByteStream, Failure> {
     let (sender, mut parts) = mpsc::channel(WAITING_PARTS);
     let reader = sender.clone();
-    let sending = operation.send(context, Sender(sender))?;
+    let sending = operation.send(context, Sender(sender)).await?;
     tokio::spawn(async move {
         tokio::select! {
             _ = sending => {}

@@ -172,13 +172,6 @@ pub(crate) struct Command {
     pub(crate) runner: Value<RunnerName>,
 }
 
-impl Command {
-    /// Whether its arguments have values.
-    pub(super) fn has_values(&self) -> bool {
-        self.arguments.iter().any(|argument| argument.names().next().is_some())
-    }
-}
-
 /// The keys that only handlers of one kind have, and why the other kind does not have them.
 const COMMAND_KEYS: [(&str, &str); 6] = [
     ("cwd", "a forward runs no program"),

@@ -73,27 +73,44 @@ const LONG: &str = "command session-command init-command eval print expression e
 const RUNS_OPTIONS: &str = "-c -e -x -ex";
 const RUNS_WORDS: &str = "command eval exec execute run";
 
-/// Programs, without their versions, whose arguments are a language: why values do not belong there, and what helps.
-pub(super) const LANGUAGES: &[(&str, &str, &str)] = &[
+/// Programs, without their versions, whose arguments are a language: the options whose second word behind them is data all
+/// the same, why values do not belong there, and what helps.
+pub(super) const LANGUAGES: &[(&str, &str, &str, &str)] = &[
     (
         "ssh mosh pssh",
+        "",
         "ssh joins its arguments to one text, and a shell over there runs it",
         "let a script over there read the event from standard input, or make sure by match that no value has a space or a shell's special character",
     ),
     (
         "sqlite",
+        "",
         "sqlite3 runs the SQL and the commands in its arguments",
         "let a script read the variable, or make sure by match that no value has a space, a quote, ';' or '.'",
     ),
     (
         "duckdb",
+        "",
         "duckdb runs the SQL and the commands in its arguments",
         "let a script read the variable, or make sure by match that no value has a space, a quote, ';' or '.'",
     ),
     (
         "make gmake",
+        "",
         "make runs the commands in NAME=$(shell COMMAND)",
         "write \"$$NAME\" in the rule for the variable of the environment, or make sure by match that no value has '=' or '$'",
+    ),
+    (
+        "jq gojq jaq",
+        "--arg --argjson --rawfile --slurpfile",
+        "jq runs the first word that is no option as a program, which reads each variable of the environment",
+        "write --arg NAME and the value as two words of their own, and $NAME in the program",
+    ),
+    (
+        "m4",
+        "",
+        "m4 expands the macros in its definitions and files: esyscmd runs a command",
+        "let a script read the variable, or make sure by match that no value is the name of a macro",
     ),
 ];
 
@@ -225,11 +242,17 @@ pub(super) fn runs_value<'w>(words: &[&'w str]) -> Option<&'w str> {
     [Some(own), before.last().copied()].into_iter().flatten().find(runs)
 }
 
+/// Whether the word behind these is data by one of these options.
+pub(super) fn is_data(options: &str, before: &[&str]) -> bool {
+    let option = before.len().checked_sub(2).and_then(|at| before.get(at));
+    option.is_some_and(|option| options.split_whitespace().any(|one| one == *option))
+}
+
 /// The name of a program, without its folder and version.
 fn program(word: &str) -> &str {
     let name = word.rsplit('/').next().unwrap_or(word);
-    // Not a version of a script called run.
-    if name == "run0" {
+    // Not versions of scripts called run and m.
+    if is_of("run0 m4", name) {
         return name;
     }
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
@@ -267,6 +290,7 @@ pub(super) fn fix(words: &[&str], at: usize, program: &str, names: &[&str]) -> S
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The roles as letters: an argument, what chooses a program, a text.
@@ -429,6 +453,29 @@ mod tests {
         }
         // The name of the program itself says nothing.
         assert_eq!(runs_value(&["{X}"]), None);
+    }
+
+    #[test]
+    fn a_value_is_data_two_words_behind_an_option_that_says_so() {
+        let options = |name: &str| {
+            let found = LANGUAGES.iter().find(|(all, ..)| names(all, &[name]));
+            found.map(|(_, options, ..)| *options)
+        };
+        for (line, data) in [
+            ("jq --arg id {X}", true),
+            ("/usr/bin/jq-1.7 -r --argjson id {X}", true),
+            ("jq {X}", false),
+            ("jq -r {X}", false),
+            ("jq --arg {X}", false),
+            ("jq --arg id 1 {X}", false),
+            ("m4 -D {X}", false),
+            ("m4  {X}", false),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (_, before) = words.split_last().unwrap();
+            assert_eq!(is_data(options(words[0]).unwrap(), before), data, "{line}");
+        }
+        assert_eq!(options("m"), None, "no version of m4");
     }
 
     #[test]

@@ -273,10 +273,16 @@ pub(super) fn general(main: &str, settings: &Settings, sources: &[Source], found
 /// Values among the arguments of a command that takes them for a language.
 fn warn_of_languages(command: &Command, found: &Problems) {
     let words: Vec<&str> = command.argv.value.iter().map(String::as_str).collect();
+    let is_text = |data: &str| {
+        let mut arguments = command.arguments.iter().enumerate();
+        arguments.any(|(nth, argument)| {
+            let before = words.get(..=nth).unwrap_or_default();
+            argument.names().next().is_some() && !interpreters::is_data(data, before)
+        })
+    };
     let mut languages = interpreters::LANGUAGES.iter();
-    if command.has_values()
-        && let Some((_, message, help)) = languages.find(|(name, ..)| names(name, &words))
-    {
+    let language = languages.find(|(name, data, ..)| names(name, &words) && is_text(data));
+    if let Some((.., message, help)) = language {
         found.reject(&command.argv.at, *message, *help);
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! `server` wraps the stream of every client of the deliveries' listeners, and `door` those of the dashboard, the admin
 //! API and the metrics; a request finds its [`Gate`] in the connection data. Without this wrapper, a head of 64 KiB may
-//! make actix's decoder panic, actix decodes all requests that it has read before it answers the first, at about 6 KiB each (300 clients
-//! that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's first head only, and
-//! waits forever for a client that does not read its answers. Must stay true: while a request is handled,
-//! only its own body is passed to actix; it gets at most one head at a time; every head has a time-out; idle
-//! connections are closed when connections are scarce.
+//! make actix's decoder panic, and actix decodes all requests that it has read before it answers the first, at about 6 KiB
+//! each (300 clients that sent 20,000 small requests held 6.8 GB), bounds the time of a connection's first head only, and
+//! waits forever for a client that does not read its answers. Must stay true: while a request is handled, only its own
+//! body is passed to actix; it gets at most one head at a time; every head has a time-out; idle connections are closed
+//! when connections are scarce.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -101,7 +101,7 @@ impl Gate {
         self.state.set(if chunked { ReadState::Undeclared } else { ReadState::Declared(declared) });
     }
 
-    /// Called after [`Gate::begin`] where a request has a place of its own: its connection is not evicted.
+    /// Called after [`Gate::begin`] once a request has a place of its own: its connection is not evicted any more.
     pub(super) fn keep(&self) {
         *self.place.borrow_mut() = None;
     }

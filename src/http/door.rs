@@ -3,9 +3,11 @@
 //!
 //! A listener admits each client by its [`Door`], and passes each request through it. Must stay true: a head over its
 //! bounds is answered 431 and never decoded; a connection has one request at a time; a head that does not come takes no
-//! place that a request needs, and is closed first where connections are scarce.
+//! place that a request needs, nor a body that does not come one that a request without a body needs; and who has no place
+//! yet is closed first where connections are scarce.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -37,16 +39,31 @@ const OVER_BOUND: &str = r#"{"status":"head_too_large"}"#;
 #[derive(Clone)]
 pub(crate) struct Door {
     open: Arc<Open>,
-    /// For requests that are being answered.
+    /// For requests that are being answered, and for those of them that bring a body, which may be slow.
     places: Arc<Semaphore>,
+    places_with_body: Arc<Semaphore>,
     bounds: Bounds,
     connections: usize,
+    requests: usize,
 }
 
 impl Door {
+    /// So many requests are answered at once, and half as many that bring a body.
     pub(crate) fn new(connections: usize, requests: usize, bounds: Bounds) -> Self {
-        let (open, places) = (Open::new(connections), Arc::new(Semaphore::new(requests)));
-        Door { open, places, bounds, connections }
+        Door {
+            open: Open::new(connections),
+            places: Arc::new(Semaphore::new(requests)),
+            places_with_body: Arc::new(Semaphore::new(requests / 2)),
+            bounds,
+            connections,
+            requests,
+        }
+    }
+
+    /// For another listener, whose clients share all but the places of requests that bring a body.
+    pub(crate) fn beside(&self) -> Self {
+        let places_with_body = Arc::new(Semaphore::new(self.requests / 2));
+        Door { places_with_body, ..self.clone() }
     }
 
     /// The most connections that are accepted: those that are served, and those that wait.
@@ -63,16 +80,14 @@ impl Door {
 
     /// Begins a request of a connection that was admitted. Without the request, its head was over its bounds.
     pub(crate) fn begin(&self, mut request: Request) -> (Turn, Option<Request>) {
-        let places = Arc::clone(&self.places);
         let Some(gate) = request.conn_data::<Rc<Gate>>().cloned() else {
             // Cannot happen: every connection has one.
-            return (Turn { places, unread: None }, None);
+            return (Turn { places: Arc::clone(&self.places), unread: None }, None);
         };
         gate.begin(&request);
         let is_over_bound = gate.is_over_bound();
-        if !is_over_bound {
-            gate.keep();
-        }
+        let places = if gate.has_rest() { &self.places_with_body } else { &self.places };
+        let places = Arc::clone(places);
         let unread = UnreadBody::new(request.take_payload(), gate);
         let request = (!is_over_bound).then(|| request.replace_payload(unread.reader()).0);
         (Turn { places, unread: Some(unread) }, request)
@@ -99,8 +114,20 @@ impl Turn {
             let answer = answer.content_type("application/json").body(OVER_BOUND);
             return Ok(self.send(answer.into(), None));
         };
-        // It is never closed.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        let gate = self.unread.as_ref().map(UnreadBody::gate);
+        let evicted = poll_fn(|cx| gate.map_or(Poll::Pending, |gate| gate.poll_evicted(cx)));
+        let place = tokio::select! {
+            biased;
+            // It is never closed.
+            place = Arc::clone(&self.places).acquire_owned() => place.ok(),
+            () = evicted => {
+                // For another connection, which needs its room.
+                return Ok(self.send(HttpResponse::ServiceUnavailable().finish().into(), None));
+            }
+        };
+        if let Some(gate) = gate {
+            gate.keep();
+        }
         let response = answering.await?;
         Ok(self.send(response.into(), place))
     }

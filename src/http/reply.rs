@@ -263,8 +263,8 @@ impl Answer {
         self.facts().into_iter().filter_map(header).collect()
     }
 
-    /// `unread` keeps the request's payload until the response is sent. `close` asks the client for a new connection. `answers` are those of the source's provider file, `None` for a
-    /// request to no source.
+    /// `unread` keeps the request's payload until the response is sent. `close` asks the client for a new connection.
+    /// `answers` are those of the source's provider file, `None` for a request to no source.
     pub(super) fn respond(
         self,
         answers: Option<&Answers>,

@@ -1,12 +1,14 @@
 //! CHECK: compares stored payloads with what was accepted, for both engines.
 
+use std::io::{self, Read, Seek, SeekFrom};
+
 use crate::limits::{CHECKED_BYTES, CHECKED_EVENTS};
 use crate::model::{EventId, EventType, Name};
 use crate::store::border::{Error, PayloadCursor};
 use crate::store::codec;
-use crate::store::columns::{Cell, Cells, column};
+use crate::store::columns::{Cell, Cells, column, unreadable};
 use crate::store::rows::raw_type;
-use crate::store::sum::Given;
+use crate::store::sum::{FRAME_CHECKSUM_BYTES, Given};
 
 /// Of the next events (each with the bytes of its body) those that one call compares, and where the next call begins.
 pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>) {
@@ -22,28 +24,40 @@ pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>
     (rows, next)
 }
 
-/// Whether the payload in this row is what was accepted. What cannot even be read is not.
-pub(crate) fn is_whole(row: &impl Cells) -> bool {
-    compared(row).unwrap_or(false)
+/// Whether the payload is what was accepted, of which this row has all but the body, and `stored` the body's stored form.
+/// What cannot even be read is not.
+pub(crate) fn is_whole(row: &impl Cells, stored: impl Read + Seek) -> bool {
+    compared(row, stored).unwrap_or(false)
 }
 
-fn compared(row: &impl Cells) -> Result<bool, Error> {
+fn compared(row: &impl Cells, mut stored: impl Read + Seek) -> Result<bool, Error> {
     let (source, event_id): (String, EventId) = (column(row, "source")?, column(row, "event_id")?);
     let (text, raw): (String, _) = (column(row, "type")?, raw_type(row)?);
-    let (Cell::Bytes(headers), Cell::Bytes(body)) = (row.cell("headers")?, row.cell("body")?)
-    else {
-        return Ok(false);
-    };
+    let Cell::Bytes(headers) = row.cell("headers")? else { return Ok(false) };
+    let mut end = [0; FRAME_CHECKSUM_BYTES];
+    let ended = stored.seek(SeekFrom::End(-(FRAME_CHECKSUM_BYTES as i64)));
+    ended.and_then(|_| stored.read_exact(&mut end)).map_err(|error| unreadable("body", error))?;
     let given = Given {
         source: &source,
         event_id: event_id.as_str(),
         event_type: &EventType::from_parts(&text, raw.as_deref()),
         headers,
-        body,
+        body: &end,
     };
     let sum: i64 = column(row, "sum")?;
     let is_same = sum == given.sum(column(row, "received_at")?);
-    Ok(is_same && codec::decompress_now(body, column(row, "body_bytes")?).is_ok())
+    Ok(is_same && has_bytes(stored, column(row, "body_bytes")?).unwrap_or(false))
+}
+
+/// Whether a body of so many bytes is got back. A large one never is in memory as a whole.
+fn has_bytes(mut stored: impl Read + Seek, bytes: usize) -> io::Result<bool> {
+    stored.rewind()?;
+    if bytes > codec::INLINE_BYTES {
+        return Ok(codec::unpacked_bytes(stored)? == bytes as u64);
+    }
+    let mut whole = Vec::new();
+    stored.read_to_end(&mut whole)?;
+    Ok(codec::decompress_now(&whole, bytes).is_ok())
 }
 
 /// The event in this row, as its source and id; as the number of its row where they cannot be read.

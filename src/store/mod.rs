@@ -14,6 +14,7 @@
 //! [`transfer`] moves a store from SQLite to PostgreSQL.
 
 mod answer;
+mod body;
 mod border;
 mod check;
 mod codec;
@@ -42,6 +43,7 @@ use postgres::store::PostgresStore;
 use postgres::{ClusterNode, PublishedHandler, Target};
 use sqlite::store::SqliteStore;
 
+pub use body::BodyParts;
 pub use border::*;
 
 pub use decide::notice::{Notice, NoticeJob, NoticeSubscribers};

@@ -11,7 +11,7 @@ use crate::verify::Verified;
 pub(crate) const DAMAGED: &str = "a stored payload is damaged";
 
 /// The bytes at the end of a zstd frame that are the checksum of its content (RFC 8878, 3.1.1).
-const FRAME_CHECKSUM_BYTES: usize = 4;
+pub(crate) const FRAME_CHECKSUM_BYTES: usize = 4;
 
 /// What a handler is given of an event, in its stored form.
 pub(crate) struct Given<'a> {

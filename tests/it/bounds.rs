@@ -8,7 +8,7 @@ use std::time::Duration;
 use hooklatch::admin::{reading_socket_path, socket_path};
 use hooklatch::crash::{PANIC, VARIABLE};
 use hooklatch::http::raise_file_limit;
-use hooklatch::limits::{HEAD_BYTES, HEAD_LINES};
+use hooklatch::limits::{ADMIN_REQUESTS, ADMIN_WAIT, HEAD_BYTES, HEAD_LINES, OPERATOR_CONNECTIONS};
 
 use crate::metrics;
 use crate::support::{PATIENCE, Site};
@@ -177,6 +177,42 @@ fn half_heads_keep_no_operator_waiting() {
     }
 }
 
+/// Half bodies keep the places of those that bring one, and none of those that only ask; and of the others, which wait on
+/// all connections that there are, the most stalled is closed.
+#[test]
+fn half_bodies_keep_none_waiting_who_only_ask() {
+    raise_file_limit().unwrap();
+    let site = Site::new("");
+    let _receiver = site.start();
+    let connect = || UnixStream::connect(reading_socket_path(&site.store())).unwrap();
+    let mut half: Vec<UnixStream> = Vec::new();
+    for _ in 0..OPERATOR_CONNECTIONS {
+        let mut stream = connect();
+        let head = "POST /v1/jobs/select HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        half.push(stream);
+    }
+    let status_of = |mut asking: UnixStream, request: &str| {
+        asking.set_read_timeout(Some(2 * ADMIN_WAIT)).unwrap();
+        asking.write_all(request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        asking.read_exact(&mut status).unwrap();
+        String::from_utf8_lossy(&status[9..]).into_owned()
+    };
+    assert_eq!(status_of(connect(), "GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n"), "200");
+    // Nor an operator on the other socket.
+    let operator = UnixStream::connect(socket_path(&site.store())).unwrap();
+    let change = "POST /v1/events/none/replay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+    assert_eq!(status_of(operator, change), "404");
+    let is_open = |stream: &mut UnixStream| {
+        let read = stream.read(&mut [0; 1]).map_err(|error| error.kind());
+        read == Err(std::io::ErrorKind::WouldBlock)
+    };
+    let open = half.iter_mut().map(is_open).filter(|open| *open).count();
+    assert!(open >= ADMIN_REQUESTS / 2, "it has waited for them: {open} are open");
+}
+
 /// As many half heads as there are connections, and more: the most stalled are closed for those who ask.
 #[test]
 fn the_most_stalled_connection_is_closed_for_who_asks() {
@@ -185,7 +221,7 @@ fn the_most_stalled_connection_is_closed_for_who_asks() {
     let _receiver = site.start();
     let dashboard = Dashboard::start(&site, &[]).enter();
     let mut half: Vec<TcpStream> = Vec::new();
-    for _ in 0..2 * hooklatch::limits::OPERATOR_CONNECTIONS {
+    for _ in 0..2 * OPERATOR_CONNECTIONS {
         let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(b"GET / HT").unwrap();

@@ -257,6 +257,7 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         ("GET /v1/jobs?limit=1&limit=2", "", 400, "malformed", "duplicate field `limit`"),
         ("GET /v1/jobs", "{}", 400, "malformed", "a GET has no body"),
         ("GET /v1/jobs/x", "", 400, "malformed", "x"),
+        ("GET /v1/events/e1/body?source=shop&variant=0", "", 404, "not_found", "no such body"),
         (&replay, "{", 400, "malformed", "EOF while parsing"),
         (&replay, "[]", 400, "malformed", "expected a map"),
         (&replay, "{\"new\": true}", 400, "malformed", "unknown field `new`"),
@@ -479,6 +480,31 @@ async fn a_caller_learns_of_each_change_and_leaves_connections_to_commands() {
         let Err(CallError::Failed(failure)) = ended.unwrap() else { panic!("no answer") };
         assert_eq!(failure.message, "the receiver is stopping");
     }
+}
+
+/// Longer than what a stream passes on at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_line_of_a_stream_comes_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    for nth in 0..400 {
+        accept(&store, &format!("e{nth:0>180}"), Vec::new()).await;
+    }
+    let follow = FollowEvents {
+        source: None,
+        event_type: None,
+        since: None,
+        state: None,
+        handler: None,
+        limit: None,
+        after: None,
+    };
+    let client = client(&settings).await.unwrap();
+    let mut stream = client.open_stream(follow).await.unwrap();
+    let first: FollowedEvents = stream.line().await.unwrap().unwrap();
+    assert_eq!(first.events.len(), 400);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

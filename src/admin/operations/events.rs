@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::budget::{self, Paid};
+use super::super::budget;
 use super::super::failure::{Failure, FailureKind};
 use super::super::operation::{Context, Effect, operation};
 use super::super::receiver::mark_broken;
@@ -15,8 +14,8 @@ use super::super::stream::{ReaderGone, Sender, StreamOperation};
 use crate::limits::{ADMIN_BODY_BYTES, ADMIN_SHORTEN_BYTES, SHORTENED_IDS};
 use crate::model::{Blob, EventId, Name, State, Timestamp};
 use crate::store::{
-    self, Admin, Backfill, EventDetail, EventFilter, EventRow, FollowCursor, IdKind, IdMatch,
-    IdQuery, Page,
+    self, Backfill, BodyOf, BodyParts, EventDetail, EventFilter, EventRow, FollowCursor, IdKind,
+    IdMatch, IdQuery, Page,
 };
 
 operation! {
@@ -46,6 +45,8 @@ operation! {
         let is_small = |one: &EventDetail| one.event.body_bytes <= ADMIN_BODY_BYTES;
         let is_wanted = |one: &EventDetail| Some(one.event.variant) == variant;
         if events.iter().filter(|one| is_wanted(one)).all(is_small) && variant.is_some() {
+            // Each has the body of its answer.
+            drop(events);
             events = store.show(source, event.clone(), variant).await?;
         }
         for one in &mut events {
@@ -76,60 +77,46 @@ pub struct GetBody {
     pub answer: bool,
 }
 
-/// A body is passed on in parts of this size.
-const PART_BYTES: usize = 64 * 1024;
-
 impl StreamOperation for GetBody {
     const PATH: &'static str = "/v1/events/{event}/body";
     const EFFECT: Effect = Effect::Reads;
     const CONTENT_TYPE: &'static str = "application/octet-stream";
 
-    fn send(
+    async fn send(
         self,
         context: &Context,
         to: Sender,
     ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure> {
-        let store = context.store.clone();
+        let GetBody { event, source, variant, answer } = self;
+        let of = BodyOf { source, event, variant, answer };
+        let place = budget::body().await?;
+        let gone = || Failure::new(FailureKind::NotFound, "there is no such body, or not any more");
+        let body = context.store.body(of).await?.ok_or_else(gone)?;
         Ok(async move {
-            match self.read(&store).await {
-                Ok((mut body, _paid)) => {
-                    while !body.is_empty() {
-                        let bytes = body.len().min(PART_BYTES);
-                        to.bytes(body.split_to(bytes)).await?;
-                    }
-                }
-                Err(failure) => to.fail(io::Error::other(failure)).await,
-            }
-            Ok(())
+            let _place = place;
+            pass_on(body, &to).await
         })
     }
 }
 
-impl GetBody {
-    /// The body, paid for before it is read.
-    async fn read(self, store: &Admin) -> Result<(Bytes, Paid), Failure> {
-        let GetBody { event, source, variant, answer } = self;
-        let gone = || Failure::new(FailureKind::NotFound, "there is no such body, or not any more");
-        let show = |variant| store.show(Some(source.clone()), event.clone(), Some(variant));
-        let is_it = |one: &EventDetail| one.event.variant == variant;
-        // The body of an answer is in every event that is shown.
-        let making = budget::make().await?;
-        let found = show(NO_VARIANT).await?.into_iter().find(is_it).ok_or_else(gone)?;
-        let bytes = found.event.body_bytes;
-        let body = found.key.and_then(|key| key.body);
-        if answer {
-            let body = body.ok_or_else(gone)?.0;
-            let paid = budget::pay(body.len() as u64).await?;
-            return Ok((body.into(), paid));
+async fn pass_on(mut body: BodyParts, to: &Sender) -> Result<(), ReaderGone> {
+    let mut bytes = 0;
+    loop {
+        match body.part().await {
+            Ok(Some(part)) => {
+                bytes += part.len() as u64;
+                to.bytes(part).await?;
+            }
+            Ok(None) => break,
+            Err(error) => {
+                to.fail(io::Error::other(error)).await;
+                break;
+            }
         }
-        // Events are shown while a body waits for room.
-        drop((body, making));
-        let paid = budget::pay(bytes).await?;
-        let _making = budget::make().await?;
-        let shown = show(variant).await?.into_iter().find(is_it);
-        let body = shown.and_then(|one| one.body).ok_or_else(gone)?.0;
-        Ok((body.into(), paid))
     }
+    drop(body);
+    budget::trim(bytes / 1024);
+    Ok(())
 }
 
 /// At least one event.
@@ -235,7 +222,7 @@ impl StreamOperation for FollowEvents {
     const EFFECT: Effect = Effect::Reads;
     const CONTENT_TYPE: &'static str = "application/x-ndjson";
 
-    fn send(
+    async fn send(
         self,
         context: &Context,
         to: Sender,
@@ -261,11 +248,12 @@ impl StreamOperation for FollowEvents {
                     Err(error) => line.waiting = Some(error.to_string()),
                 }
                 let is_due = silent_since.is_none_or(|since| since.elapsed() >= HEARTBEAT);
-                if is_due || !line.events.is_empty() || line.waiting.is_some() {
-                    to.line(&line).await?;
+                let is_waiting = line.waiting.is_some();
+                if is_due || !line.events.is_empty() || is_waiting {
+                    to.line(line).await?;
                     silent_since = Some(Instant::now());
                 }
-                if line.waiting.is_none() && after == before {
+                if !is_waiting && after == before {
                     // It has looked to the end: the next commit brings more, or the heartbeat is due.
                     let _ = timeout(HEARTBEAT, changes.changed()).await;
                 }

@@ -3,6 +3,7 @@
 mod accept;
 mod audit;
 mod backfill;
+mod body;
 mod check;
 mod claim;
 mod completion;
@@ -23,6 +24,7 @@ pub use crate::routing::{Delay, Group, NewJob};
 pub use accept::*;
 pub use audit::*;
 pub use backfill::*;
+pub use body::*;
 pub use check::*;
 pub use claim::*;
 pub use completion::*;

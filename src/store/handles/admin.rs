@@ -9,10 +9,10 @@ use crate::model::{AuditVerb, EventId, JobId, Name, State};
 use crate::routing::Router;
 use crate::store::border::{
     Accept, Accepted, AuditFilter, AuditPlace, AuditRow, AuditSubject, Backfill, BackfillResult,
-    BatchResult, By, CheckedPayloads, Error, EventDetail, EventFilter, EventRow, FollowCursor,
-    Gauges, IdKind, IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection, Page, PausedRow,
-    PayloadCheck, Refused, Replay, Replayed, RunningAttempt, SecretUse, SelectedJobs, Stall,
-    StoreStatus, StuckJobs, WriterGauges,
+    BatchResult, BodyOf, By, CheckedPayloads, Error, EventDetail, EventFilter, EventRow,
+    FollowCursor, Gauges, IdKind, IdMatch, IdQuery, JobBatch, JobFilter, JobRow, JobSelection,
+    Page, PausedRow, PayloadCheck, Refused, Replay, Replayed, RunningAttempt, SecretUse,
+    SelectedJobs, Stall, StoreStatus, StuckJobs, WriterGauges,
 };
 use crate::store::decide::notice::NoticeSubscribers;
 use crate::store::decide::resolve::Resolution;
@@ -112,6 +112,9 @@ impl Admin {
             event: EventId,
             variant: Option<u32>,
         ) -> Result<Vec<EventDetail>, Error>;
+
+        /// The next bytes of a body's stored form behind the first `from`, none at its end; nothing where it is not kept.
+        pub(crate) async fn body_piece(of: BodyOf, from: u64) -> Result<Option<Vec<u8>>, Error>;
 
         /// A page of jobs, newest first.
         pub async fn jobs(filter: JobFilter) -> Result<Page<JobRow>, Error>;

@@ -94,7 +94,8 @@ impl Payloads {
         let reader = self.reader.load_full();
         let mut reading = reader.read().await?;
         let rows = reading.rows(NEXT, &[&handler.as_str(), &most]).await?;
-        let jobs: Vec<JobId> = rows.iter().map(|row| column(row, "id")).collect::<Result<_, _>>()?;
+        let jobs: Vec<JobId> =
+            rows.iter().map(|row| column(row, "id")).collect::<Result<_, _>>()?;
         let mut found = Vec::new();
         if is_unread(&mut reading, &jobs).await {
             for job in &jobs {

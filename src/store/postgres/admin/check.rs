@@ -1,11 +1,14 @@
 //! CHECK: compares stored payloads with what was accepted, a bounded number at each call.
 
+use std::io::Cursor;
+
 use tokio::task::spawn_blocking;
+use tokio_postgres::Row;
 
 use crate::limits::CHECKED_EVENTS;
 use crate::store::border::{CheckedPayloads, Error, PayloadCheck};
 use crate::store::check::{event_of, is_whole, together};
-use crate::store::columns::column;
+use crate::store::columns::{Cell, Cells as _, column};
 
 use super::handle::Admin;
 
@@ -68,7 +71,14 @@ impl Admin {
         let found = found?;
         drop(reading);
         let compare = move || -> Result<Vec<(i64, bool)>, Error> {
-            found.iter().map(|row| Ok((column(row, "row")?, is_whole(row)))).collect()
+            let each = |row: &Row| -> Result<(i64, bool), Error> {
+                let whole = match row.cell("body")? {
+                    Cell::Bytes(stored) => is_whole(row, Cursor::new(stored)),
+                    _ => false,
+                };
+                Ok((column(row, "row")?, whole))
+            };
+            found.iter().map(each).collect()
         };
         // A body may be large, and this thread serves others.
         let compared = spawn_blocking(compare).await;

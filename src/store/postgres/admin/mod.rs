@@ -4,6 +4,7 @@
 //! given, so `$n IS NULL OR …` is a filter that costs nothing where it is not given. A look at another table for each
 //! row is a scalar subquery: of `EXISTS` the server may make a walk over that whole table.
 
+mod body;
 mod check;
 mod filter;
 mod find;

@@ -4,6 +4,7 @@ mod accept_kept;
 pub(crate) mod audit;
 pub(crate) mod backfill;
 pub(crate) mod backup;
+mod body;
 mod check;
 pub(crate) mod clauses;
 pub(crate) mod conditions;

@@ -1,6 +1,6 @@
 //! Compares stored payloads with what was accepted.
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OptionalExtension, Row};
 
 use crate::limits::CHECKED_EVENTS;
 use crate::store::border::{CheckedPayloads, PayloadCursor};
@@ -43,10 +43,14 @@ pub(crate) fn check(
 fn compare(conn: &Connection, row: i64) -> rusqlite::Result<Option<bool>> {
     // By the primary keys.
     let mut select = conn.prepare_cached(
-        "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.body, p.sum
+        "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.sum
          FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1 AND p.sum IS NOT NULL",
     )?;
-    match select.query_row([row], |found| Ok(is_whole(found))).optional() {
+    let whole = |found: &Row<'_>| {
+        let stored = conn.blob_open(MAIN_DB, "payload", "body", row, true);
+        Ok(stored.is_ok_and(|stored| is_whole(found, stored)))
+    };
+    match select.query_row([row], whole).optional() {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
             Ok(Some(false))
         }

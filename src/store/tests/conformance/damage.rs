@@ -222,6 +222,56 @@ async fn a_source_or_id_that_is_none_any_more_keeps_no_job_from_its_end() {
     }
 }
 
+async fn whole(bench: &Bench, event: &str) -> Result<Option<Vec<u8>>, Error> {
+    let of = body_of(event);
+    let Some(mut parts) = bench.store.admin.body(of).await? else { return Ok(None) };
+    let mut whole = Vec::new();
+    while let Some(part) = parts.part().await? {
+        whole.extend_from_slice(&part);
+    }
+    Ok(Some(whole))
+}
+
+fn body_of(event: &str) -> BodyOf {
+    BodyOf { source: name("stripe"), event: event.parse().unwrap(), variant: 0, answer: false }
+}
+
+#[tokio::test]
+async fn a_body_comes_whole_in_parts_or_ends_with_an_error() {
+    let mut bench = bench().await;
+    // Under zstd one has 1.9 MiB, which are two pieces, and one a few hundred bytes.
+    let digest = |n: u32| Digest::of(n.to_le_bytes()).to_string();
+    let long: String = (0..60_000).map(digest).collect();
+    for (id, data) in [("short", String::new()), ("long", long), ("flat", "x".repeat(3 << 20))] {
+        let of = stripe(id, "a", &format!("\"{data}\""));
+        bench.accept("stripe", of.clone(), &["h"]).await;
+        assert!(whole(&bench, id).await.unwrap().unwrap() == of.body()[..], "{id}");
+    }
+    assert!(whole(&bench, "none").await.unwrap().is_none());
+    let check = async |bench: &Bench| {
+        let asked = PayloadCheck { after: None };
+        let found = bench.store.admin.check_payloads(asked).await.unwrap();
+        (found.checked, found.damaged)
+    };
+    assert_eq!(check(&bench).await, (3, Vec::new()));
+    let of_long = "WHERE event = (SELECT row FROM event WHERE event_id = 'long')";
+    let cut = format!("UPDATE payload SET body = substr(body, 1, 1100000) {of_long}");
+    bench.change_rows(&cut).await;
+    assert!(whole(&bench, "long").await.is_err());
+    assert_eq!(check(&bench).await, (3, vec!["stripe long".to_owned()]));
+    let mut parts = bench.store.admin.body(body_of("long")).await.unwrap().unwrap();
+    assert!(parts.part().await.unwrap().is_some());
+    bench.change_rows(&format!("DELETE FROM payload {of_long}")).await;
+    let ended = loop {
+        match parts.part().await {
+            Ok(Some(_)) => {}
+            ended => break ended,
+        }
+    };
+    assert!(ended.is_err(), "what came before is not the whole of it");
+    assert!(whole(&bench, "long").await.unwrap().is_none());
+}
+
 /// Of a group, the others wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
