@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// deadline by itself, and what is queued then may still be stored (H3).
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// For `http`: accepts deliveries and asks for stored answers.
+/// The store as `http` uses it: accepts deliveries and asks for stored answers.
 #[derive(Clone)]
 pub struct Intake {
     pub(in crate::store) writer: Writer,

@@ -37,7 +37,7 @@ use super::writer::Writer;
 /// Between two tries to read payloads.
 const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
 
-/// For `dispatcher`: claims and completes jobs, and recovers them at a start.
+/// The store as `dispatcher` uses it: claims and completes jobs, and recovers them at a start.
 #[derive(Clone)]
 pub struct Jobs {
     writer: Writer,
@@ -197,7 +197,8 @@ impl Jobs {
         self.writer.stalls.clear(what);
     }
 
-    /// As [`Housekeeping::tell_notices`], and of what stands still.
+    /// Counts notices of what stands still, and makes the events of due notices as [`Housekeeping::tell_notices`] does.
+    /// Returns how many events it has made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
         let now = self.clock.now();
         for stall in self.writer.stalls.untold(now) {
@@ -225,7 +226,8 @@ impl Jobs {
         session.ok_or_else(|| Refused::Stopping.into())
     }
 
-    /// By the node's clock, as the ends of its attempts are: what follows an end is decided by one clock (N30).
+    /// Converts the attempt's `since` to the node's clock, by which its end comes: one clock decides what follows an
+    /// end (N30).
     fn by_own_clock(&self, NodeAttempt { running, age, .. }: NodeAttempt) -> RunningAttempt {
         RunningAttempt { since: self.clock.now().before(age), ..running }
     }

@@ -82,13 +82,13 @@ pub(in super::super) struct PostgresStore {
     pub(in super::super) admin: Admin,
     pub(in super::super) quarantine: Arc<QuarantineHandle>,
     writer: Writer,
-    /// Of the state folder; none after `close`.
+    /// The lock of the state folder; `None` after `close`.
     lock: Mutex<Option<Arc<StoreLock>>>,
 }
 
 impl PostgresStore {
-    /// For a receiver: connects, checks the server, makes the schema where it is missing, registers the node with its
-    /// handlers, and starts its tasks. The caller has taken the lock of the state folder.
+    /// Opens the store for a receiver: connects, checks the server, makes the schema where it is missing, registers the
+    /// node with its handlers, and starts its tasks. The caller has taken the lock of the state folder.
     pub(in super::super) async fn open(
         settings: &Settings,
         node: ClusterNode,
@@ -123,7 +123,7 @@ impl PostgresStore {
         connected.map(drop)
     }
 
-    /// For a command where no receiver runs: it is no node, and takes no delivery and no job.
+    /// Opens the store for a command where no receiver runs: it registers no node, and takes no delivery and no job.
     pub(in super::super) async fn visit(
         settings: &Settings,
         target: Target,

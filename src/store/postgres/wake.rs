@@ -62,7 +62,7 @@ const LOOK: &str = "
 /// Wakes the tasks of this node and the other nodes, and keeps what the last look found.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// For the one task that claims.
+    /// Notifies the one task that claims.
     dispatcher: Arc<Notify>,
     pub(super) count: watch::Sender<u64>,
     /// The other nodes are to be woken.

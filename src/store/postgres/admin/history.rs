@@ -1,4 +1,4 @@
-//! Of which history the rows are (N25), and what a roll call waits for (N40): for `status` and `doctor`.
+//! Reads which history the rows are of (N25) and what a roll call waits for (N40), for `status` and `doctor`.
 
 use uuid::Uuid;
 
