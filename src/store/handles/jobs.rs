@@ -17,7 +17,7 @@ use crate::store::sqlite;
 
 use super::verbs;
 
-/// For `dispatcher`: claims and completes jobs, recovers them at a start, deletes expired rows.
+/// The store as `dispatcher` uses it: claims and completes jobs, recovers them at a start, deletes expired rows.
 #[derive(Clone)]
 pub enum Jobs {
     Sqlite(sqlite::jobs::handle::Jobs),

@@ -12,7 +12,7 @@ use super::answer::{Question, Request};
 use super::operate::housekeeping::Housekeeping;
 use super::writer::{Writer, decided};
 
-/// Between two looks of a caller who waits: a job's end at another node is seen after that time.
+/// The pause between two looks of a caller who waits: a job's end at another node is seen after that time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a request is tried: the most that `accept_wait_millis` allows. `http` answers before the provider's

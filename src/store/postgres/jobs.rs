@@ -34,7 +34,7 @@ use super::request::Request;
 use super::settle::{settle, settle_soon};
 use super::writer::Writer;
 
-/// Between two tries to read payloads.
+/// The pause between two tries to read payloads.
 const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
 
 /// The store as `dispatcher` uses it: claims and completes jobs, and recovers them at a start.

@@ -12,7 +12,7 @@ use super::complete::{AttemptEnd, EndResult, PreparedEnd};
 use super::queue::Queue;
 use super::request::Request;
 
-/// Between two tries of an end that alone cannot be committed.
+/// The pause between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Spawns [`settle`]. If the writer ends first, the next process settles the attempt.

@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_secs(2);
 /// Least time between two wake-ups that a node sends.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// Between two tries to connect.
+/// The pause between two tries to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What this connection writes decides nothing, and waits for no flush.

@@ -106,7 +106,7 @@ pub(super) fn delivery(
     delivery_of(&Scheme::embedded(provider).unwrap(), secret, id, event_type, body)
 }
 
-/// The same of a source with this scheme.
+/// A delivery to a source with this scheme, signed and verified as the provider would.
 pub(super) fn delivery_of(
     scheme: &Scheme,
     secret: &str,
@@ -176,7 +176,8 @@ pub(super) fn completion(
     }
 }
 
-/// Of a job that is not there. On PostgreSQL its row may be of a history that is gone, and its end comes late.
+/// Asserts that the end of a job that is not there settles nothing. On PostgreSQL its row may be of a history that is
+/// gone, and its end comes late.
 pub(super) fn assert_settles_nothing(completed: Result<bool, Error>) {
     assert!(matches!(completed, Ok(false) | Err(Error::NoJob(_))), "{completed:?}");
 }

@@ -37,7 +37,7 @@ const TRIES: u32 = 5;
 /// The wait before the second try; each later one is longer by as much.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two rounds of [`Changer::keep`].
+/// The pause between two rounds of [`Changer::keep`].
 const KEEP_PAUSE: Duration = Duration::from_secs(2);
 
 /// What one transaction does.

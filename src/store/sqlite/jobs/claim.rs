@@ -30,7 +30,7 @@ use super::handle::Jobs;
 
 /// What a claim has taken.
 pub(crate) struct Taken {
-    /// Of the run of the claim.
+    /// The number of the claim's run.
     number: u64,
     jobs: Vec<Job>,
     due: Option<Timestamp>,

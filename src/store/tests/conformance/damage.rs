@@ -2,7 +2,7 @@
 use super::{tokio, *};
 use crate::store::codec;
 
-/// With a bit flipped in each seventh place, and cut at each fifth byte.
+/// Returns copies with a bit flipped in each seventh place, and copies cut at each fifth byte.
 fn damaged(bytes: &[u8]) -> Vec<Vec<u8>> {
     let flip = |bit: usize| {
         let mut bytes = bytes.to_vec();
@@ -146,7 +146,7 @@ async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
     assert_eq!(damaged, ["stripe e03", "stripe e11"]);
 }
 
-/// Of a group, the others wait: their order is promised.
+/// The others of its group wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
     let mut bench = bench().await;
