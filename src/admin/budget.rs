@@ -18,7 +18,7 @@ const TRIMMED_KIB: usize = 1024;
 
 static BUDGET: Semaphore = Semaphore::const_new(ADMIN_ANSWERS_KIB as usize);
 
-/// For a large answer that is being made.
+/// The permit for a large answer that is being made.
 static MAKING: Semaphore = Semaphore::const_new(1);
 
 /// The right to make a large answer, one at a time.
