@@ -36,7 +36,7 @@ use super::{retention, start};
 /// How long a stop waits for the ends of the forwards that it has cancelled, and for their commits.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
 
-/// Between two tries of a handler to claim, or of an end that alone cannot be committed.
+/// The pause between two tries of a handler to claim, or of an end that alone cannot be committed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The dispatcher's state.

@@ -37,7 +37,7 @@ const OVER_BOUND: &str = r#"{"status":"head_too_large"}"#;
 #[derive(Clone)]
 pub(crate) struct Door {
     open: Arc<Open>,
-    /// For requests that are being answered.
+    /// The places of requests that are being answered.
     places: Arc<Semaphore>,
     bounds: Bounds,
     connections: usize,
@@ -124,7 +124,7 @@ impl Turn {
 
 /// An answer that keeps its place and its request's payload until it is sent.
 struct Sent {
-    /// Of the body, and not yet passed on.
+    /// Bytes of the body that are not passed on yet.
     part: Bytes,
     body: BoxBody,
     _place: Option<OwnedSemaphorePermit>,
