@@ -41,7 +41,7 @@ pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Fails if the store is on PostgreSQL, for what is done to a file.
+/// Fails if the store is on PostgreSQL: the command needs a file.
 pub(super) fn need_file(config: &Config) -> Result<(), Failure> {
     match config.has_database() {
         true => Err(Exit::Config

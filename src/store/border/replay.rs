@@ -53,7 +53,7 @@ pub struct JobSelection {
     pub filter: JobFilter,
     /// Where the last answer said to go on; the beginning otherwise.
     pub after: Option<SelectionCursor>,
-    /// What is done to the jobs. A replay leaves out what a person has to look at first, unless its reason is named.
+    /// What to do with the jobs. A replay leaves out what a person has to look at first, unless its reason is named.
     pub verb: Verb,
 }
 
