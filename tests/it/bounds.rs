@@ -177,7 +177,7 @@ fn half_heads_keep_no_operator_waiting() {
     }
 }
 
-/// As many half heads as there are connections, and more: the most stalled are closed for those who ask.
+/// As many half heads are open as there are connections, and more: the most stalled are closed for clients that ask.
 #[test]
 fn the_most_stalled_connection_is_closed_for_who_asks() {
     raise_file_limit().unwrap();

@@ -102,7 +102,7 @@ fn pipelined_requests_are_not_buffered_in_memory() {
     drop(floods);
 }
 
-/// In JSON each byte of the event would take six.
+/// Each byte of the event would take six bytes in JSON.
 #[test]
 fn readers_add_at_most_64_mib_and_keep_no_small_answer_waiting() {
     let site = Site::new("");
