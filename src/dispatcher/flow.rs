@@ -305,8 +305,8 @@ impl Flow {
         }
     }
 
-    /// At each tick: makes the notices that are due, and finds what else would wait for ever: jobs whose wake-up was
-    /// lost, jobs of a handler that is not configured, and jobs that a clock change has put off (K1).
+    /// Makes, at each tick, the notices that are due, and finds what else would wait permanently: jobs whose wake-up
+    /// was lost, jobs of a handler that is not configured, and jobs that a clock change has put off (K1).
     fn check(&mut self) {
         self.slots.expect_jobs();
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {

@@ -96,7 +96,7 @@ impl Notice {
         Notice { kind, subject, reason, count, first_at: now, last_at: now, job }
     }
 
-    /// That the store could not store.
+    /// Makes the notice that the store could not store.
     pub(crate) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) -> Notice {
         let (kind, reason) = (NoticeType::StoreDegraded, reason.to_owned());
         Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }

@@ -73,7 +73,7 @@ const SETTINGS: &str = "
         ('tcp_user_timeout', '25s')
     ) AS setting (name, value) WHERE pg_backend_pid() = $1;";
 
-/// Behind the settings, once the node has used a store there.
+/// Reads the identity of the store, behind the settings, once the node has used a store there.
 const STORE: &str = "SELECT store_id FROM hooklatch.meta";
 
 /// A node's connections: the writer's; those of payloads, wake-ups, housekeeping, operators' changes and look-ups; and

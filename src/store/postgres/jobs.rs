@@ -101,7 +101,7 @@ impl Jobs {
         Ok(recovered)
     }
 
-    /// Before the first claim: the attempts that a runner may have.
+    /// The attempts that a runner may have, read before the first claim.
     pub async fn running(&self) -> Result<Vec<RunningAttempt>, Error> {
         self.session().await?;
         let mut running: Vec<_> =

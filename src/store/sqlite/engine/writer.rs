@@ -314,7 +314,7 @@ impl Writer {
         may_last && self.shared.queue.is_closed()
     }
 
-    /// After a commit: the disk works. Opens the door again where it was full and space is back.
+    /// Notes after a commit that the disk works. Opens the door again where it was full and space is back.
     fn recovered(&mut self) {
         self.repairs = 0;
         if !self.full {
