@@ -167,7 +167,7 @@ struct Node {
 struct Bench {
     runtime: Runtime,
     cluster: Cluster,
-    /// Of the node that pgbench is.
+    /// The session of the node that pgbench is.
     session: Session,
     divide: usize,
     /// The transactions that pgbench has been asked for.
@@ -234,7 +234,7 @@ impl Bench {
         (self.size() - before) / count as f64
     }
 
-    /// Of the database, in bytes.
+    /// The size of the database, in bytes.
     fn size(&self) -> f64 {
         let size = "SELECT pg_database_size(current_database())::float8";
         self.runtime.block_on(async {

@@ -49,8 +49,9 @@ impl<'t> Document<'t> {
         Document { file, text, root }
     }
 
-    /// For each table of the list `key`: a copy of the document without that list, in which this table's values replace
-    /// its own. Two tables of one name are joined, unless `whole` has the name: then the list's replaces the other.
+    /// Returns, for each table of the list `key`, a copy of the document without that list, in which this table's
+    /// values replace the document's. Two tables of one name are joined, unless `whole` has the name: then the list's
+    /// replaces the other.
     pub fn variants(&self, key: &str, whole: &[&str]) -> Vec<Self> {
         let own = self.root.get_ref().as_table();
         let list = own.and_then(|own| own.get(key)?.get_ref().as_array());
@@ -228,7 +229,7 @@ impl<'d> Raw<'d> {
         })
     }
 
-    /// The same, and converts the result.
+    /// Reads the value and converts it; `None` if either fails, which is reported as a problem.
     pub fn parse<T: FromToml, U, F: Into<Fault>>(
         &self,
         convert: impl FnOnce(T) -> Result<U, F>,
@@ -331,7 +332,7 @@ impl<'d> Section<'d> {
         self.raw(key)?.read()
     }
 
-    /// The same without the position.
+    /// The key's value without its position; `None` if the key is absent, or wrong, which is reported as a problem.
     pub fn value<T: FromToml>(&self, key: &'static str) -> Option<T> {
         Some(self.get(key)?.value)
     }

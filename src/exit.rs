@@ -62,7 +62,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// For `map_err`: the system refused to do what `action` says, such as "start the runtime".
+    /// Makes the failure, for `map_err`, that the system refused to do what `action` says, such as "start the runtime".
     pub fn io<E: Display>(action: impl Display) -> impl FnOnce(E) -> Failure {
         move |error| Exit::Io.failure(format!("failed to {action}: {error}"))
     }
@@ -72,7 +72,7 @@ impl Failure {
         Failure { help: Some(help.into()), ..self }
     }
 
-    /// For `map_err`: adds it to a failure with this exit code.
+    /// Adds this help, for `map_err`, to a failure with this exit code.
     pub fn help_for(exit: Exit, help: impl Into<String>) -> impl FnOnce(Failure) -> Failure {
         move |failure| if failure.exit == exit { failure.help(help) } else { failure }
     }

@@ -223,7 +223,7 @@ pub const QUARANTINE_FILES: usize = if cfg!(test) { 500 } else { 20_000 };
 pub const DELAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 
-/// The same where each newer event starts the wait anew, in all.
+/// How long a job may wait in all, where each newer event of its group starts the wait anew.
 pub const DELAY_MOST: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
 
@@ -232,7 +232,7 @@ pub const BACKOFF_COUNT: RangeInclusive<usize> = 1..=20;
 pub const BACKOFF_PAUSE: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
 
-/// Starts in a rate's time, and at once: the store makes some thousand attempts a second.
+/// The starts that a rate may have in its period, and in its burst: the store makes some thousand attempts a second.
 pub const RATE_STARTS: RangeInclusive<u32> = 1..=10_000;
 
 /// Repetitions of a notice within this time are counted and reported by one event after it: a broken handler under
@@ -352,7 +352,7 @@ pub const FORM_PARTS_COUNT: usize = 1000;
 /// each at the same time, and two of one with a lifecycle URL; ten are five of those.
 pub const CHALLENGE_LINES: u32 = 10;
 
-/// Between the pause of accepting and the stop, so that clients see `Connection: close`: with it no request
+/// The pause between the end of accepting and the stop, so that clients see `Connection: close`: with it no request
 /// failed in 72 restarts.
 pub const STOP_LINGER: Duration = Duration::from_millis(300);
 

@@ -57,7 +57,7 @@ pub struct Histogram {
     bounds: &'static [f64],
     /// One count for each bound, and one for values over the last bound.
     buckets: Box<[AtomicU64]>,
-    /// In millionths, because a sum of floats would need a lock. Holds 500,000 years of seconds.
+    /// The sum of the values in millionths, because a sum of floats would need a lock. Holds 500,000 years of seconds.
     sum_millionths: AtomicU64,
 }
 

@@ -26,7 +26,8 @@ pub struct Registrations(Arc<All>);
 
 #[derive(Default)]
 struct All {
-    /// By source and the digest of the operator's word: comparing digests tells nothing of a word.
+    /// The open registrations by source and the digest of the operator's word: comparing digests tells nothing of a
+    /// word.
     open: Mutex<HashMap<(Name, Digest), Open>>,
     given: Notify,
 }

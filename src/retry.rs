@@ -30,9 +30,9 @@ pub struct Policy {
 /// When a failing job stops: commands by count, forwards by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GiveUp {
-    /// After this many counted attempts.
+    /// It stops after this many counted attempts.
     Attempts(u32),
-    /// If the next attempt would begin more than this long after the job became ready.
+    /// It stops if the next attempt would begin more than this long after the job became ready.
     After(Duration),
 }
 

@@ -20,7 +20,7 @@ pub struct Route {
     pub patterns: Vec<Pattern>,
     /// What the event's values must be.
     pub when: Option<Condition>,
-    /// By what its jobs are ordered or coalesced.
+    /// The key by which its jobs are ordered or coalesced.
     pub key: Option<Key>,
     pub delay: Option<Delay>,
     /// Equal requests of its source are triggers: their jobs run one at a time, and the latest wins.
@@ -66,7 +66,7 @@ pub struct Group {
 /// How long a job waits before its first attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delay {
-    /// From the arrival of its event.
+    /// The wait from the arrival of its event.
     pub wait: Duration,
     /// Under [`GroupRule::Latest`] each newer event of the group starts the wait anew, but no job waits longer than
     /// this after the first of them came.
@@ -114,7 +114,7 @@ impl NewJob {
 }
 
 impl Route {
-    /// Of every event of these types.
+    /// Makes a route for every event of these types.
     pub fn new(handler: Name, patterns: Vec<Pattern>) -> Self {
         Route { handler, patterns, when: None, key: None, delay: None, triggers: false }
     }

@@ -47,7 +47,8 @@ impl Backlog {
         Self::start(site(what))
     }
 
-    /// The same with so many ready jobs of a paused handler. `differ`: how they differ from the first.
+    /// Starts a receiver as [`Backlog::of`] does, with so many ready jobs of its paused handler. `differ` says how the
+    /// jobs differ from the first.
     pub(crate) fn filled(what: &str, jobs: usize, differ: &[(&str, &str)]) -> Self {
         let site = site(what);
         prepare(&site, jobs, differ);

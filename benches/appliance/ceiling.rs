@@ -31,8 +31,8 @@ pub(crate) fn flushes(site: &Site, count: usize) -> Vec<Duration> {
     (0..count).map(flush).collect()
 }
 
-/// The same server, which verifies but does not store: it requires more free space than any disk has, so it
-/// reads, verifies and parses each delivery and answers 503.
+/// A receiver that verifies but does not store: it requires more free space than any disk has, so it reads, verifies
+/// and parses each delivery and answers 503.
 pub(crate) struct Verifier {
     pub(crate) receiver: Receiver,
     _site: Site,

@@ -37,7 +37,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// Those of several rounds together.
+    /// Joins the latencies of several rounds.
     pub(crate) fn of_all<'a>(rounds: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let mut sorted: Vec<Duration> =
             rounds.clone().flat_map(|round| round.sorted.clone()).collect();
@@ -53,7 +53,7 @@ impl Latencies {
         self.share(0.99)
     }
 
-    /// In milliseconds.
+    /// The latency that this share of the deliveries does not exceed, in milliseconds; infinite without a delivery.
     fn share(&self, share: f64) -> f64 {
         let at = (self.sorted.len() as f64 * share) as usize;
         let time = self.sorted.get(at.min(self.sorted.len().saturating_sub(1)));

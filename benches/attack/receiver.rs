@@ -139,7 +139,7 @@ pub(crate) struct Cost {
     pub(crate) peak_kib: u64,
     /// The most open files during the measurement.
     pub(crate) files: usize,
-    /// As a share of one core.
+    /// The CPU time as a share of one core.
     pub(crate) cpu_percent: f64,
 }
 

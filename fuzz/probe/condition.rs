@@ -21,7 +21,7 @@ pub fn condition(when: &str, body: &[u8]) -> Result<Result<bool, String>, Vec<St
 /// The lines of a condition as a person reads them.
 ///
 /// # Errors
-/// Those of [`condition`].
+/// The problems that [`condition`] returns.
 pub fn explained(when: &str, body: &[u8]) -> Result<Vec<TableResult>, Vec<String>> {
     with_condition(when, body, Condition::explain)
 }

@@ -19,7 +19,7 @@ use super::operation::{Context, Effect};
 use super::stream::{ReaderGone, Sender, StreamOperation, StreamReader};
 use crate::store::{CopyInProgress, Manifest, StoreCopy};
 
-/// Between two reports of progress: often enough for a bar, and to notice a caller that left.
+/// The pause between two reports of progress: often enough for a bar, and to notice a caller that left.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 /// Bytes that are read and sent at once.
@@ -36,16 +36,16 @@ pub struct GetBackup {}
 pub enum BackupLine {
     /// The receiver copies; any number of them.
     Copying {
-        /// So far.
+        /// The bytes that are copied so far.
         done_bytes: u64,
-        /// In all, as of now.
+        /// The bytes of the whole copy, as of now.
         all_bytes: u64,
     },
     /// The copy is made, and its bytes follow this line.
     Made(Manifest),
     /// The end, behind the bytes.
     Sent {
-        /// Of all bytes, in hex.
+        /// The digest of all bytes, in hex.
         sha256: String,
     },
     /// The copy failed: the only line after those of its progress.

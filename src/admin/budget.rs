@@ -19,7 +19,7 @@ const TRIMMED_KIB: u64 = 1024;
 
 static BUDGET: Semaphore = Semaphore::const_new(ADMIN_ANSWERS_KIB as usize);
 
-/// For a large answer that is being made.
+/// The permit for a large answer that is being made.
 static MAKING: Semaphore = Semaphore::const_new(1);
 
 /// For the answers that are made and wait for room.

@@ -66,7 +66,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The same client, whose changes are in the audit list as asked for by this caller.
+    /// Returns a client whose changes are in the audit list as asked for by this caller.
     #[must_use]
     pub fn by(self, by: By) -> Client {
         Client { by, ..self }

@@ -1,8 +1,8 @@
 //! Where a running receiver takes deliveries, and how it signs as its sources.
 //!
-//! For `send`: a systemd credential or another user's file is a secret that the shell of an operator
-//! cannot read, so the receiver signs. The caller is the store's owner or root, who can read the
-//! secrets anyhow; the reading socket does not sign, and no request from the network comes here.
+//! `send` uses it: a systemd credential or another user's file is a secret that the shell of an operator cannot read,
+//! so the receiver signs. The caller is the store's owner or root, who can read the secrets anyhow; the reading socket
+//! does not sign, and no request from the network comes here.
 
 use std::net::SocketAddr;
 
@@ -29,7 +29,7 @@ pub struct ListenerInfo {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignDelivery {
-    /// As which source's provider.
+    /// The source; the receiver signs as its provider.
     pub source: Name,
     /// The request's method.
     pub method: String,

@@ -1,9 +1,9 @@
 //! The admin API: what the command line, and other programs, ask of a store and its receiver.
 //!
-//! For `cmd` and `serve`. A running store is changed only through its receiver, by typed HTTP routes on
-//! Unix sockets beside the database; a stopped one is opened under its lock ([`StoreClient`] finds out
-//! which). Both ways end in [`Operation::perform`], so a command does the same either way. The network
-//! cannot reach the sockets. `docs/admin-socket.md` is the reference, generated from [`ROUTES`].
+//! `cmd` and `serve` use it. A running store is changed only through its receiver, by typed HTTP routes on Unix sockets
+//! beside the database; a stopped one is opened under its lock ([`StoreClient`] finds out which). Both ways end in
+//! [`Operation::perform`], so a command does the same either way. The network cannot reach the sockets.
+//! `docs/admin-socket.md` is the reference, generated from [`ROUTES`].
 
 mod backup;
 mod budget;

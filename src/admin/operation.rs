@@ -46,7 +46,7 @@ pub enum Effect {
 pub struct Context {
     /// Its changes are the caller's in the audit list.
     pub store: Admin,
-    /// None where the store is stopped and this process has its lock.
+    /// The running receiver; `None` where the store is stopped and this process has its lock.
     pub receiver: Option<ReceiverState>,
 }
 

@@ -90,7 +90,7 @@ impl ReceiverState {
 /// How everything stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
-    /// Who serves; none where the store is stopped.
+    /// The receiver that serves; none where the store is stopped.
     pub receiver: Option<ReceiverStatus>,
     /// Why accepts are refused, where a receiver runs and refuses them.
     pub refused: Option<Refusal>,

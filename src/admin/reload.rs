@@ -33,11 +33,11 @@ pub struct Reloaded {
 /// What became of the sources, or of the handlers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// Not there before.
+    /// The names that were not there before.
     pub added: Vec<Name>,
-    /// Configured otherwise than before.
+    /// The names that are configured otherwise than before.
     pub changed: Vec<Name>,
-    /// Not there any more.
+    /// The names that are not there any more.
     pub gone: Vec<Name>,
 }
 

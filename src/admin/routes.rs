@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Stream(&'static str, ByteStream),
 }
 
-/// In the order of the reference. A literal segment stands before a parameter in its place.
+/// All routes, in the order of the reference. A literal segment stands before a parameter in its place.
 pub const ROUTES: &[Route] = &[
     route::<GetInfo>(),
     route::<GetStatus>(),

@@ -104,7 +104,7 @@ impl StoreClient {
         }
     }
 
-    /// The same client, whose changes are in the audit list as asked for by this caller.
+    /// Returns a client whose changes are in the audit list as asked for by this caller.
     #[must_use]
     pub fn by(self, by: By) -> StoreClient {
         match self {

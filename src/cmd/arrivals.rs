@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use super::output::{self, Table, json_line, note};
 use super::{events, ids, jobs, store};
 
-/// Between two tries to reach the next receiver.
+/// The pause between two tries to reach the next receiver.
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// Prints the newest events and then each that arrives, until a signal ends the process.

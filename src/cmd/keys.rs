@@ -175,7 +175,7 @@ fn fetch(url: &str) -> Result<Result<String, String>, Failure> {
     Ok(got.and_then(text))
 }
 
-/// Of what was fetched, the key sets and the certificates with which a kept delivery of the source verifies.
+/// Picks from the fetched texts the key sets and the certificates with which a kept delivery of the source verifies.
 fn proven(
     args: &cli::Keys,
     config: &Config,

@@ -1,4 +1,4 @@
-//! For `hooklatch config check`: finds jobs of handlers that neither the configuration nor another node has.
+//! Finds, for `hooklatch config check`, jobs of handlers that neither the configuration nor another node has.
 
 use std::collections::BTreeSet;
 use std::path::Path;

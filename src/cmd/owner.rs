@@ -101,7 +101,7 @@ fn resolve(path: &Path) -> io::Result<(PathBuf, Vec<(PathBuf, u32)>)> {
     Ok((real, links))
 }
 
-/// As root, refuses links of other users than root and the owner of what they lead to.
+/// Refuses, as root, links of other users than root and the owner of what they lead to.
 fn refuse_foreign(links: &[(PathBuf, u32)], owner: u32) -> Result<(), Failure> {
     let foreign = links.iter().find(|(_, by)| *by != 0 && *by != owner);
     let Some((link, by)) = foreign.filter(|_| Uid::effective().is_root()) else { return Ok(()) };

@@ -12,7 +12,7 @@ pub(super) struct Signals {
     pub(super) hangup: Signal,
 }
 
-/// Those that end a receiver.
+/// The signals that end a receiver.
 pub(super) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -26,9 +26,9 @@ impl Signals {
         Ok(Signals { stop, hangup: one(SignalKind::hangup())? })
     }
 
-    /// The same before there is a runtime, for a process that must still have one thread, and delivers the signals that
-    /// were held. One that arrived during the start then counts as a later one does, and SIGHUP does not end the process.
-    /// The registration belongs to the process and outlives the runtime that makes it.
+    /// Registers the signals before there is a runtime, for a process that must still have one thread, and delivers the
+    /// signals that were held. One that arrived during the start then counts as a later one does, and SIGHUP does not
+    /// end the process. The registration belongs to the process and outlives the runtime that makes it.
     pub(super) fn register_early() -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread().enable_io().build();
         let runtime = runtime.map_err(Failure::io("start the runtime"))?;

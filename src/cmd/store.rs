@@ -33,7 +33,7 @@ pub(super) fn load(options: &Options) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// For what cannot be decided with a part of the configuration.
+/// Fails if the configuration has a mistake, for what cannot be decided with a part of it.
 pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     match config.mistakes() {
         [] => Ok(()),
@@ -41,7 +41,7 @@ pub(super) fn need_whole(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// For what is done to a file.
+/// Fails if the store is on PostgreSQL: the command needs a file.
 pub(super) fn need_file(config: &Config) -> Result<(), Failure> {
     match config.has_database() {
         true => Err(Exit::Config
@@ -57,7 +57,7 @@ pub(super) fn ask_of<O: Operation>(config: &Config, request: O) -> Result<O::Rep
     with_client(config, async |client| Ok(client.call(request).await?))
 }
 
-/// The same for a change, with its reason for the audit list.
+/// Carries out a change as [`ask_of`] does a request, with its reason for the audit list.
 pub(super) fn change<O: Operation>(
     config: &Config,
     note: &Note,
@@ -74,7 +74,7 @@ pub(super) fn with_client<T>(
     with_client_noted(config, &Note::default(), work)
 }
 
-/// The same for work that makes changes, with their reason for the audit list.
+/// Does work that makes changes, as [`with_client`] does other work, with their reason for the audit list.
 pub(super) fn with_client_noted<T>(
     config: &Config,
     note: &Note,

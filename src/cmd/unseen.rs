@@ -1,4 +1,4 @@
-//! For `hooklatch config check`: finds places of conditions and keys that no stored event has.
+//! Finds, for `hooklatch config check`, places of conditions and keys that no stored event has.
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ pub struct TableResult {
 /// One line of a condition, decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineResult {
-    /// Such as `/ref is "refs/heads/main"`.
+    /// The line as a person reads it, such as `/ref is "refs/heads/main"`.
     pub line: String,
     /// `None` if it cannot be decided.
     pub holds: Option<bool>,

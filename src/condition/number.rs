@@ -14,7 +14,7 @@ const FARTHEST: i64 = 1 << 60;
 #[derive(Debug, Clone)]
 pub struct Decimal {
     value: Value,
-    /// As it is written.
+    /// The number as it is written.
     text: String,
 }
 
@@ -30,7 +30,7 @@ enum Value {
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 struct Size {
     exponent: i64,
-    /// Without zeros at either end.
+    /// The digits, without zeros at either end.
     digits: String,
 }
 

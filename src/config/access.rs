@@ -16,7 +16,7 @@ pub struct Token {
     pub secret: Zeroizing<String>,
 }
 
-/// Who may use the dashboard.
+/// The users of the dashboard, and how they prove who they are.
 pub enum Access {
     Tokens { operate: Vec<Token>, view: Vec<Token> },
     Proxy(ProxyAccess),

@@ -44,7 +44,7 @@ impl Config {
         self.restarts(settings.chain(limits.into_iter().map(with_dotted_key)), RESTART)
     }
 
-    /// The same for a runner that was started with these limits.
+    /// Each limit that a runner started with and that only a restart or a new execution of the runner can change.
     pub fn runner_restarts(&self, start: &Limits, runner: &RunnerName) -> Vec<Problem> {
         let limits = start.changes(self.limits(), |by| by == AppliedBy::RunnerStart);
         let help = format!(

@@ -26,7 +26,7 @@ pub(super) const MACHINE_BYTES: u64 = 256;
 /// The keys of `[storage]` for a store on PostgreSQL.
 #[derive(Serialize)]
 pub struct Database {
-    /// Without a password.
+    /// The address, without a password.
     pub(super) url: Value<String>,
     /// Whether it leaves this machine in clear text.
     #[serde(skip)]

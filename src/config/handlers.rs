@@ -82,7 +82,7 @@ impl Handler {
         self.when.as_ref().map(|when| &when.condition)
     }
 
-    /// By what its jobs are ordered or coalesced.
+    /// The key by which its jobs are ordered or coalesced.
     pub(crate) fn key(&self) -> Option<Key> {
         self.grouping.as_ref().map(Grouping::key)
     }
@@ -136,9 +136,9 @@ pub(crate) struct Forward {
 pub(crate) enum Sign {
     /// The requests keep the signature that they came with.
     No,
-    /// With the first secret of the event's source.
+    /// The requests are signed with the first secret of the event's source.
     Source,
-    /// With this secret.
+    /// The requests are signed with this secret.
     With(Reference),
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct Command {
     /// The program as it is written.
     #[serde(skip)]
     pub(super) program: String,
-    /// Those behind the program, split at the handler's values; empty if it has none.
+    /// The arguments behind the program, split at the handler's values; empty if it has none.
     #[serde(skip)]
     pub(super) arguments: Vec<Template>,
     pub(crate) cwd: Option<Value<PathBuf>>,
@@ -191,7 +191,7 @@ const FORWARD_KEYS: [(&str, &str); 4] = [
 /// The keys that look at an event's values.
 const CHOOSING_KEYS: [&str; 4] = ["when", "order_by", "coalesce_by", "on_dead"];
 
-/// Reads one handler; `None` if its table has too little of one. Problems go to the section's.
+/// Reads one handler; `None` if required keys are missing or wrong. Problems go to the section's.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Handler> {
     let sources = read_sources(&section, context);
     let events = read_events(&section);

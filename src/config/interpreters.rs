@@ -118,7 +118,7 @@ pub(super) const LANGUAGES: &[(&str, &str, &str, &str)] = &[
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Option,
-    /// Behind an option that may take it as its argument.
+    /// A word behind an option that may take it as its argument.
     OptionArgument,
     Operand,
 }

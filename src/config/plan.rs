@@ -12,7 +12,7 @@ use crate::values::{Refused, arguments};
 /// What an attempt would get and start.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Plan {
-    /// By name, in the order of the configuration.
+    /// The values by name, in the order of the configuration.
     pub(crate) values: Vec<(String, String)>,
     #[serde(flatten)]
     pub(crate) start: Start,
@@ -29,7 +29,7 @@ pub(crate) enum Start {
     },
     Forward {
         forward: String,
-        /// Beside those of the delivery and of every attempt.
+        /// The headers in addition to those of the delivery and of every attempt.
         headers: Vec<(String, String)>,
         /// Whether a part of the body is sent in place of all of it.
         part: bool,

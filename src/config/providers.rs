@@ -11,7 +11,7 @@ use crate::provider::Scheme;
 use super::files;
 
 pub(super) struct Catalogue {
-    /// Those of files.
+    /// The schemes of files, by name.
     own: BTreeMap<String, Arc<Scheme>>,
     /// Whether every file was understood; if not, a name that seems missing may be in another file.
     complete: bool,

@@ -39,7 +39,7 @@ impl Context<'_> {
         ranged(section, key, limit).map_or_else(default, |read| read.value)
     }
 
-    /// The same for a limit in milliseconds.
+    /// The duration at `key`, in the range of the limit `limit` in milliseconds, which is also the default.
     pub(super) fn duration(
         &self,
         section: &Section<'_>,

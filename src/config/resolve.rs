@@ -36,7 +36,7 @@ pub struct Resolved {
     pub sources: Vec<http::Source>,
     /// The handlers, in the order of their names.
     pub workers: Vec<Worker>,
-    /// The same for the other nodes of a database.
+    /// The handlers as the other nodes of a database see them.
     pub published: Vec<PublishedHandler>,
     /// The node that this receiver is; `None` if it has its store for itself.
     pub node: Option<ClusterNode>,

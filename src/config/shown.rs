@@ -20,7 +20,7 @@ use super::variables::Variable;
 /// Variables whose values are shown, in addition to those of the locale (`LC_`). Any other may hold a secret.
 const HARMLESS: [&str; 8] = ["HOME", "LANG", "LANGUAGE", "PATH", "SHELL", "TMPDIR", "TZ", "USER"];
 
-/// As in the configuration: `10min`.
+/// Writes a duration as in the configuration: `10min`.
 pub(crate) fn duration_text(time: Duration) -> String {
     Unit::Millis.show(millis(time))
 }

@@ -29,19 +29,19 @@ pub(crate) struct Source {
     #[serde(flatten, serialize_with = "shown::scheme")]
     pub(crate) scheme: Arc<Scheme>,
     pub(crate) secrets: Vec<Value<Reference>>,
-    /// For challenges that the provider proves with it.
+    /// The token with which the provider proves its challenges.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verify_token: Option<Value<Reference>>,
     /// The methods of its deliveries.
     pub(crate) methods: Vec<&'static str>,
     pub(crate) public_url: Option<String>,
-    /// The same with the name and password that it may have, without a query.
+    /// `public_url` with the name and password that it may have, without a query.
     #[serde(skip)]
     pub(crate) signed_url: Option<String>,
     /// The senders, one of which a request must name where the provider signs for all its customers.
     #[serde(rename = "sender", skip_serializing_if = "Vec::is_empty")]
     pub(crate) senders: Vec<String>,
-    /// From the source, else from its provider, else the default.
+    /// The limit from the source, else from its provider, else the default.
     #[serde(rename = "max_body_bytes")]
     pub(crate) body_limit_bytes: u64,
     pub(crate) on_redelivery: OnRedelivery,
@@ -85,7 +85,7 @@ impl Source {
     }
 }
 
-/// Reads one source; `None` if its table has too little of one. Problems go to the section's.
+/// Reads one source; `None` if required keys are missing or wrong. Problems go to the section's.
 pub(super) fn read(name: &Name, section: Section<'_>, context: &Context<'_>) -> Option<Source> {
     if name.as_str() == INTERNAL_SOURCE {
         section.problem(Fault::new(
@@ -441,7 +441,7 @@ fn first_wrong<const N: usize>(checks: [(bool, &'static str); N]) -> Option<&'st
 
 /// The URL that the provider was given.
 struct PublicUrl {
-    /// Without a query.
+    /// The URL without a query.
     base: String,
     /// `None` is none; empty if any query is accepted.
     queries: Vec<Option<String>>,

@@ -29,7 +29,7 @@ const OBEYED: &str = "PATH HOME SHELL USER LOGNAME PWD OLDPWD IFS CDPATH ENV BAS
     VIMINIT EXINIT MAKEOVERRIDES MFLAGS CVS_RSH FZF_DEFAULT_COMMAND RIPGREP_CONFIG_PATH DELTA_PAGER GTK_MODULES \
     QT_PLUGIN_PATH JULIA_LOAD_PATH CONFIG_SITE CC JAVA_OPTS";
 
-/// Of those the ones that no program obeys.
+/// Variables of a family in [`OBEYED`] that no program obeys.
 const HARMLESS: [&str; 3] = ["GIT_BRANCH", "GIT_COMMIT", "GIT_TAG"];
 
 /// The values of a handler; empty without the table. Problems go to the section's.
@@ -221,7 +221,7 @@ fn misplaced(
     Some(Fault::new(message, help))
 }
 
-/// As a table by name.
+/// Writes the rules as a table by name.
 pub(super) fn serialize<S: Serializer>(rules: &Rules, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(rules.iter().map(|rule| (&rule.value.name, &rule.value)))
 }

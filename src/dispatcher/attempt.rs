@@ -100,7 +100,7 @@ pub(super) struct Ending {
     pub(super) traffic: Option<Arc<HandlerTraffic>>,
     /// Stored after the commit: the notice quotes the recorded attempt.
     pub(super) notice: Option<Notice>,
-    /// From [`PendingAcks::add`]; dropped once the Ack is written.
+    /// What [`PendingAcks::add`] returned; dropped once the Ack is written.
     pub(super) _ack: Option<oneshot::Sender<()>>,
 }
 

@@ -36,7 +36,7 @@ use super::{retention, start};
 /// How long a stop waits for the ends of the forwards that it has cancelled, and for their commits.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
 
-/// Between two tries of a handler to claim, or of an end that alone cannot be committed.
+/// The pause between two tries of a handler to claim, or of an end that alone cannot be committed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The dispatcher's state.
@@ -305,8 +305,8 @@ impl Flow {
         }
     }
 
-    /// At each tick: makes the notices that are due, and finds what else would wait for ever: jobs whose wake-up was
-    /// lost, jobs of a handler that is not configured, and jobs that a clock change has put off (K1).
+    /// Makes, at each tick, the notices that are due, and finds what else would wait permanently: jobs whose wake-up
+    /// was lost, jobs of a handler that is not configured, and jobs that a clock change has put off (K1).
     fn check(&mut self) {
         self.slots.expect_jobs();
         if self.check.as_ref().is_some_and(|check| !check.is_finished()) {

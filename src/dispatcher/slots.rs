@@ -29,7 +29,7 @@ pub(super) struct HandlerSlots {
     /// Otherwise other nodes run its jobs.
     runs: bool,
     rate: Option<Rate>,
-    /// After a failed claim, or where its rate says so: the handler claims nothing before this monotonic time.
+    /// The monotonic time before which the handler claims nothing: after a failed claim, or where its rate says so.
     no_claim_before: Duration,
     /// The store may have a job to claim.
     may_have_jobs: bool,

@@ -14,7 +14,7 @@ pub struct Worker {
     pub policy: Policy,
     /// How many attempts of it may run at once, at least 1.
     pub concurrency: usize,
-    /// The same of all nodes together.
+    /// How many attempts of it may run at once on all nodes together.
     pub cluster_concurrency: Option<usize>,
     /// Whether its jobs run at this node.
     pub runs: bool,

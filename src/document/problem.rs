@@ -62,7 +62,7 @@ impl Fault {
         self.help.as_deref()
     }
 
-    /// The same fault with another help.
+    /// Replaces the fault's help.
     pub fn with_help(self, help: impl Into<String>) -> Self {
         Fault { help: Some(help.into()), ..self }
     }

@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// Of an answering command that has printed so, to a runner that keeps 16 bytes of an answer.
+    /// Judges the end of an answering command that has printed this, by a runner that keeps 16 bytes of an answer.
     fn answered(status: Status, stdout: &str) -> Report {
         let (head, rest) = stdout.as_bytes().split_at(stdout.len().min(16));
         let tail = rest[rest.len().saturating_sub(4)..].to_vec();

@@ -76,7 +76,7 @@ struct State {
     named: BTreeSet<RunnerName>,
     /// The receiver's number, once clients may connect.
     epoch: Option<u64>,
-    /// Until the dispatcher takes it.
+    /// The strays, until the dispatcher takes them.
     strays: Option<mpsc::UnboundedReceiver<Stray>>,
 }
 
@@ -188,7 +188,7 @@ impl RunnerPool {
         self.lock().needed().map(|(_, client)| client.status()).collect()
     }
 
-    /// As [`RunnerClient::cancel`], of the runner that has the attempt.
+    /// Asks the runner that has the attempt to end its command, as [`RunnerClient::cancel`] does.
     ///
     /// # Errors
     /// The runner was not asked.
@@ -199,7 +199,8 @@ impl RunnerPool {
         }
     }
 
-    /// As [`RunnerClient::peek`], of the runner that has the attempt.
+    /// What an output of an attempt holds so far, as [`RunnerClient::peek`] of its runner returns it. `None` if no
+    /// runner tracks the attempt.
     ///
     /// # Errors
     /// The runner cannot be reached, or was lost before it answered: ask again.

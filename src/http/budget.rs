@@ -77,7 +77,7 @@ impl Budget {
         (self.small.bytes, self.large.bytes) == (other.small.bytes, other.large.bytes)
     }
 
-    /// In use and free.
+    /// All bytes of the budget, in use and free.
     pub(super) fn bytes(&self) -> u64 {
         self.small.bytes + self.large.bytes
     }
@@ -102,7 +102,7 @@ pub(super) struct Permit {
     budget: Arc<Budget>,
     small: u64,
     large: u64,
-    /// Until its body is complete.
+    /// The body's place among the unfinished ones, until it is complete.
     place: Option<Place>,
 }
 

@@ -10,29 +10,29 @@ use actix_web::http::header::{CONTENT_LENGTH, UPGRADE};
 /// The position in a chunked body (RFC 9112, section 7.1).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chunks {
-    /// Before a size.
+    /// The beginning of a size.
     #[default]
     Begin,
     Size(u64),
-    /// In the blanks after the size.
+    /// The blanks after the size.
     Blank(u64),
-    /// In an extension, which is ignored.
+    /// An extension, which is ignored.
     Extension(u64),
-    /// Before the end of a size's line.
+    /// The end of a size's line, of which the last byte is missing.
     SizeEnd(u64),
-    /// In a chunk, with this many bytes left.
+    /// The data of a chunk, with this many bytes left.
     Data(u64),
-    /// After a chunk.
+    /// The end of a chunk's data, before its line end.
     DataEnd,
-    /// In the line end after a chunk.
+    /// The line end after a chunk, of which the last byte is missing.
     DataEndRest,
-    /// At the beginning of a line after the last chunk.
+    /// The beginning of a line after the last chunk.
     Line,
-    /// In such a line: a trailer, which is ignored.
+    /// The rest of such a line: a trailer, which is ignored.
     Trailer,
-    /// In the line end of a trailer.
+    /// The line end of a trailer, of which the last byte is missing.
     TrailerEnd,
-    /// In the line end of the empty line.
+    /// The line end of the empty line, of which the last byte is missing.
     Last,
     Ended,
     /// Not a chunked body.

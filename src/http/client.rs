@@ -1,7 +1,7 @@
 //! The client's address: the peer's, or the one that a trusted proxy reports.
 //!
-//! For the quarantine, which bounds how much one address may fill, and for certificates that a proxy names.
-//! Verification never uses it.
+//! The quarantine uses it to bound how much one address may fill. A header that names a certificate counts only if a
+//! trusted proxy sent it. Verification never uses the address.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -60,7 +60,7 @@ enum ReadState {
 /// What bounds each connection of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Of each head.
+    /// The most bytes of a head.
     pub(crate) head_bytes: u64,
     pub(crate) head_time: Duration,
     /// A client that closes its end has left, and its answer ends.

@@ -39,7 +39,7 @@ const OVER_BOUND: &str = r#"{"status":"head_too_large"}"#;
 #[derive(Clone)]
 pub(crate) struct Door {
     open: Arc<Open>,
-    /// For requests that are being answered, and for those of them that bring a body, which may be slow.
+    /// The places of requests that are being answered, and of those that bring a body, which may be slow.
     places: Arc<Semaphore>,
     places_with_body: Arc<Semaphore>,
     bounds: Bounds,
@@ -151,7 +151,7 @@ impl Turn {
 
 /// An answer that keeps its place and its request's payload until it is sent.
 struct Sent {
-    /// Of the body, and not yet passed on.
+    /// Bytes of the body that are not passed on yet.
     part: Bytes,
     body: BoxBody,
     _place: Option<OwnedSemaphorePermit>,

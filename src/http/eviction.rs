@@ -40,7 +40,7 @@ pub(super) struct Unfinished {
 #[derive(Debug, Default)]
 struct Bodies {
     next: u64,
-    /// Those that were not evicted, by their number in the order of arrival.
+    /// The bodies that were not evicted, by their number in the order of arrival.
     by_arrival: BTreeMap<u64, Arc<Progress>>,
     /// Evicted and not gone yet.
     leaving: usize,
@@ -158,7 +158,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// For a body of `expected` bytes that began to arrive at `begun`.
+    /// Adds a body of `expected` bytes that began to arrive at `begun` to the pool.
     pub(super) fn new(pool: &Arc<Unfinished>, begun: Instant, expected: u64) -> Self {
         let body = Arc::new(Progress::new(begun, expected));
         let mut bodies = pool.bodies();

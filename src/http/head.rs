@@ -27,7 +27,7 @@ pub(crate) struct Head {
 
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    /// Before the first line; line ends here are skipped (RFC 9112, section 2.2).
+    /// The place before the first line; line ends here are skipped (RFC 9112, section 2.2).
     Before,
     WithinLine,
     AfterLine,

@@ -1,6 +1,6 @@
 //! `/healthz` and `/readyz`: is the process alive, and does the store take events.
 //!
-//! For load balancers and monitors. Both answer GET and HEAD and reveal nothing secret.
+//! Load balancers and monitors ask for both. Both answer GET and HEAD and reveal nothing secret.
 
 use super::reply::{self, Answer};
 use crate::store::Intake;

@@ -1,9 +1,9 @@
 //! Answers a verified request with an idempotency key: finds the caller, checks its rate, and returns the stored
 //! answer of the handler or waits for it.
 //!
-//! For sources that return their handler's answer. `receive` calls it in a task that continues if the client hangs up.
-//! Must stay true: an answer is sent only after it is committed (I1), and only to the caller that owns the key; a
-//! request that waits holds no body in memory.
+//! Only sources that return their handler's answer use it. `receive` calls it in a task that continues if the client
+//! hangs up. Must stay true: an answer is sent only after it is committed (I1), and only to the caller that owns the
+//! key; a request that waits holds no body in memory.
 
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;

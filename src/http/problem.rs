@@ -1,8 +1,7 @@
 //! Problem documents (RFC 9457) for callers that do not get their handler's answer.
 //!
-//! For sources that return their handler's answer; `reply` has all other answers. The statuses follow
-//! draft-ietf-httpapi-idempotency-key-header. A document contains no output of a handler and nothing of another
-//! caller.
+//! Sources that return their handler's answer send them; `reply` has all other answers. The statuses follow
+//! draft-ietf-httpapi-idempotency-key-header. A document contains no output of a handler and nothing of another caller.
 
 use std::time::Duration;
 
@@ -65,7 +64,7 @@ impl Problem {
         }
     }
 
-    /// In seconds; `None` if a repeat does not help or the time is unknown.
+    /// The value of `Retry-After`, in seconds; `None` if a repeat does not help or the time is unknown.
     pub(super) fn retry_after(self) -> Option<u64> {
         match self {
             Problem::InProgress | Problem::Slow => Some(SOON_SECONDS),

@@ -1,8 +1,8 @@
 //! Bounds the request rate of each caller.
 //!
-//! For `keyed`, and for the log lines of challenges without a signature. In memory only, by the generic cell rate
-//! algorithm, which keeps one time for each bucket. Must stay true: the number of remembered callers is bounded, and a
-//! caller is forgotten only when its bucket is full.
+//! `keyed` uses it, and so do the log lines of challenges without a signature. It is in memory only, by the generic
+//! cell rate algorithm, which keeps one time for each bucket. Must stay true: the number of remembered callers is
+//! bounded, and a caller is forgotten only when its bucket is full.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

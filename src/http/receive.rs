@@ -38,8 +38,8 @@ use crate::verify::{self, Genuine};
 /// a worker, with all its connections, for more than a quarter of a millisecond.
 const VERIFY_INLINE_BYTES: usize = 256 * 1024;
 
-/// The same bound for a source with a handler whose condition or key reads bodies: a pattern takes up to 2 ms for each
-/// text of 4 KiB.
+/// The largest body that is verified and decided inline for a source with a handler whose condition or key reads
+/// bodies: a pattern takes up to 2 ms for each text of 4 KiB.
 const DECIDE_INLINE_BYTES: usize = 16 * 1024;
 
 /// Begins a delivery to `served`, a source of `snapshot`. The error is the answer to a delivery that is refused by its

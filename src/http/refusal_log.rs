@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::traffic::{RefusalCount, Traffic};
 
-/// Between two lines of the same kind: often enough for an operator who watches, and 8,640 lines a day for a
+/// The pause between two lines of the same kind: often enough for an operator who watches, and 8,640 lines a day for a
 /// scanner that never stops.
 pub(super) const EVERY: Duration = Duration::from_secs(10);
 

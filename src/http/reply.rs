@@ -64,7 +64,7 @@ pub(super) enum Answer {
     Pending,
     /// The handler has no answer; the problem says why.
     Problem(Problem),
-    /// Not proven genuine.
+    /// The delivery is not proven genuine.
     Rejected,
     /// It cannot be an event, even if it is genuine. A fixed word says why.
     Malformed(&'static str),

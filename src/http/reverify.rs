@@ -35,7 +35,7 @@ fn reverify(
     let published = keys.map(|text| published(source, text)).transpose()?;
     let keys = published.as_ref().map_or(&source.keys[..], slice::from_ref);
     let QuarantinedDelivery { id, received_at, path, headers, body, .. } = kept;
-    // The same each time it is accepted.
+    // The id is stable, so that a second acceptance is a duplicate.
     let own_id = format!("kept-{}-{id}", received_at.0);
     let (path, query) =
         path.split_once('?').map_or((&*path, None), |(path, query)| (path, Some(query)));

@@ -181,7 +181,7 @@ impl Server {
         }
     }
 
-    /// In the order of the listeners.
+    /// The addresses of the listeners, in their order.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

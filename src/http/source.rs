@@ -26,7 +26,7 @@ pub struct Source {
     pub scheme: Arc<Scheme>,
     /// A delivery is genuine if any of them matches.
     pub keys: Vec<verify::Key>,
-    /// For challenges that the provider proves with it.
+    /// The token with which the provider proves its challenges.
     pub verify_token: Option<verify::Key>,
     /// The methods of deliveries.
     pub methods: Vec<&'static str>,
@@ -35,8 +35,8 @@ pub struct Source {
     pub body_limit_bytes: u64,
     /// How long a delivery may wait for its commit before it is answered with 503.
     pub accept_wait: Duration,
-    /// For sources without signatures: whether requests are refused that come through a proxy, from a web page or
-    /// under a foreign host name.
+    /// Whether requests are refused that come through a proxy, from a web page or under a foreign host name. Only
+    /// sources without signatures refuse them.
     pub refuse_proxied: bool,
     pub on_redelivery: OnRedelivery,
     pub routes: Arc<Routes>,
@@ -82,7 +82,7 @@ pub struct Sources {
 pub(super) struct ServedSource {
     pub(super) source: Arc<Source>,
     pub(super) traffic: SourceTraffic,
-    /// For each handler with a condition or a key, of any source: how often each decision was made.
+    /// How often each decision was made, for each handler with a condition or a key, of any source.
     decisions: Arc<BTreeMap<Name, Arc<Tally>>>,
 }
 

@@ -14,7 +14,7 @@ use super::fields::Line;
 /// Precedes the name of each of our fields in the journal.
 const PREFIX: &str = "HOOKLATCH_";
 
-/// For `journalctl -t`.
+/// The identifier by which `journalctl -t` selects our lines.
 const IDENTIFIER: &str = "hooklatch";
 
 /// First capacity of a JSON line's buffer: enough for a delivery's line and most others.
@@ -22,11 +22,11 @@ const USUAL_BYTES: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// For a terminal.
+    /// Text for a terminal.
     Text,
     /// The journal's own protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL).
     Journal,
-    /// For log collectors.
+    /// JSON for log collectors.
     Json,
 }
 

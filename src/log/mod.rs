@@ -1,9 +1,9 @@
 //! Log lines: text on a terminal, fields in the journal, one JSON object a line otherwise.
 //!
-//! For the commands that serve. They never pass payloads, secrets, header values or query strings to `tracing`.
-//! What must stay true: every line has the fields of the spans around it as fields of the line; text from
-//! outside cannot end a line or move a terminal's cursor; and after [`in_background`] no thread waits for the
-//! log. If the log stalls, lines are dropped and counted, because a late answer to a provider is worse.
+//! The commands that serve use it. They never pass payloads, secrets, header values or query strings to `tracing`. What
+//! must stay true: every line has the fields of the spans around it as fields of the line; text from outside cannot end
+//! a line or move a terminal's cursor; and after [`in_background`] no thread waits for the log. If the log stalls,
+//! lines are dropped and counted, because a late answer to a provider is worse.
 //!
 //! The formats are ours because the JSON of `tracing-subscriber` nests the fields of spans in objects, and
 //! `tracing-journald` sends from the thread that logs, which then waits for the journal. The

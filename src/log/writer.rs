@@ -36,7 +36,7 @@ static OPENED: OnceLock<Arc<Writer>> = OnceLock::new();
 pub(super) struct Writer {
     format: Format,
     target: Mutex<Target>,
-    /// To the background thread, once it runs.
+    /// The queue of the background thread, once that runs.
     queue: OnceLock<SyncSender<Message>>,
 }
 

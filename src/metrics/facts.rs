@@ -7,9 +7,9 @@ use crate::traffic::Traffic;
 /// The state of the HTTP server.
 #[derive(Debug, Clone, Copy)]
 pub struct Front {
-    /// Open.
+    /// Open connections.
     pub connections: u64,
-    /// In use.
+    /// Bytes of bodies in use.
     pub body_bytes: u64,
     pub body_bound_bytes: u64,
     /// Whether deliveries are accepted.

@@ -272,7 +272,7 @@ fn oldest_ready(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-/// Of the active nodes.
+/// Writes a value of each active node.
 fn nodes(facts: &Facts, out: &mut Samples<'_>, value: fn(&NodeRow) -> f64) {
     for node in facts.store.iter().flat_map(|store| &store.nodes) {
         if node.state == "active" {

@@ -87,7 +87,7 @@ pub struct Facts {
     pub handler: Name,
     /// The job, which is also the idempotency key.
     pub job: JobId,
-    /// From 1. A number is never used twice.
+    /// The number of the attempt, from 1. A number is never used twice.
     pub attempt: u32,
     /// How often the operator replayed the job.
     pub replays: u32,

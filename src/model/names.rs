@@ -97,7 +97,7 @@ pub const EVENT_ID_MAX_BYTES: usize = 200;
 pub enum BadEventId {
     #[error("the event id is empty")]
     Empty,
-    /// Over [`EVENT_ID_MAX_BYTES`].
+    /// The text is longer than [`EVENT_ID_MAX_BYTES`].
     #[error("the event id has {0} bytes; {EVENT_ID_MAX_BYTES} is the limit")]
     TooLong(usize),
     /// A space, control or non-ASCII character.

@@ -91,7 +91,7 @@ words! {
     Shape {
         /// No control character.
         Line = "line",
-        /// The same, but for newlines and tabs.
+        /// No control character but newlines and tabs.
         Text = "text",
         /// `[A-Za-z0-9][A-Za-z0-9._-]*`
         Word = "word",
@@ -164,9 +164,9 @@ words! {
 words! {
     /// What the jobs of a group do to each other. They run one at a time in each case.
     GroupRule {
-        /// In the order of arrival; a dead job holds its group.
+        /// They run in the order of arrival; a dead job holds its group.
         Block = "block",
-        /// In the order of arrival; a dead job lets the next one run.
+        /// They run in the order of arrival; a dead job lets the next one run.
         StepOver = "step-over",
         /// The latest wins: a newer job takes the place of those that wait.
         Latest = "latest",

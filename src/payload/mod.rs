@@ -32,7 +32,7 @@ use crate::model::{Headers, is_header_name};
 pub struct Event<'e> {
     pub id: &'e str,
     pub event_type: &'e str,
-    /// Those that the source's scheme keeps.
+    /// The headers that the source's scheme keeps.
     pub headers: &'e Headers,
     pub body: &'e [u8],
     /// The form field that holds the JSON, where the source's scheme has one.

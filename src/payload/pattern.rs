@@ -10,7 +10,7 @@ use crate::limits::{PATTERN_PROGRAM_BYTES, VALUE_PATTERN_BYTES};
 /// A compiled pattern. A search takes time in proportion to its program and the text.
 #[derive(Debug, Clone)]
 pub struct Pattern {
-    /// As it is written.
+    /// The pattern as it is written.
     text: String,
     program: Regex,
 }

@@ -31,8 +31,8 @@ pub(crate) enum Part {
     Named(String),
     /// The fields of a form, sorted by name and then by value, each once: name and value, nothing between them.
     Form,
-    /// As Plivo joins them: the URL with its query sorted and decoded, and the fields of a form as in [`Part::Form`] but
-    /// each as often as it is there.
+    /// The URL and a form as Plivo joins them: the URL with its query sorted and decoded, and the fields of the form as
+    /// in [`Part::Form`] but each as often as it is there.
     UrlForm,
     /// One field of a form, decoded.
     Field(String),
@@ -44,11 +44,12 @@ pub(crate) enum Part {
     Listed(String),
     /// The text at a place of the JSON body; empty if there is none.
     Json(Pointer),
-    /// The same where the text may hold the literals around it: the one part that is found from both ends.
+    /// The text at a place of the JSON body where it may hold the literals around it: the one part that is found from
+    /// both ends.
     Free(Pointer),
     /// The URL with the other way to write its port: the standard port if it has none, else without its port.
     OtherPort,
-    /// Of each of these members of the JSON body that is there, in this order: name and value, each on a line.
+    /// Name and value, each on a line, of each of these members that the JSON body has, in this order.
     Lines(Vec<(String, Pointer)>),
     /// The CRC-32 of the body in decimal digits.
     Crc32,

@@ -37,7 +37,7 @@ impl Captured {
         self.total == Some((self.head.len() + self.tail.len()) as u64)
     }
 
-    /// The same output with at most so many bytes of its head and of its tail.
+    /// Cuts the output to at most so many bytes of its head and of its tail.
     pub(crate) fn cut(mut self, (head_bytes, tail_bytes): (usize, usize)) -> Self {
         let whole = self.is_whole();
         let mut rest = self.head.split_off(head_bytes.min(self.head.len()));

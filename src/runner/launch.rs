@@ -90,7 +90,7 @@ impl Launch {
     }
 }
 
-/// For the launched runner, at its start: begins a new session.
+/// Begins a new session. The launched runner calls it at its start.
 ///
 /// # Errors
 /// The process leads a process group, so it was not launched this way.
@@ -99,7 +99,7 @@ pub fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// For the launched runner, once it listens: closes the pipe that [`Launch::run`] waits at.
+/// Closes the pipe that [`Launch::run`] waits at. The launched runner calls it once it listens.
 ///
 /// # Errors
 /// `/dev/null` cannot be opened.

@@ -55,7 +55,7 @@ pub struct Start {
     pub configuration: Digest,
     #[serde(with = "hex")]
     pub body: Digest,
-    /// Without the body.
+    /// The event's facts, without the body.
     pub facts: Facts,
 }
 
@@ -93,7 +93,7 @@ pub enum ToRunner {
     /// Read the commands as they are configured now. From now on a Start may name them and those of load
     /// `in_use`, and no others.
     Load {
-        /// From 1, and never used twice over one connection.
+        /// The load's number, from 1, and never used twice over one connection.
         number: u64,
         /// The load whose commands the receiver uses; 0 for the commands read for its Hello.
         in_use: u64,

@@ -75,7 +75,7 @@ pub struct CommandSettings {
     pub env: Vec<(String, String)>,
     /// How long the command may run. The time of a suspended machine does not count.
     pub timeout: Duration,
-    /// Between SIGTERM and SIGKILL.
+    /// How long it is from SIGTERM to SIGKILL.
     pub grace: Duration,
     /// Bytes kept of each output: head, tail.
     pub output_bytes: (usize, usize),
@@ -88,7 +88,7 @@ pub struct CommandSettings {
 }
 
 impl CommandSettings {
-    /// The same command with the values of this event: its arguments, and a variable for each.
+    /// The command with the values of this event: its arguments, and a variable for each.
     fn for_event(&self, facts: &Facts) -> Result<Cow<'_, Self>, Refused> {
         let Some(CommandValues { values, arguments }) = &self.values else {
             return Ok(Cow::Borrowed(self));
@@ -138,7 +138,7 @@ impl Ended {
         }
     }
 
-    /// The same end for the ledger and for a message's header.
+    /// The end without its outputs, for the ledger and for a message's header.
     fn without_outputs(&self) -> Self {
         match self {
             Ended::Exited(one) => {

@@ -104,7 +104,7 @@ pub(super) fn process(pid: Pid) -> Option<Process> {
     Some(Process { pid: pid.as_raw_pid(), start: field(&read_stat(pid)?, 22)? })
 }
 
-/// The same, only if the process has not ended.
+/// Identifies a process that has not ended; `None` if it has, or cannot be read.
 pub(super) fn living(pid: Pid) -> Option<Process> {
     let has_ended = matches!(field::<char>(&read_stat(pid)?, 3)?, 'Z' | 'X');
     process(pid).filter(|_| !has_ended)

@@ -57,9 +57,9 @@ pub struct Settings {
 /// The request of an operator or a service manager, made by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// To stop. The first request drains, the second ends the commands that run.
+    /// A stop. The first request drains, the second ends the commands that run.
     Stop,
-    /// To execute itself again.
+    /// An execution of its program again.
     Reexec,
 }
 

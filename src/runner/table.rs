@@ -52,7 +52,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Attempt {
-    /// With its outputs, if this runner started it. An attempt that has ended is not acknowledged yet.
+    /// The ledger's entry, with its outputs if this runner started it. An attempt that has ended is not acknowledged
+    /// yet.
     entry: LedgerEntry,
     /// `Some` while it runs, unless a dead runner started it.
     living: Option<Living>,

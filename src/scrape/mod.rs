@@ -1,9 +1,9 @@
 //! The port of the metrics, and the collection of what the page shows.
 //!
-//! For `serve`, where `metrics.listen` is configured. What must stay true: a slow or hostile client occupies one of a
-//! few connections for a few seconds, and delays no delivery; the store is asked at most once in [`FRESH`]; a web page
-//! cannot read the metrics through a browser, under another name for this machine; and the deliveries' port does not
-//! serve them.
+//! `serve` starts it where `metrics.listen` is configured. What must stay true: a slow or hostile client occupies one
+//! of a few connections for a few seconds, and delays no delivery; the store is asked at most once in [`FRESH`]; a web
+//! page cannot read the metrics through a browser, under another name for this machine; and the deliveries' port does
+//! not serve them.
 
 mod answer;
 
@@ -55,7 +55,7 @@ pub struct Gatherer {
 }
 
 impl Gatherer {
-    /// For a receiver that starts now.
+    /// Makes the gatherer of a receiver that starts now.
     pub fn new(
         store: Admin,
         traffic: Traffic,

@@ -15,7 +15,7 @@ pub(super) struct Plan {
     pub(super) sources: http::Sources,
     pub(super) workers: Vec<Worker>,
     pub(super) published: Vec<PublishedHandler>,
-    /// For the admin API: what it reports of the sources, and their signers for test deliveries.
+    /// What the admin API reports of the sources, and their signers for test deliveries.
     pub(super) listeners: ListenerInfo,
 }
 

@@ -93,7 +93,7 @@ mod tests {
     use std::ffi::{OsStr, OsString};
     use std::os::unix::net::UnixDatagram;
 
-    /// Far over two beats.
+    /// The longest wait of a test, far over two beats.
     const PATIENCE: Duration = Duration::from_secs(20);
     const WATCHDOG: Duration = Duration::from_millis(200);
 

@@ -44,7 +44,7 @@ impl StoredAnswer {
         Ok(self.with(body))
     }
 
-    /// The same here and now; none where that would take long, or where it cannot be read.
+    /// Unpacks the answer on this thread; `None` if that would take long, or if the answer cannot be read.
     pub(crate) fn open_now(self) -> Option<Answer> {
         let short = self.body_bytes <= codec::INLINE_BYTES && self.is_whole();
         let body = short.then(|| codec::decompress_now(&self.body, self.body_bytes).ok())??;
@@ -67,12 +67,12 @@ impl StoredAnswer {
 #[derive(Debug, Clone)]
 pub(crate) enum Fate {
     Answered(StoredAnswer),
-    /// Without an answer.
+    /// The state of a job without an answer.
     Other(KeyState),
 }
 
 impl Fate {
-    /// The same with its answer's body, which is got back off the caller's thread where it is large.
+    /// Unpacks the answer's body, off the caller's thread where it is large.
     pub(crate) async fn open(self) -> io::Result<KeyState> {
         match self {
             Fate::Answered(stored) => stored.open().await.map(KeyState::Answered),
@@ -91,7 +91,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// With this bit of its status, headers and body changed.
+    /// Returns the answer with this bit of its status, headers and body changed.
     fn changed(answer: &StoredAnswer, bit: usize) -> StoredAnswer {
         let mut changed = answer.clone();
         let (byte, bit) = (bit / 8, bit % 8);

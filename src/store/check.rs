@@ -10,7 +10,8 @@ use crate::store::columns::{Cell, Cells, column, unreadable};
 use crate::store::rows::raw_type;
 use crate::store::sum::{FRAME_CHECKSUM_BYTES, Given};
 
-/// Of the next events (each with the bytes of its body) those that one call compares, and where the next call begins.
+/// Picks, from the next events (row and bytes of the body), those that one call compares. Also returns where the next
+/// call begins; `None` at the end.
 pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>) {
     let mut bytes = 0_u64;
     let next = found.iter().take_while(|(_, of)| {

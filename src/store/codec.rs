@@ -26,9 +26,10 @@ const WINDOW_LOG: u32 = 20;
 pub(crate) const INLINE_BYTES: usize = 256 * 1024;
 
 thread_local! {
-    /// Each thread's own, made at its first body: making one costs as much as compressing a usual body.
+    /// Each thread's compressor, made at its first body: making one costs as much as compressing a usual body.
     static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
-    /// The same for getting bodies back, of which it costs twice as much.
+    /// Each thread's decompressor, made at its first body: making one costs twice as much as decompressing a usual
+    /// body.
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 

@@ -125,7 +125,7 @@ pub(crate) trait FromRow: Sized {
     fn from_row(row: &impl Cells) -> Result<Self, Error>;
 }
 
-/// With the number of its own row, or of the row that it belongs to: the column `row`.
+/// A value with the number of its own row, or of the row that it belongs to: the column `row`.
 pub(crate) struct Numbered<T, K = i64> {
     pub(crate) row: K,
     pub(crate) of: T,

@@ -97,7 +97,7 @@ impl Store {
         Ok(PostgresStore::open(&settings, node, handlers, held, clock).await?.into())
     }
 
-    /// The same for a command where no receiver runs: it is no node, and takes no delivery and no job.
+    /// Opens the database for a command where no receiver runs: it registers no node, and takes no delivery and no job.
     pub async fn visit(
         settings: &Settings,
         target: Target,
@@ -121,8 +121,8 @@ impl Store {
         self.stop(std::future::pending()).await;
     }
 
-    /// The same. Once `hurry` resolves, a database on another machine is not waited for: what it has not answered is
-    /// refused as unconfirmed.
+    /// Closes the store as [`Store::close`] does. Once `hurry` resolves, a database on another machine is not waited
+    /// for: what it has not answered is refused as unconfirmed.
     pub async fn stop(&self, hurry: impl Future<Output = ()>) {
         match &self.engine {
             Engine::Sqlite(store) => store.close().await,

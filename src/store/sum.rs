@@ -18,9 +18,9 @@ pub(crate) struct Given<'a> {
     pub(crate) source: &'a str,
     pub(crate) event_id: &'a str,
     pub(crate) event_type: &'a EventType,
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     pub(crate) headers: &'a [u8],
-    /// Under zstd, whose checksum stands for it.
+    /// The body, compressed with zstd: its checksum stands for it.
     pub(crate) body: &'a [u8],
 }
 
@@ -80,12 +80,12 @@ pub(crate) fn answer_frame(status: u16, headers: &[u8], body: &[u8]) -> [u8; ANS
 
 /// A payload as the store has it.
 pub(crate) struct KeptPayload {
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     pub(crate) headers: Vec<u8>,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     pub(crate) body: Vec<u8>,
     pub(crate) body_bytes: usize,
-    /// Of when the event was stored.
+    /// The sum that was made when the event was stored.
     pub(crate) sum: Option<i64>,
 }
 

@@ -30,7 +30,7 @@ const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// How often a long stop extends the manager's stop timeout.
 const STOP_EXTEND_EVERY: Duration = Duration::from_secs(15);
 
-/// By how much each message extends the stop timeout.
+/// How much each message extends the stop timeout.
 const STOP_EXTEND_BY: Duration = Duration::from_secs(60);
 
 /// The service manager, if there is one. Clones share its socket.

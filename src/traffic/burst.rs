@@ -14,7 +14,7 @@ pub(super) struct Bursts(BTreeMap<(&'static str, &'static str), Burst>);
 #[derive(Debug, Default)]
 struct Burst {
     total: u64,
-    /// Since the last log line.
+    /// The refusals since the last log line.
     unlogged: u64,
     /// The first was logged, and the next ones are counted.
     open: bool,
@@ -28,7 +28,7 @@ pub struct RefusalCount {
     pub answer: &'static str,
     /// One word.
     pub reason: &'static str,
-    /// Since the last line.
+    /// The refusals since the last line.
     pub count: u64,
 }
 

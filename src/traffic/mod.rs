@@ -56,7 +56,7 @@ struct Known {
     decisions: BTreeMap<Name, Arc<Tally>>,
     /// Their `nearest` is filled in when they are read.
     unknown_paths: Vec<UnknownPath>,
-    /// Those of no source.
+    /// The refusals of requests to no source.
     refusals: Bursts,
 }
 
@@ -106,7 +106,7 @@ impl Traffic {
         self.with(|known| known.handlers.clone())
     }
 
-    /// For `status`.
+    /// The statistics that `status` shows.
     pub fn seen(&self) -> Seen {
         let (sources, mut unknown_paths) =
             self.with(|known| (known.sources.clone(), known.unknown_paths.clone()));

@@ -31,7 +31,7 @@ pub struct HandlerSeen {
     /// Half of the attempts took at most so long, in milliseconds and rounded up to one of a few bounds. None without an
     /// attempt, or where it is over an hour.
     pub half_within: Option<u64>,
-    /// The same of 95 in 100.
+    /// 95 of 100 attempts took at most so long, given as in `half_within`.
     pub most_within: Option<u64>,
     /// Events by what its condition decided: `true`, `false`, `undecided`.
     pub decided: BTreeMap<String, u64>,
@@ -58,8 +58,8 @@ pub struct SourceSeen {
     /// Refused because the body was over the source's limit.
     #[serde(default)]
     pub too_large: u64,
-    /// The same by hour and declared size, the latest first: at most a day of hours. They are not proven: any client
-    /// can send one.
+    /// Refused deliveries whose body was over the limit, by hour and declared size, the latest first: at most a day of
+    /// hours. They are not proven: any client can send one.
     #[serde(default)]
     pub unproven_too_large: Vec<TooLarge>,
     /// The last accepted or duplicate delivery.
@@ -71,7 +71,7 @@ pub struct SourceSeen {
 /// Requests to a path that no source has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownPath {
-    /// As sent, but truncated.
+    /// The path as it was sent, but truncated.
     pub path: String,
     pub requests: u64,
     pub last_at: Timestamp,

@@ -100,7 +100,7 @@ pub(crate) struct SourceCounts {
     keyed: Tally,
     /// Seconds from a good delivery's head to its answer.
     pub(crate) seconds: Histogram,
-    /// The same divided by the provider's time-out; empty if that is unknown.
+    /// These times divided by the provider's time-out; empty if that is unknown.
     pub(crate) shares: Histogram,
     /// Accepted, duplicate, refused.
     recent: RecentCounts<3>,
@@ -225,7 +225,7 @@ impl SourceTraffic {
         self.counts.keyed.get().filter(|_| self.configured.answers)
     }
 
-    /// For `status`.
+    /// The statistics that `status` shows.
     pub(super) fn seen(&self) -> SourceSeen {
         let answers: Vec<_> = self.counts.answers.get().collect();
         let of =

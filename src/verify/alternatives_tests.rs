@@ -20,7 +20,7 @@ fn judged(
     judged_at(None, provider, secret, lines, body)
 }
 
-/// The same at this public URL.
+/// Judges a delivery to a source of `provider` at this public URL, with one secret.
 fn judged_at(
     url: Option<&str>,
     provider: &str,

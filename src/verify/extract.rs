@@ -76,7 +76,7 @@ impl<'a> Facts<'a> {
         Facts::unparsed(&[])
     }
 
-    /// Those of its fields alone, if it is a form.
+    /// The facts of a body that is not parsed: only its fields, if it is a form.
     pub(super) fn unparsed(body: &'a [u8]) -> Self {
         Facts { body, values: Vec::new(), is_json: false }
     }

@@ -14,7 +14,7 @@ use super::*;
 enum Found {
     Absent,
     Text(String),
-    /// As it is written.
+    /// A value that is not a text, as it is written.
     Other(String),
     Twice,
 }

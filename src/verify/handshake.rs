@@ -26,7 +26,7 @@ pub struct Challenge<'a> {
     pub method: &'a str,
     /// The source takes deliveries by this method.
     pub is_delivery: bool,
-    /// As sent.
+    /// The query as it was sent.
     pub query: Option<&'a str>,
     pub headers: &'a Headers,
     pub body: &'a [u8],
@@ -42,7 +42,7 @@ pub struct Answered {
 }
 
 impl std::fmt::Debug for Answered {
-    /// Without the value, which may be a secret.
+    /// Writes the status, and not the value, which may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let status = self.answer.as_ref().map(|answer| answer.status);
         write!(f, "Answered({status:?}, signed: {})", self.signed)

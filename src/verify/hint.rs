@@ -186,8 +186,8 @@ fn other_keys(scheme: &Scheme, key: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// The same JSON tokens without spaces, or indented by two spaces as Stripe does; `None` if the text
-/// is not JSON. Strings and numbers keep their spelling.
+/// Writes the same JSON tokens without spaces, or indented by two spaces as Stripe does; `None` if the text is not
+/// JSON. Strings and numbers keep their spelling.
 fn reprint(json: &[u8], indent: bool) -> Option<Vec<u8>> {
     serde_json::from_slice::<serde::de::IgnoredAny>(json).ok()?;
     let mut out = Vec::with_capacity(json.len());

@@ -21,7 +21,7 @@ use crate::provider::{Algorithm, Hash, Jwt, JwtAlgorithm, Proof, StampUnit, ahea
 /// The largest token: header lines are no larger with most servers.
 pub(super) const TOKEN_BYTES: usize = 8 << 10;
 
-/// For the difference of two clocks, where the provider's file names no tolerance.
+/// The allowed difference of two clocks, where the provider's file names no tolerance.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The members of an object as they are written.

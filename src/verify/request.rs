@@ -13,7 +13,7 @@ pub struct Key {
     pub(super) reference: String,
     /// Empty if the text is not a key in the form of the scheme itself.
     pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// The same for each of the scheme's alternatives.
+    /// The secret in the form of each of the scheme's alternatives; empty where the text is not a key in that form.
     pub(super) others: Vec<Zeroizing<Vec<u8>>>,
     /// The public keys of a key set or of certificates; empty if `bytes` is the key.
     pub(super) public: Vec<PublicKey>,

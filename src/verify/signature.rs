@@ -66,7 +66,7 @@ pub fn key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> 
     }
 }
 
-/// The same in the form of one family of the scheme.
+/// Decodes a secret's text in the form of one family of the scheme.
 fn own_key(scheme: &Scheme, reference: &str, text: &str) -> Result<Key, String> {
     let proof = scheme.proof();
     let Some(signature) = &proof.signature else {

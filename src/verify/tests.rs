@@ -263,7 +263,7 @@ fn a_volatile_field_does_not_change_the_digest() {
     assert_ne!(digest(STRIPE_BODY), digest(&STRIPE_BODY.replace("paid", "void")));
 }
 
-/// For each built-in provider that signs the content and not the id's header.
+/// It runs for each built-in provider that signs the content and not the id's header.
 #[test]
 fn an_unsigned_id_that_is_changed_or_taken_away_leaves_the_replay_guard_as_it_is() {
     let mut tried = Vec::new();

@@ -19,7 +19,7 @@ async fn ask(front: &Front, method: &str, target: &str, headers: &[(&str, &[u8])
     front.ask(&head(method, target, headers)).await
 }
 
-/// Nothing is an event, and nothing is in quarantine.
+/// Asserts that there is no event, and no delivery in quarantine.
 async fn nothing_is_stored(front: &Front) {
     assert_eq!(front.events().await.len(), 0);
     let kept = front.store.admin.quarantined(QuarantineFilter::default()).await.unwrap();

@@ -22,7 +22,7 @@ struct Member {
 struct Declared {
     about: String,
     members: Vec<Member>,
-    /// Of a tuple struct: the type it stands for.
+    /// The type that a tuple struct stands for.
     inner: Option<String>,
 }
 
@@ -142,7 +142,7 @@ fn read_members<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Vec<Member> {
     members
 }
 
-/// As serde's `snake_case` does.
+/// Converts a name as serde's `snake_case` does.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     for (at, letter) in name.char_indices() {

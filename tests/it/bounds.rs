@@ -213,7 +213,7 @@ fn half_bodies_keep_none_waiting_who_only_ask() {
     assert!(open >= ADMIN_REQUESTS / 2, "it has waited for them: {open} are open");
 }
 
-/// As many half heads as there are connections, and more: the most stalled are closed for those who ask.
+/// As many half heads are open as there are connections, and more: the most stalled are closed for clients that ask.
 #[test]
 fn the_most_stalled_connection_is_closed_for_who_asks() {
     raise_file_limit().unwrap();

@@ -86,7 +86,7 @@ async fn ask(socket: &Path, line: &str, body: &str) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}")))
 }
 
-/// The same, where a problem is expected.
+/// Sends a request that must be answered with a problem; returns the status, and the problem's `kind` and `detail`.
 async fn problem(socket: &Path, line: &str, body: &str) -> (u16, String, String) {
     let (status, problem) = ask(socket, line, body).await;
     assert_eq!((&problem["type"], &problem["status"]), (&"about:blank".into(), &status.into()));

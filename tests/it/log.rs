@@ -291,7 +291,7 @@ fn a_log_that_is_not_read_does_not_delay_deliveries_or_the_stop() {
     drop(stderr);
 }
 
-/// In a separate mount namespace the receiver finds this test's socket at the path of the journal's.
+/// The receiver finds this test's socket at the path of the journal's, in a separate mount namespace.
 #[test]
 fn the_journal_gets_fields_if_standard_error_is_the_journal() {
     if let Err(why) = may_mount() {

@@ -97,7 +97,7 @@ fn commands_refuse_if_a_mistake_may_hide_the_path_of_the_store() {
     }
 }
 
-/// With an incomplete configuration, a command could choose the wrong sources or handlers for new jobs.
+/// A command could choose the wrong sources or handlers for new jobs by an incomplete configuration.
 #[test]
 fn without_a_receiver_commands_that_create_jobs_refuse_a_configuration_with_a_mistake() {
     let site = Site::new(HANDLERS);

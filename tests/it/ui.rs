@@ -30,7 +30,7 @@ pub(crate) struct Dashboard {
     pub(crate) port: u16,
     link: String,
     cookie: String,
-    /// Of a configured one: its name, and its Unix socket if it has one.
+    /// The name of a configured dashboard. `socket` is its Unix socket, if it has one.
     name: Option<String>,
     socket: Option<PathBuf>,
 }

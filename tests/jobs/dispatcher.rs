@@ -112,7 +112,7 @@ impl Bench {
         self.start_linked(workers).0
     }
 
-    /// The same, with the links to runners.
+    /// Starts a dispatcher and returns it with its pool of runners.
     fn start_linked(&self, workers: Vec<Worker>) -> (Dispatcher, RunnerPool) {
         let (store, limits) = (self.store.clone(), self.limits.clone());
         let database = self.file("hooklatch.db");

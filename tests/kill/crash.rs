@@ -1,8 +1,8 @@
 //! Kills the receiver, the runner, or one after the other at every fail point, and checks the promises
 //! against the ledger that the handlers write.
 //!
-//! In cases where an outcome may be lost, only one event is in progress, so that the expected result is
-//! exact. A release build has no fail points, and so it does not have these tests.
+//! Where an outcome may be lost, only one event is in progress, so that the expected result is exact. A release build
+//! has no fail points, and so it does not have these tests.
 
 mod answers;
 mod case;

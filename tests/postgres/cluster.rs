@@ -165,7 +165,7 @@ pub(crate) async fn accept(writer: &Writer, delivery: Verified) -> Result<Accept
     writer.accept(new(delivery), Instant::now() + PATIENCE).await
 }
 
-/// The same in a task of its own, queued when this returns.
+/// Spawns [`accept`], which is queued when this returns.
 pub(crate) async fn begin(
     writer: &Writer,
     delivery: Verified,

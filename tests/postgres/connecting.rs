@@ -296,7 +296,7 @@ async fn a_connection_without_a_pooler_makes_one_round_trip_and_opens_no_other()
     }
 }
 
-/// As a pooler outside session mode runs a flight on another connection than that with the settings.
+/// A pooler outside session mode may run a flight on another connection than that with the settings.
 #[tokio::test]
 async fn a_flight_fails_where_the_settings_of_its_connection_are_lost() {
     let site = Site::new(&[]).await;

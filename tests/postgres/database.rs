@@ -112,7 +112,7 @@ impl TestDatabase {
         database
     }
 
-    /// Of a database that has no connection.
+    /// Copies a database that has no connection.
     async fn copy_of(original: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let server = server().await;
@@ -196,7 +196,7 @@ impl TestDatabase {
         admit(server().await, &self.name, is_open).await;
     }
 
-    /// Of the store, which is closed.
+    /// Copies the database of the store, which is closed.
     pub(crate) async fn copy(&mut self) -> Self {
         cut(server().await, &self.name, "").await;
         let copy = Self::copy_of(&self.name).await;

@@ -33,7 +33,7 @@ async fn store(writer: &Writer, event: Accept) {
     assert_eq!(writer.accept(event, Instant::now() + PATIENCE).await, Ok(CREATED));
 }
 
-/// The same in a task of its own, queued when this returns.
+/// Spawns [`store`], which is queued when this returns.
 async fn storing(writer: &Writer, event: Accept) -> JoinHandle<()> {
     let writer = writer.clone();
     let task = tokio::spawn(async move { store(&writer, event).await });
@@ -168,7 +168,7 @@ async fn a_job_that_begins_meanwhile_is_not_replaced() {
     assert_eq!(jobs(&cluster).await, "*e1 running, -e2 ready");
 }
 
-/// Whoever waited for the group's lock has its number and its time from behind it.
+/// An accept that waited for the group's lock has its number and its time from behind it.
 #[tokio::test]
 async fn number_and_delay_are_taken_behind_the_lock_of_the_group() {
     let cluster = Cluster::new(&[]).await;

@@ -30,7 +30,7 @@ fn either(cluster: &Cluster, standby: &Server, require_standby: bool) -> Target 
     either_of(&cluster.server, standby, require_standby)
 }
 
-/// The same of these two, in this order.
+/// The target of these two servers, in this order.
 fn either_of(first: &Server, second: &Server, require_standby: bool) -> Target {
     of_ports(first.port, second.port, require_standby)
 }
@@ -384,7 +384,7 @@ async fn an_old_primary_that_is_up_again_is_neither_read_nor_written() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     Stopped,
-    /// Behind a look.
+    /// The node is killed behind a look.
     Killed,
     NeverStopped,
 }
@@ -393,7 +393,7 @@ enum Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Snapshot,
-    /// To a point in time: the timeline is a later one.
+    /// The database goes back to a point in time: the timeline is a later one.
     Point,
     /// A standby that did not have all is promoted while the primary is away.
     Standby,

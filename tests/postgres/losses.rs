@@ -21,7 +21,7 @@ async fn behind_proxy() -> (Cluster, Writer, Proxy) {
     (cluster, other, proxy)
 }
 
-/// The same once more where a cut came before it was queued.
+/// Accepts a delivery, once more where a cut came before it was queued.
 async fn queued(node: &Writer, delivery: Verified) -> Result<Accepted, Refused> {
     loop {
         match accept(node, delivery.clone()).await {
@@ -85,8 +85,8 @@ async fn an_accept_cut_at_any_message_is_stored_once_and_says_so() {
     }
 }
 
-/// The same of a trigger that comes again while its first run goes on: it makes one more run and says so. The second
-/// try finds the job of the first one running, too.
+/// A trigger that comes again while its first run goes on, over a connection that is cut, makes one more run and says
+/// so. The second try finds the job of the first one running, too.
 #[tokio::test]
 async fn a_trigger_cut_at_any_message_makes_one_more_run() {
     let (cluster, other, proxy) = behind_proxy().await;
@@ -128,7 +128,7 @@ async fn a_trigger_cut_at_any_message_makes_one_more_run() {
     }
 }
 
-/// The same of a redelivery that puts a dead job back: it does so once, whatever becomes of the job meanwhile.
+/// A redelivery over a connection that is cut puts a dead job back once, whatever becomes of the job meanwhile.
 #[tokio::test]
 async fn a_redelivery_cut_at_any_message_puts_a_dead_job_back_once() {
     let (cluster, other, proxy) = behind_proxy().await;

@@ -15,9 +15,9 @@ pub(crate) const ANSWERS: [&str; 1] = ["oifname b tcp sport"];
 
 /// A network of the test with its server and of the nodes a and b.
 pub(crate) struct Net {
-    /// Of the switch's namespace. It begins the other names.
+    /// The name of the switch's namespace. It begins the other names.
     name: String,
-    /// Of 198.18.0.0/15, which is kept for tests of networks.
+    /// A subnet of 198.18.0.0/15, which is kept for tests of networks.
     subnet: String,
 }
 

@@ -112,7 +112,7 @@ impl NodeSite {
         serde_json::from_slice(&self.output(&["status", "--json"]).await.stdout).unwrap()
     }
 
-    /// The same with its JSON.
+    /// Runs a command, which must succeed, and returns its JSON.
     pub(crate) async fn json(&self, words: &[&str]) -> Value {
         serde_json::from_str(&self.run(&[words, &["--json"]].concat()).await).unwrap()
     }
@@ -136,7 +136,7 @@ impl NodeSite {
     }
 }
 
-/// The same command in a network namespace. `nsenter` becomes the program, and so has its process id.
+/// Puts a command into a network namespace. `nsenter` becomes the program, and so has its process id.
 fn inside(namespace: &str, command: &Command) -> Command {
     let mut within = Command::new("nsenter");
     within.arg(format!("--net=/run/netns/{namespace}")).arg(command.get_program());

@@ -611,7 +611,7 @@ async fn a_row_of_the_audit_list_is_kept_until_it_is_committed() {
     }
 }
 
-/// Whoever listens hears of jobs that may run now, behind the commit.
+/// The listening nodes are notified of jobs that may run now, behind the commit.
 #[tokio::test]
 async fn a_verb_wakes_the_nodes() {
     let cluster = Cluster::new(&[]).await;

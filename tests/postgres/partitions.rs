@@ -21,10 +21,11 @@ const LIMIT: &str = "accept_wait_millis = \"2s\"\n";
 /// gives up.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// By then the server has ended a transaction that hears nothing of its node: after 10 s, and TCP takes 25.
+/// The time after which the server has ended a transaction that hears nothing of its node: after 10 s, and TCP takes
+/// 25.
 const FREED: Duration = Duration::from_secs(22);
 
-/// By then a node has learnt by TCP that it is cut off.
+/// The time after which a node has learnt by TCP that it is cut off.
 const LEARNT: Duration = Duration::from_secs(40);
 
 /// Ends what the server does for b.
@@ -58,7 +59,7 @@ fn order(address: SocketAddr, id: &str, customer: &str) -> (u16, Duration) {
     (answer.unwrap().0, began.elapsed())
 }
 
-/// The same in a thread, in which it may wait.
+/// Delivers an order as [`order`] does, in a thread, in which it may wait.
 async fn ordered(receiver: &Receiver, id: &'static str, customer: &'static str) -> (u16, Duration) {
     let address = receiver.address;
     tokio::task::spawn_blocking(move || order(address, id, customer)).await.unwrap()

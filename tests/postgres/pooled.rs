@@ -25,7 +25,7 @@ use super::working::{add_jobs, policy, runner};
 
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// For two poolers: the server may close the first one's connections later.
+/// The connections of two poolers: the server may close the first one's connections later.
 const CONNECTIONS: &str = "max_connections=100";
 
 /// What is set on a server connection. The answer waits while the table is locked.
@@ -37,7 +37,7 @@ const STATE: &str = "
         (SELECT count(*) FROM pg_class WHERE relpersistence = 't'))
     FROM public.gate";
 
-/// Of a connection that no client has used yet.
+/// The state of a connection that no client has used yet.
 const UNUSED: &str = r#"[null, "", 0, 0, 0, 0]"#;
 
 /// PgBouncer on a loopback port.

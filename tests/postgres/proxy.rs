@@ -31,7 +31,8 @@ pub(crate) enum Side {
 pub(crate) enum Act {
     /// It passes, and both connections are closed behind it. With message 0 they are closed before the first.
     Break,
-    /// The same for the client, while the server reads to the end what was sent and can answer it all.
+    /// It passes, and the client's connection is closed as with [`Act::Break`], while the server reads to the end what
+    /// was sent and can answer it all.
     Cut,
     /// It waits in the proxy until [`Proxy::release`]. All later messages of its side wait behind it.
     Hold,
@@ -41,7 +42,7 @@ pub(crate) enum Act {
 
 struct Rule {
     side: Side,
-    /// From 1.
+    /// The number of the message, from 1.
     number: usize,
     act: Act,
 }

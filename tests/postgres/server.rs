@@ -116,7 +116,7 @@ pub(crate) fn free_port() -> u16 {
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
-/// Of a process that has not ended.
+/// Opens a handle of a process; `None` if it has ended.
 fn handle(pid: &str) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid.parse().unwrap())?, PidfdFlags::empty()).ok()
 }
@@ -144,7 +144,7 @@ impl Server {
         server
     }
 
-    /// The same on another disk, which has all of it before it runs.
+    /// A running server as of [`Server::start`], on another disk, which has all of it before it runs.
     pub(crate) fn start_on(disk: &Path, options: &[&str]) -> Self {
         let mut server = Self::empty_in(tempfile::tempdir_in(disk).unwrap(), options);
         server.fill();
@@ -158,7 +158,7 @@ impl Server {
         run(Command::new("cp").arg("-a").arg(template()).arg(self.data()));
     }
 
-    /// The same with a system identifier of its own, which copies of the template share.
+    /// A running server as of [`Server::start`], with a new system identifier: copies of the template share one.
     pub(crate) fn made() -> Self {
         let mut server = Self::empty(&[]);
         run(command("initdb")
@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// Without data, at a port of its own.
+    /// A server without data, at a free port.
     pub(crate) fn empty(options: &[&str]) -> Self {
         // In memory where that is possible: a busy disk makes each flush a second long.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
@@ -382,7 +382,7 @@ impl Server {
         self.standby_in(Self::empty(&[]), name)
     }
 
-    /// The same in the place of a server without data.
+    /// Makes of a server without data a standby that streams from this server under `name`.
     pub(crate) fn standby_in(&self, mut standby: Server, name: &str) -> Server {
         run(command("pg_basebackup")
             .args(["--username=postgres", "--write-recovery-conf", "--no-sync"])
@@ -420,7 +420,7 @@ impl Server {
         self.launch();
     }
 
-    /// The same, as a restore to the point in time of the copy: the server begins a timeline of its own there.
+    /// Restores this data to the point in time of the copy: the server begins a new timeline there.
     pub(crate) fn put_back_to_a_point(&mut self, copy: &Path) {
         let settings = "restore_command = 'false'\nrecovery_target = 'immediate'\n\
             recovery_target_action = 'promote'\n";

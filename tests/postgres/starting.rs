@@ -103,7 +103,7 @@ async fn a_stop_ends_while_a_commit_waits_for_an_absent_standby() {
     a.close().await;
 }
 
-/// For longer than one transaction waits for a lock.
+/// They keep it locked for longer than one transaction waits for a lock.
 #[tokio::test]
 async fn a_start_waits_for_the_transactions_that_keep_its_row_locked() {
     let cluster = Cluster::new(&[]).await;

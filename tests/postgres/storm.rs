@@ -13,7 +13,7 @@ use super::server::{PASSWORD, ROLE, Server};
 /// How often receivers are killed in CI. `HOOKLATCH_STORM` is another number, for a long storm by hand.
 const KILLS: &str = "12";
 
-/// Between two blows to the server.
+/// The pause between two blows to the server.
 const PAUSE: Duration = Duration::from_millis(700);
 
 /// Most failovers of a storm. Each needs a server whose port the nodes know from the start.

@@ -74,7 +74,7 @@ async fn a_job_whose_claim_is_cut_at_any_message_runs_once() {
     assert!(seen.contains(&(true, 1)) && seen.contains(&(false, 2)), "{seen:?}");
 }
 
-/// The same of a completion: it is sent again until it is committed, and recorded once.
+/// A completion over a connection that is cut is sent again until it is committed, and recorded once.
 #[tokio::test]
 async fn a_completion_cut_at_any_message_is_recorded_once() {
     let cluster = Cluster::new(&[]).await;

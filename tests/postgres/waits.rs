@@ -178,7 +178,7 @@ async fn a_wait_ends_as_committed_when_the_standby_comes() {
     committed(ended(flight).await);
 }
 
-/// As the server warns of each transaction whose ids are near their end: it says nothing about the commit.
+/// The server warns of each transaction whose ids are near their end: the warning says nothing about the commit.
 #[tokio::test]
 async fn a_warning_before_the_commit_does_not_put_it_in_doubt() {
     let site = Site::new(&[]).await;
@@ -207,7 +207,7 @@ async fn a_warning_before_the_commit_does_not_put_it_in_doubt() {
     assert!(site.has(2).await);
 }
 
-/// Whoever asks learns that nothing is stored, and does not wait for it.
+/// A caller of `ready` learns that nothing is stored, and does not wait for it.
 #[tokio::test]
 async fn a_commit_that_waits_for_too_long_is_told_until_it_is_answered() {
     let cluster = Cluster::new(&[]).await;

@@ -154,7 +154,7 @@ pub(crate) fn may_begin(writer: &Writer, attempt: &NodeAttempt) -> bool {
     writer.may_begin(attempt.running.job, attempt.running.attempt)
 }
 
-/// The same in a task of its own.
+/// Spawns [`claim_with`].
 pub(crate) fn claiming(writer: &Writer, claim: Claim) -> JoinHandle<NodeClaims> {
     let writer = writer.clone();
     tokio::spawn(async move { claim_with(&writer, claim).await })
@@ -201,7 +201,7 @@ pub(crate) async fn lose(cluster: &Cluster, name: &str) -> LostNode {
     declare_lost(cluster, name).await.unwrap().unwrap()
 }
 
-/// Of the nodes that had the name, the one that has it.
+/// Declares the node lost that has the name now, among those that had it.
 pub(crate) async fn declare_lost(cluster: &Cluster, name: &str) -> Result<Option<LostNode>, Error> {
     let id = format!("SELECT id FROM node WHERE name = '{name}' ORDER BY state LIMIT 1");
     let node = cluster.get(&id).await;

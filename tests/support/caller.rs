@@ -18,7 +18,7 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// The same answer as a repeated request gets it.
+    /// The answer as a repeated request gets it.
     pub(crate) fn reused(self) -> Self {
         Answered { result: Some("reused".to_owned()), ..self }
     }

@@ -3,7 +3,7 @@ use loom::thread;
 
 use super::*;
 
-/// Of the connections that close at once, one sees that half of the peak is left.
+/// If several connections close at once, one of them sees that half of the peak is left.
 #[test]
 fn a_fall_to_half_of_the_peak_is_noticed() {
     loom::model(|| {

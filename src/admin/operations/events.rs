@@ -35,7 +35,7 @@ operation! {
         event: EventId,
         /// Only those of this source.
         source: Option<Name>,
-        /// With the bodies of this variant, of the event and of its answer, where they have at most 1 MiB.
+        /// The variant whose bodies are included, of the event and of its answer, where they have at most 1 MiB.
         #[serde(default)]
         variant: Option<u32>,
     } -> EventDetails,
@@ -134,7 +134,8 @@ operation! {
         source: Option<Name>,
         /// Only this handler's job, which may have succeeded.
         handler: Option<Name>,
-        /// Also if a condition does not hold or cannot be decided, or a newer event of its group has run or will run.
+        /// Whether jobs are put back also if a condition does not hold or cannot be decided, or a newer event of its
+        /// group has run or will run.
         #[serde(default)]
         regardless: bool,
     } -> store::Replayed,
@@ -175,7 +176,7 @@ operation! {
     }
 }
 
-/// In the order of the ids.
+/// How many characters of each id are enough, in the order of the ids.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IdLengths {
     pub chars: Vec<usize>,
@@ -186,7 +187,7 @@ pub struct IdLengths {
 #[serde(deny_unknown_fields)]
 pub struct FollowEvents {
     pub source: Option<Name>,
-    /// Exactly, or with `*` for any run of characters.
+    /// Only events of this type, exactly or with `*` for any run of characters.
     pub event_type: Option<String>,
     /// Only those that arrived then or later.
     pub since: Option<Timestamp>,
@@ -211,7 +212,7 @@ pub struct FollowedEvents {
     pub waiting: Option<String>,
 }
 
-/// Between two looks for new events: soon enough for a person, and few where events come all the time.
+/// The pause between two looks for new events: soon enough for a person, and few where events come all the time.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// A line comes so often even without events, so that each end notices that the other is gone.

@@ -45,12 +45,13 @@ operation! {
     Post "/v1/jobs/{job}/replay" Changes;
     ReplayJob {
         job: JobId,
-        /// Under a new key; the old one is recorded.
+        /// Whether the job gets a new key; the old one is recorded.
         #[serde(default)]
         new_key: bool,
         /// The last attempt that the operator saw: if it is another now, the job is left alone.
         attempt: Option<u32>,
-        /// Also if its condition does not hold or cannot be decided, or a newer event of its group has run or will run.
+        /// Whether the job is put back also if its condition does not hold or cannot be decided, or a newer event of
+        /// its group has run or will run.
         #[serde(default)]
         regardless: bool,
     } -> store::Replayed,
@@ -162,7 +163,7 @@ operation! {
 /// What an attempt has printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptOutput {
-    /// None where the runner does not have the attempt: it has not begun, or its end is being recorded.
+    /// The output; none where the runner does not have the attempt: it has not begun, or its end is being recorded.
     pub output: Option<OutputExcerpt>,
 }
 

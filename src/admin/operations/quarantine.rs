@@ -16,7 +16,7 @@ operation! {
     /// Verify the next failed deliveries again, and change nothing.
     Post "/v1/quarantine/verify" Reads;
     VerifyQuarantine {
-        /// Which are meant; its `limit` and `before` have no meaning here.
+        /// The deliveries that are meant; its `limit` and `before` have no meaning here.
         filter: QuarantineFilter,
         /// The `next` of the last answer; 0 at first.
         after: i64,
@@ -33,7 +33,7 @@ operation! {
     /// Verify the next failed deliveries again, and accept those that are good now.
     Post "/v1/quarantine/accept" Changes;
     AcceptQuarantine {
-        /// Which are meant; its `limit` and `before` have no meaning here.
+        /// The deliveries that are meant; its `limit` and `before` have no meaning here.
         filter: QuarantineFilter,
         /// The `next` of the last answer; 0 at first.
         after: i64,
@@ -47,7 +47,7 @@ operation! {
     /// Delete failed deliveries.
     Post "/v1/quarantine/drop" Changes;
     DropQuarantine {
-        /// Which are meant; its `limit` and `before` have no meaning here.
+        /// The deliveries that are meant; its `limit` and `before` have no meaning here.
         filter: QuarantineFilter,
     } -> DroppedQuarantine,
     |DropQuarantine { filter }, context| {

@@ -30,7 +30,7 @@ impl Context {
 }
 
 operation! {
-    /// Who answers, and whether accepts are taken.
+    /// The process that answers, and whether accepts are taken.
     Get "/v1/info" Reads;
     GetInfo {} -> Info,
     |GetInfo {}, context| Ok(Info {
@@ -41,7 +41,7 @@ operation! {
     })
 }
 
-/// Who answers for a store.
+/// The process that answers for a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     /// The program's version.
@@ -88,7 +88,7 @@ const CHANGE_WAIT: Duration = Duration::from_secs(25);
 /// How often something has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeMark {
-    /// Since the receiver's start: it begins again at 0.
+    /// How often since the receiver's start: it begins again at 0.
     pub mark: u64,
 }
 
@@ -188,7 +188,7 @@ const REGISTRATION_WAIT: Duration = Duration::from_secs(10);
 /// What the provider has sent.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct AwaitedSecret {
-    /// None if nothing came in time.
+    /// The secret; none if nothing came in time.
     pub secret: Option<String>,
 }
 

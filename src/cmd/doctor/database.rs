@@ -49,8 +49,8 @@ pub(super) fn receiver(machine: &Machine<'_>) -> Vec<Finding> {
     stalls.chain(warning).collect()
 }
 
-/// Of which history the rows are, and each node that a roll call waits for. What keeps the database from being read is a
-/// finding of [`check`].
+/// Says of which history the rows are, and names each node that a roll call waits for. What keeps the database from
+/// being read is a finding of [`check`].
 pub(super) fn history(machine: &Machine<'_>) -> Vec<Finding> {
     let environment = of_unit(&Environment::capture(), machine.path, "secrets");
     let Ok(Some(target)) = machine.config.database(&environment) else { return Vec::new() };

@@ -25,7 +25,7 @@ const CHOOSING: [&str; 3] = ["events", "sources", "when"];
 
 pub(crate) struct Explainer<'a> {
     pub(crate) config: &'a Config,
-    /// Of the database; none of a file.
+    /// The nodes of the database; empty for a store in a file.
     pub(crate) nodes: &'a [NodeRow],
     pub(crate) now: Timestamp,
     /// Writes a time for the chosen output.

@@ -46,7 +46,7 @@ impl Part {
 enum Given {
     Constant(String),
     Value(String),
-    /// Nothing, there too.
+    /// A part that is nothing, in the other program too.
     Nothing,
 }
 

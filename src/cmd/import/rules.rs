@@ -36,7 +36,7 @@ pub(super) enum Proof {
 /// Which requests fire a hook.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Carried {
-    /// None if nothing proves who sent it.
+    /// What proves the sender; `None` if nothing does.
     pub(super) proof: Option<Proof>,
     /// Texts, or references.
     pub(super) secrets: Vec<Secret>,
@@ -346,7 +346,7 @@ fn names_a_secret(name: &str) -> bool {
         && !["event", "author"].iter().any(has)
 }
 
-/// The same of a member of the body, which has more names.
+/// Whether a member of the body with this name holds a token. A body has more names, so fewer words count.
 fn names_a_token(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default().to_lowercase();
     ["token", "secret", "password", "passphrase"].iter().any(|word| last.ends_with(word))

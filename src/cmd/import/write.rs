@@ -14,7 +14,7 @@ use crate::model::Name;
 
 /// What becomes of a hook.
 pub(super) struct Imported {
-    /// As the other program has it.
+    /// The hook's id, as the other program has it.
     pub(super) id: String,
     pub(super) name: Name,
     /// Why its stanza is commented out; empty if it is not.

@@ -32,7 +32,7 @@ pub(crate) fn fields(
     fields
 }
 
-/// The same for programs.
+/// The fields of the provider's page as JSON, for programs.
 pub(crate) fn json(fields: &[(String, String)]) -> Vec<Value> {
     fields.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
 }

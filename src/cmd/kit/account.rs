@@ -34,9 +34,9 @@ pub(crate) struct Sent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answered {
     Never,
-    /// With a 2xx.
+    /// The answer was a 2xx.
     Acknowledged,
-    /// With a status that no genuine delivery may get.
+    /// The answer was a status that no genuine delivery may get.
     Refused(u16),
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The parsed lines of all handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// By handler and event, then by attempt number.
+    /// The lines of each attempt, by handler and event, then by attempt number.
     traces: BTreeMap<(String, String), BTreeMap<u32, Trace>>,
     /// Malformed lines.
     pub(super) odd: Vec<String>,

@@ -45,7 +45,7 @@ struct Shared {
 }
 
 struct State {
-    /// Those of the receivers.
+    /// The addresses of the receivers.
     addresses: Vec<SocketAddr>,
     /// Whether clients must not begin another event.
     ending: bool,

@@ -28,14 +28,14 @@ use crate::store::EventFilter;
 /// How often a site checks whether its jobs have reached a final state.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Between two tries: `RestartSec` of the receiver's unit.
+/// The pause between two tries: `RestartSec` of the receiver's unit.
 const RESTART: Duration = Duration::from_secs(1);
 
 /// The folder of a scratch site. A temporary folder is deleted when this value is dropped.
 pub(crate) struct Site {
     root: PathBuf,
     temporary: Option<TempDir>,
-    /// By name.
+    /// The names of the nodes.
     nodes: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl Site {
         &self.root
     }
 
-    /// The same site with these nodes, of each of which it has the configuration `NAME.toml`.
+    /// Sets the nodes of the site. It has the configuration `NAME.toml` of each.
     pub(crate) fn of_nodes(self, nodes: Vec<String>) -> Self {
         Site { nodes, ..self }
     }
@@ -96,7 +96,7 @@ impl Site {
         self.nodes.len()
     }
 
-    /// Of the first node.
+    /// The configuration file of the first node.
     pub(crate) fn config(&self) -> PathBuf {
         self.file(0, "toml")
     }

@@ -31,22 +31,23 @@ enum Fit {
     Below,
 }
 
-/// In a column whose texts are not cut or wrapped.
+/// Makes a cell of a column whose texts are not cut or wrapped.
 pub(crate) fn whole(head: &'static str, text: impl Into<Field>) -> Cell {
     Cell(Column(head, Fit::Whole), text.into())
 }
 
-/// In a column whose texts may be cut, but not to fewer than `shortest` characters.
+/// Makes a cell of a column whose texts may be cut, but not to fewer than `shortest` characters.
 pub(crate) fn cut(head: &'static str, shortest: usize, text: impl Into<Field>) -> Cell {
     Cell(Column(head, Fit::Cut { shortest }), text.into())
 }
 
-/// In a column whose texts are wrapped at words.
+/// Makes a cell of a column whose texts are wrapped at words.
 pub(crate) fn words_of(head: &'static str, text: impl Into<Field>) -> Cell {
     Cell(Column(head, Fit::Words), text.into())
 }
 
-/// In a column whose texts are on separate lines below the row on a screen. Only the last column may be one.
+/// Makes a cell of a column whose texts are on separate lines below the row on a screen. Only the last column may be
+/// one.
 pub(crate) fn below(head: &'static str, text: impl Into<Field>) -> Cell {
     Cell(Column(head, Fit::Below), text.into())
 }
@@ -77,7 +78,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With the columns of `cells`. `chars` is the width of a line; `None` without a limit.
+    /// Makes an empty table with the columns of `cells`. `chars` is the width of a line; `None` without a limit.
     pub(crate) fn new(cells: &[Cell], chars: Option<usize>) -> Self {
         let columns: Vec<Column> = cells.iter().map(|Cell(column, _)| *column).collect();
         let (longest, least) = (vec![0; columns.len()], vec![0; columns.len()]);

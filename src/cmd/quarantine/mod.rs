@@ -50,7 +50,7 @@ pub(super) fn list(filter: QuarantineFilter, listing: &cli::Listing) -> Result<E
 struct Listed {
     #[serde(flatten)]
     kept: Quarantine,
-    /// By source; of a running receiver.
+    /// The bodies over the limit, by source; empty without a running receiver.
     unproven_too_large: BTreeMap<Name, Vec<TooLarge>>,
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Screen {
     pub(crate) unknown_paths: Vec<UnknownPath>,
     /// `None` if the store is stopped.
     pub(crate) runners: Option<Vec<RunnerStatus>>,
-    /// Of a database that several machines use; without those that are lost and not awaited.
+    /// The nodes of a database that several machines use, without those that are lost and not awaited.
     pub(crate) nodes: Vec<NodeRow>,
     pub(crate) disk: Option<Disk>,
     pub(crate) now: Timestamp,
@@ -100,7 +100,7 @@ pub(crate) struct SourceLine {
     pub(crate) served: bool,
     pub(crate) last_good_at: Option<Timestamp>,
     pub(crate) last_failure: Option<Failed>,
-    /// Since the receiver's start: new events, repeated ones, refused deliveries.
+    /// New events since the receiver's start; then repeated ones, and refused deliveries.
     pub(crate) accepted: u64,
     pub(crate) duplicates: u64,
     pub(crate) refused: u64,
@@ -110,7 +110,7 @@ pub(crate) struct SourceLine {
     pub(crate) refused_in_a_row: u64,
     /// Refused deliveries whose body was larger than `max_body`.
     pub(crate) too_large: u64,
-    /// The same by hour and declared size; nothing of them is proven.
+    /// Deliveries with such a body, by hour and declared size; nothing of them is proven.
     pub(crate) unproven_too_large: Vec<TooLarge>,
     /// Failed deliveries that are kept and can be verified again.
     pub(crate) quarantined: u64,
@@ -319,7 +319,7 @@ impl Findings<'_> {
             }
         }
         for runner in &receiver.runners {
-            // A link that has not failed yet is only young.
+            // A runner without an error has not been tried yet.
             let Some(why) = runner.why.as_ref().filter(|_| !runner.connected) else { continue };
             let whose = match runner.name.is_default() {
                 true => String::new(),

@@ -154,7 +154,7 @@ impl App {
         self.ask_as(&By::default(), request, ANSWER).await
     }
 
-    /// The same, of a request that the receiver answers after 25 s at the latest.
+    /// Carries out a request of the admin API that the receiver answers after 25 s at the latest.
     pub(super) async fn wait<O: Operation>(&self, request: O) -> Reply<O> {
         self.ask_as(&By::default(), request, 3 * ANSWER).await
     }

@@ -17,7 +17,7 @@ use super::app::Dashboard;
 use super::login::{Login, Way};
 use super::server::{self, Socket};
 
-/// Who may open a Unix socket that this process makes: its user and group.
+/// The mode of a Unix socket that this process makes: its user and group may open it.
 const SOCKET_MODE: u32 = 0o660;
 
 /// Serves until a signal; with a socket of the service manager's also until half an hour without a request, because

@@ -17,7 +17,7 @@ use super::app::App;
 use super::pages::{self, MovesByItself};
 use super::request::Request;
 
-/// Between two looks: soon enough for a person who reads along.
+/// The pause between two looks: soon enough for a person who reads along.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Pages that may be followed at once: each takes one of the admin API's 32 places for callers that wait.

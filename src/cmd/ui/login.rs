@@ -1,4 +1,5 @@
-//! Who may come in: by a one-time link, by a token, or as a proxy's user; their sessions, and one-time forms.
+//! Decides who may come in: by a one-time link, by a token, or as a proxy's user. Keeps their sessions, and one-time
+//! forms.
 //!
 //! Must stay true: a link works once and for two minutes, a form works once, secrets are compared in constant time, no
 //! token is in a log, and only the address of a link has one.
@@ -71,7 +72,7 @@ pub(super) struct Login {
 
 /// How users prove who they are.
 pub(super) enum Way {
-    /// By a link that this process prints. Everyone who comes by one has this role.
+    /// The link that this process prints. Everyone who comes by one has this role.
     Link(Role),
     Configured(Access),
 }
@@ -116,7 +117,7 @@ pub(super) enum Form {
 }
 
 impl Login {
-    /// For links, on a port of this machine.
+    /// Makes the login of links, on a port of this machine.
     pub(super) fn linked(port: u16, role: Role) -> Result<Self, Failure> {
         let name = BASE32_NOPAD.encode(&random::bytes::<5>()?).to_lowercase();
         let listen = Listen::Tcp(([127, 0, 0, 1], port).into());
@@ -126,7 +127,7 @@ impl Login {
         Ok(login)
     }
 
-    /// With a Unix socket there is always a `public_url`.
+    /// Makes a login without links yet. With a Unix socket there is always a `public_url`.
     pub(super) fn new(listen: &Listen, public_url: Option<&str>, way: Way) -> Self {
         let mut origins = Vec::from_iter(public_url.map(str::to_owned));
         let mut cookie = "__Host-hooklatch".to_owned();
@@ -210,9 +211,9 @@ impl Login {
         }
     }
 
-    /// Who sent a request, and the key of the session. None without a session, and from a proxy without its secret; on a
-    /// Unix socket a proxy may be configured without one, and is trusted. Fails for a header of the proxy that comes
-    /// twice or is not visible ASCII, and for a name that is empty or too long.
+    /// Returns who sent a request, and the key of the session. `None` without a session, and from a proxy without its
+    /// secret; on a Unix socket a proxy may be configured without one, and is trusted. Fails for a header of the proxy
+    /// that comes twice or is not visible ASCII, and for a name that is empty or too long.
     pub(super) fn visitor(&self, headers: &HeaderMap) -> Visitor {
         let Way::Configured(Access::Proxy(proxy)) = &self.way else {
             let user = |key: &str| self.with(key, |own| (own.user.clone(), key.to_owned()));

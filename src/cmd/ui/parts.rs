@@ -39,7 +39,7 @@ pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (clock(at, now)) } }
 }
 
-/// The same in a sentence.
+/// A time for a sentence, in the server's zone: without the date if that is today's.
 pub(super) fn said(at: Timestamp) -> String {
     clock(at, Clock::system().now())
 }

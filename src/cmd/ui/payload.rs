@@ -76,7 +76,7 @@ pub(super) fn view(body: &[u8], content_type: &str, find: &str) -> Payload {
 struct Line {
     depth: usize,
     key: String,
-    /// Of the value: a bracket, a text, a number, a word.
+    /// The class of the value: a bracket, a text, a number, a word.
     class: &'static str,
     value: String,
     comma: &'static str,

@@ -157,7 +157,7 @@ impl<'a> View<'a> {
 
 pub(super) const WITHHELD: &str = "The role view does not see bodies, headers and outputs here.";
 
-/// In the place of a payload.
+/// The section in the place of a payload that the role may not see.
 pub(super) fn withheld() -> Markup {
     html! { section.card data-part="payload" { p.pad.muted { (WITHHELD) } } }
 }

@@ -25,7 +25,7 @@ pub(super) struct Work {
     /// The oldest.
     pub(super) first: JobId,
     pub(super) all: usize,
-    /// Those that are left, the oldest first, each with the attempt after which it was chosen.
+    /// The jobs that are left, the oldest first, each with the attempt after which it was chosen.
     pub(super) left: VecDeque<(JobId, u32)>,
     pub(super) result: BatchResult,
 }

@@ -18,11 +18,11 @@ use super::answers::{Loads, Peeks};
 /// Where a runner is.
 #[derive(Debug, Clone)]
 pub enum Place {
-    /// At this socket; the receiver launches it if no process listens.
+    /// The runner at this socket; the receiver launches it if no process listens.
     Launched(PathBuf, Launch),
-    /// At this socket; a service manager or the operator starts it.
+    /// The runner at this socket; a service manager or the operator starts it.
     Service(PathBuf),
-    /// Not reached: this receiver knows the default runner only.
+    /// A runner that is not reached: this receiver knows the default runner only.
     Nowhere,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) attempts: HashMap<Key, Attempt>,
-    /// Those of them that are strays, and whether the last list had them as ended.
+    /// The keys of `attempts` that are strays, and whether the last list had them as ended.
     pub(super) strays: HashMap<Key, bool>,
     pub(super) connection: Option<Connection>,
     pub(super) peeks: Peeks,
@@ -141,8 +141,8 @@ impl State {
         self.connection.as_ref().map(|connection| connection.line.clone())
     }
 
-    /// The runner that claims are made for, without the room that strays take. None while one that the list had as ended
-    /// has no Ack: the runner would refuse the next Start of its job.
+    /// The runner that claims are made for, with its capacity minus the strays. `None` until each stray that the list
+    /// had as ended is acknowledged: the runner would refuse the next Start of its job.
     fn capacity(&self) -> Option<Capacity> {
         let is_acked = self.strays.values().all(|ended| !ended);
         let connection = self.connection.as_ref();

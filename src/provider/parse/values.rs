@@ -39,7 +39,7 @@ pub(super) fn word<T: Copy>(
     })
 }
 
-/// The same where the word alone is enough.
+/// Reads a required key whose value is one of these words, and returns the word.
 pub(super) fn one_of<const N: usize>(
     section: &Section<'_>,
     key: &'static str,

@@ -15,10 +15,10 @@ pub struct Answers {
     pub(crate) details: bool,
     pub(crate) accepted: AnswerText,
     pub(crate) duplicate: AnswerText,
-    /// To a delivery that is not proven, or is proven and unusable.
+    /// The answer to a delivery that is not proven, or is proven and unusable.
     pub(crate) refused: AnswerText,
-    /// For a source that returns its handler's answer: while the handler still runs at the provider's deadline. `None`
-    /// if the provider takes no such answer: it then gets 504.
+    /// The answer of a source that returns its handler's answer, while the handler still runs at the provider's
+    /// deadline. `None` if the provider takes no such answer: it then gets 504.
     pub(crate) pending: Option<AnswerText>,
     /// What tells one request from another for such a source, if it is not the event id.
     pub(crate) key: Option<Place>,

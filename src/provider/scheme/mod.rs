@@ -68,27 +68,27 @@ impl Scheme {
         self.family
     }
 
-    /// For the verifier, and for those who judge what a delivery proves.
+    /// What proves a delivery. The verifier reads it, and the modules that judge what a delivery proves.
     pub fn proof(&self) -> &Proof {
         &self.proof
     }
 
-    /// For those who name events, and who ask what a repeat is.
+    /// What identifies an event. The modules that name events read it, and those that ask what a repeat is.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// For those who answer deliveries.
+    /// The answers to deliveries.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// For those who recognize and answer challenges, or prepare for them.
+    /// The challenges, how they are recognized and answered.
     pub fn challenge(&self) -> &Handshakes {
         &self.challenge
     }
 
-    /// For people and pages.
+    /// The texts for people and pages.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }

@@ -85,7 +85,7 @@ pub(crate) enum Mechanism {
 pub(crate) enum Algorithm {
     Hmac(Hash),
     Ed25519,
-    /// With SHA-256; signatures are in DER.
+    /// ECDSA over P-256 with SHA-256; signatures are in DER.
     EcdsaP256,
     /// PKCS#1 v1.5 with SHA-256.
     RsaSha256,
@@ -139,7 +139,7 @@ pub(crate) struct BodyClaim {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
-    /// For one provider. As an HMAC it is not broken, but nothing new should use it.
+    /// MD5, for one provider. As an HMAC it is not broken, but nothing new should use it.
     Md5,
     Sha1,
     Sha256,
@@ -188,7 +188,7 @@ pub(crate) enum StampPlace {
     Item(String),
     /// A separate header.
     Header(String),
-    /// In the signed JSON body.
+    /// A member of the signed JSON body.
     Json(Pointer),
 }
 
@@ -467,7 +467,7 @@ impl Proof {
         }
     }
 
-    /// In a few words for tables and pages: `HMAC-SHA256, hex`.
+    /// The proof in a few words, for tables and pages: `HMAC-SHA256, hex`.
     pub fn summary(&self) -> String {
         let Some(signature) = &self.signature else {
             return if self.needs_certificates() { "TLS certificate" } else { "none" }.to_owned();

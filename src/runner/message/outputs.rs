@@ -17,7 +17,7 @@ pub struct Outputs([Extent; 2]);
 pub struct Extent {
     head_bytes: usize,
     tail_bytes: usize,
-    /// As [`Captured::total`].
+    /// The output's [`Captured::total`].
     total: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
         })
     }
 
-    /// As the receiver reads what the runner writes.
+    /// Returns what the receiver reads of what the runner writes about this end.
     fn sent(end: &Ended) -> (Ended, Outputs, Vec<u8>) {
         let key = Key { job: JobId::from_bytes([7; 16]), attempt: 1 };
         let (message, body) = ToReceiver::ended(key, end);

@@ -11,7 +11,7 @@ pub struct Accept {
     pub received_at: Timestamp,
     /// What `verify` proved.
     pub delivery: Verified,
-    /// Of the handlers that want it, each once.
+    /// The jobs of the handlers that want it, one for each.
     pub jobs: Vec<NewJob>,
     /// What it does if it is a duplicate.
     pub on_redelivery: OnRedelivery,

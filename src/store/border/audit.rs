@@ -11,10 +11,10 @@ use super::rows::PageCursor;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct By {
-    /// Who asks: 1 to 100 bytes.
+    /// The name of the person or program that asks: 1 to 100 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// By which program; `command` where it does not say.
+    /// The program that is used; `command` where the caller does not say.
     #[serde(default = "command")]
     pub via: Via,
     /// Why: 1 to 500 bytes.
@@ -61,25 +61,25 @@ pub struct BadBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditPlace(pub(in crate::store) i64);
 
-/// Who asks for changes.
+/// The caller of changes.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// As the kernel says.
+    /// The user, as the kernel says.
     pub(crate) uid: u32,
     pub(crate) by: By,
 }
 
-/// Before a change that the store does not carry out.
+/// The result of the row before a change that the store does not carry out.
 pub(crate) const ASKED: &str = "asked";
 
-/// After a change.
+/// The result of the row after a change.
 pub(crate) const DONE: &str = "done";
 
 /// Which rows of the audit list to show.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditFilter {
-    /// Only this.
+    /// Only changes of this kind.
     pub verb: Option<AuditVerb>,
     /// Only changes made then or later.
     pub since: Option<Timestamp>,
@@ -103,9 +103,9 @@ pub struct AuditRow {
     pub reason: Option<String>,
     /// The caller's user, as the kernel says.
     pub uid: u32,
-    /// Who the caller says it is.
+    /// The name that the caller gives.
     pub name: Option<String>,
-    /// By which program, as the caller says.
+    /// The program that the caller names.
     pub via: Via,
 }
 
@@ -133,16 +133,16 @@ pub struct AuditSubject {
     /// The state in which jobs were chosen, or to which one was resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Of quarantined deliveries: why they were refused.
+    /// Why quarantined deliveries were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_for: Option<String>,
     /// Only what arrived then or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Of quarantined deliveries: only those with a higher number.
+    /// Only quarantined deliveries with a higher number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<i64>,
-    /// Of quarantined deliveries: none with a higher number.
+    /// Only quarantined deliveries with this number or a lower one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upto: Option<i64>,
     /// The changed jobs of an event or a batch, each with its last attempt before the change.

@@ -9,13 +9,13 @@ use crate::pattern::Pattern;
 /// they came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backfill {
-    /// Whose jobs are made.
+    /// The handler whose jobs are made.
     pub handler: Name,
-    /// Only of events that arrived then or later.
+    /// Only events that arrived then or later.
     pub since: Timestamp,
-    /// Only of what it wants, matched by one snapshot of the configuration (S6).
+    /// Only what the handler wants, matched by one snapshot of the configuration (S6).
     pub wanted: Vec<EventMatcher>,
-    /// Only count.
+    /// Whether jobs are only counted, and not made.
     pub dry_run: bool,
     /// Where the last answer said to go on; the beginning otherwise.
     pub from: Option<BackfillCursor>,
@@ -49,7 +49,7 @@ pub struct BackfillCursor {
 pub struct BackfillResult {
     /// Jobs made, the held ones included, and those that the next one of their group has superseded.
     pub made: u64,
-    /// Of those, held: accepting the event would have held them.
+    /// How many of these jobs are held: accepting the event would have held them.
     pub held: u64,
     /// Events that have a job of this handler already, events whose jobs were removed with their payload (some
     /// handler had them), and requests that their one handler answers.

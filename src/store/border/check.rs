@@ -19,7 +19,7 @@ pub struct PayloadCursor(pub(in crate::store) i64);
 pub struct CheckedPayloads {
     /// How many they are.
     pub checked: u64,
-    /// Those that are not: the event's source and id, or the number of its row where they cannot be read.
+    /// The damaged payloads: the event's source and id, or the number of its row where they cannot be read.
     pub damaged: Vec<String>,
     /// At most so many events are left.
     pub left: u64,

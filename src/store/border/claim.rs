@@ -45,8 +45,8 @@ pub struct Claims {
     /// When the next waiting job of the handler is due. `None` if no job waits, if the handler is paused, and if as many
     /// were claimed as were asked for: more may be ready.
     pub due: Option<Timestamp>,
-    /// For how long the rate lets no other attempt start, or when to claim again because another node was claiming;
-    /// `None` if an attempt may start now.
+    /// How long the rate lets no other attempt start, or how long to wait before the claim is asked again because
+    /// another node was claiming; `None` if an attempt may start now.
     pub pause: Option<Duration>,
 }
 

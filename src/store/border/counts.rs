@@ -10,7 +10,7 @@ use super::rows::JobRow;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backlog {
     pub handler: Name,
-    /// Of ready ones 10,000 at most, but in the metrics.
+    /// How many jobs, of ready ones 10,000 at most, except in the metrics.
     pub jobs: u64,
     /// When the oldest became ready; when the next waiting job is due; when the oldest live attempt began.
     pub since: Timestamp,
@@ -32,7 +32,7 @@ pub struct StoppedJobs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedGroups {
     pub handler: Name,
-    /// Of those that have other jobs behind.
+    /// How many groups, of those that have other jobs behind the first one.
     pub groups: u64,
     /// The first job of one of them.
     pub job: JobId,
@@ -44,7 +44,7 @@ pub struct JobCounts {
     pub ready: Vec<Backlog>,
     pub waiting: Vec<Backlog>,
     pub running: Vec<Backlog>,
-    /// By handler and reason, held jobs first.
+    /// The held and dead jobs, by handler and reason, held ones first.
     pub stuck: Vec<StoppedJobs>,
     pub blocked: Vec<BlockedGroups>,
 }

@@ -55,7 +55,7 @@ pub enum Error {
     WrongState {
         job: JobId,
         state: State,
-        /// The verb, as a participle.
+        /// The verb as a participle, such as "replayed".
         verb: &'static str,
     },
     /// The job's last attempt is not the one that the operator saw.
@@ -91,7 +91,7 @@ pub enum Error {
         "job {job} is of an event that is out of date: {newer}; run it all the same with `--regardless`"
     )]
     Superseded { job: JobId, newer: Newer },
-    /// The same, of a job that is to be made.
+    /// A job is to be made whose handler wants the latest event of a group only, and a newer one has run or is to run.
     #[error(
         "event {event} is out of date for handler {handler}: {newer}; run it all the same with `--regardless`"
     )]
@@ -101,7 +101,7 @@ pub enum Error {
         "job {job} still cannot be decided: {why}; correct `when`, or run it all the same with `--regardless`"
     )]
     Undecided { job: JobId, why: String },
-    /// The same, of a job that is to be made.
+    /// A job is to be made whose handler's condition or key cannot be decided.
     #[error(
         "whether handler {handler} wants event {event} cannot be decided: {why}; run it all the same with `--regardless`"
     )]

@@ -84,9 +84,9 @@ pub struct QuarantinedRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiscardReason {
-    /// Over `quarantine_rate_bytes_per_second`.
+    /// The delivery is over `quarantine_rate_bytes_per_second`.
     OverRate,
-    /// Over `quarantine_queue_bytes`: too many at once.
+    /// The delivery is over `quarantine_queue_bytes`: too many came at once.
     Busy,
     /// The disk is short of space, or the folder cannot be written.
     NoSpace,
@@ -149,13 +149,13 @@ pub struct ReverifyResult {
 /// What became of one source's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReverifyCounts {
-    /// Verify now.
+    /// Deliveries that verify now.
     pub good: u64,
-    /// Of these, new events.
+    /// Good deliveries with a new event.
     pub accepted: u64,
-    /// Of these, held by the replay guard or because their id was used.
+    /// Good deliveries with a new event that is held by the replay guard, or because its id was used.
     pub held: u64,
-    /// Of the good ones, those whose event was there already.
+    /// Good deliveries whose event was there already.
     pub duplicates: u64,
     /// Still bad, by the rejection's fixed word, or `no_such_source`.
     pub bad: BTreeMap<String, u64>,

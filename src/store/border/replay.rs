@@ -15,7 +15,7 @@ use super::rows::JobFilter;
 pub enum Replay {
     /// One job, from held, dead or succeeded. With an attempt it is left alone if another is its last.
     Job(JobId, Option<u32>),
-    /// The same under a new key; the old one is recorded.
+    /// One job, as [`Replay::Job`] puts it back, under a new key; the old one is recorded.
     NewKey(JobId, Option<u32>),
     /// The held and dead jobs of one event.
     Event {
@@ -53,7 +53,7 @@ pub struct JobSelection {
     pub filter: JobFilter,
     /// Where the last answer said to go on; the beginning otherwise.
     pub after: Option<SelectionCursor>,
-    /// For a replay: what a person has to look at first is left out unless its reason is named.
+    /// What to do with the jobs. A replay leaves out what a person has to look at first, unless its reason is named.
     pub verb: Verb,
 }
 
@@ -103,8 +103,8 @@ pub struct JobBatch {
     pub verb: Verb,
     /// The state they were chosen in: held or dead.
     pub state: State,
-    /// For a replay: also where a newer event has taken a job's place, or its handler's condition does not hold or
-    /// cannot be decided.
+    /// Whether a replay also puts a job back whose place a newer event has taken, or whose handler's condition does not
+    /// hold or cannot be decided.
     #[serde(default)]
     pub regardless: bool,
     /// At most 200 ([`BATCH_JOBS`]), each with its last attempt when it was chosen.

@@ -267,13 +267,13 @@ pub struct JobDetail {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptRow {
-    /// From 1.
+    /// The number of the attempt, from 1.
     pub number: u32,
     /// When it was claimed.
     pub started_at: Timestamp,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
-    /// None while it runs.
+    /// How it ended; none while it runs.
     pub outcome: Option<Outcome>,
     /// What it left behind.
     pub record: Record,
@@ -307,6 +307,6 @@ pub struct SecretUse {
     pub source: Name,
     /// Where the secret was read from; never the secret.
     pub reference: String,
-    /// To the minute.
+    /// When it last matched, to the minute.
     pub last_matched_at: Timestamp,
 }

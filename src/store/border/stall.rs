@@ -23,7 +23,7 @@ pub enum Stalled {
 }
 
 impl Stalled {
-    /// In their order.
+    /// All of them, the worst first.
     pub const ALL: [Stalled; 5] =
         [Stalled::Commits, Stalled::Recovery, Stalled::Claims, Stalled::Payloads, Stalled::WakeUps];
 
@@ -55,7 +55,7 @@ pub struct Stall {
     pub what: Stalled,
     /// The last error.
     pub why: String,
-    /// By the receiver's clock.
+    /// When it began to stand still, by the receiver's clock.
     pub since: Timestamp,
 }
 

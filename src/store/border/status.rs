@@ -44,7 +44,7 @@ pub struct StoreStatus {
     pub awaited: Vec<AwaitedNode>,
     /// The restores whose gap still matters: an event that arrived in it would still be remembered by its id.
     pub restores: Vec<RestoredRow>,
-    /// By name, also those that were declared lost. None on SQLite.
+    /// The nodes by name, also those that were declared lost; none on SQLite.
     #[serde(default)]
     pub nodes: Vec<NodeRow>,
     /// What the database's server has warned of in the last ten minutes, on connections of this process. None on SQLite.
@@ -140,7 +140,7 @@ pub struct Gauges {
     pub secrets: Vec<SecretUse>,
     /// Bytes of the database's free pages.
     pub free_page_bytes: u64,
-    /// None on SQLite.
+    /// The nodes; none on SQLite.
     pub nodes: Vec<NodeRow>,
 }
 

@@ -21,7 +21,8 @@ pub(crate) struct EventCandidate {
 }
 
 impl Backfill {
-    /// Of the next events of the walk those that are meant, and the place behind all of them: none at the end.
+    /// Keeps those of the next events of the walk that are meant. Also returns the place behind all of them; `None` at
+    /// the end.
     pub(crate) fn meant(
         &self,
         mut events: Vec<EventCandidate>,

@@ -29,7 +29,7 @@ pub(crate) struct StoredEvent<'r> {
     pub(crate) id: EventId,
     pub(crate) event_type: EventType,
     pub(crate) headers: Headers,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     pub(crate) body: &'r [u8],
     pub(crate) body_bytes: usize,
 }

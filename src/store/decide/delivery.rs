@@ -34,20 +34,20 @@ pub(crate) struct KnownEvent {
 pub(crate) enum Arrival<'a> {
     /// An event, as this variant of its id: 0 where the id is new.
     Event(i64),
-    /// The same, where another body has the id and no signature covers it.
+    /// An event of which another body has the id, and no signature covers the id.
     IdReused(i64),
     Duplicate(&'a KnownEvent),
     /// A duplicate whose body is another one although the id is signed: it is kept as evidence.
     Conflict(&'a KnownEvent),
 }
 
-/// For each job of a delivery, in order: whether an equal event has a job for the same handler, in the same group, that has
-/// not begun. Empty unless the source has [`Repeats::Trigger`].
+/// Says of each job of a delivery, in order, whether an equal event has a job for the same handler, in the same group,
+/// that has not begun. It is empty unless the source has [`Repeats::Trigger`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Twins(pub(crate) Vec<bool>);
 
 impl Twins {
-    /// Those of its jobs that the delivery makes: not one whose twin's run will begin anyway, after the delivery came.
+    /// Returns the jobs that the delivery makes: not one whose twin's run will begin anyway, after the delivery came.
     pub(crate) fn made<T>(&self, jobs: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         let has_twin = self.0.iter().copied().chain(std::iter::repeat(false));
         jobs.into_iter().zip(has_twin).filter(|(_, has_twin)| !has_twin).map(|(job, _)| job)
@@ -104,7 +104,7 @@ pub(crate) fn mends(delivery: &Verified, event: &KnownEvent) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SameBody {
     Nowhere,
-    /// With events of the same type only.
+    /// The body came with events of the same type only.
     SameType,
     OtherType,
 }

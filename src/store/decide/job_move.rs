@@ -26,7 +26,7 @@ pub(crate) struct FoundJob {
 }
 
 impl FoundJob {
-    /// That its state does not allow a verb, a participle.
+    /// The error that its state does not allow a verb, such as "replayed".
     pub(crate) fn wrong_state(&self, verb: &'static str) -> Error {
         Error::WrongState { job: self.job, state: self.state, verb }
     }
@@ -106,8 +106,8 @@ impl FoundEvent {
 /// The move of a job.
 #[derive(Clone, Copy)]
 pub(crate) enum Move<'d> {
-    /// As its handler's condition and group decide now; without them also where the condition does not hold, and where
-    /// a newer event has taken its place.
+    /// A replay, as its handler's condition and group decide now. Without a decision, the job is also put back where
+    /// the condition does not hold, and where a newer event has taken its place.
     Replay(Option<&'d Decided>),
     Drop,
 }
@@ -127,7 +127,7 @@ pub(crate) struct ReplayFacts<'a> {
     pub(crate) key: KeyOf,
     /// What makes the job out of date. None where the operator replays it regardless.
     pub(crate) newer: Option<Newer>,
-    /// As [`FoundJob::routed`] says.
+    /// The job that [`FoundJob::routed`] returns.
     pub(crate) routed: Option<NewJob>,
 }
 

@@ -25,12 +25,12 @@ pub struct NoticeSubscribers {
 }
 
 impl NoticeSubscribers {
-    /// Of these handlers, each with the types it wants.
+    /// Makes the subscribers from these handlers, each with the types it wants.
     pub fn new(handlers: Vec<(Name, Vec<Pattern>)>) -> Self {
         NoticeSubscribers { handlers, config_option: String::new() }
     }
 
-    /// The same with the option that a command needs to find the configuration.
+    /// Sets the option that a command needs to find the configuration.
     pub fn with_config_option(self, config_option: String) -> Self {
         NoticeSubscribers { config_option, ..self }
     }
@@ -83,7 +83,7 @@ pub struct NoticeJob {
 }
 
 impl Notice {
-    /// About jobs of a handler.
+    /// Makes a notice about jobs of a handler.
     pub(crate) fn of_jobs(
         kind: NoticeType,
         handler: Name,
@@ -96,7 +96,7 @@ impl Notice {
         Notice { kind, subject, reason, count, first_at: now, last_at: now, job }
     }
 
-    /// That the store could not store.
+    /// Makes the notice that the store could not store.
     pub(crate) fn of_store(reason: &str, first_at: Timestamp, last_at: Timestamp) -> Notice {
         let (kind, reason) = (NoticeType::StoreDegraded, reason.to_owned());
         Notice { kind, subject: None, reason, count: 1, first_at, last_at, job: None }
@@ -162,11 +162,11 @@ pub(crate) struct JobDetails {
 pub(crate) struct NoticeEvent {
     pub(crate) digest: Digest,
     pub(crate) body_bytes: usize,
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     pub(crate) headers: Vec<u8>,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     pub(crate) body: Vec<u8>,
-    /// To which the event's time is added.
+    /// The sum of the payload without the event's time, which is added to it.
     pub(crate) sum: i64,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of a handler for which this end of the shares taken is stored, in microseconds since 1970.
+    /// Computes the pace of a handler from the stored end of the shares that it has taken, in microseconds since 1970.
     pub(crate) fn of(busy_to: Option<i64>, rate: Rate, now: Timestamp) -> Pace {
         let now = now.0.saturating_mul(MILLI);
         let per = i64::try_from(rate.per.as_micros()).unwrap_or(i64::MAX);
@@ -43,7 +43,7 @@ impl Pace {
         if room < 0 { 0 } else { usize::try_from(room / self.share + 1).unwrap_or(usize::MAX) }
     }
 
-    /// Until the next one may start; `None` if one may now. Rounded up: who asks then may start it.
+    /// How long it is until the next attempt may start, rounded up; `None` if one may start now.
     pub(crate) fn pause(&self) -> Option<Duration> {
         let micros = u64::try_from(self.busy_to - self.ahead - self.now).unwrap_or(0);
         (micros > 0).then(|| Duration::from_millis(micros.div_ceil(MILLI.unsigned_abs())))

@@ -14,7 +14,7 @@ use super::key::KeyOf;
 pub enum Resolution {
     /// What its handler should do is done. No caller waits for its answer.
     Succeeded,
-    /// The same, and this is the answer that its caller gets.
+    /// What its handler should do is done, and this is the answer that its caller gets.
     Answered(Answer),
     /// It is not done, and shall not be. Where a caller waits for its answer the key is free again: the next
     /// request that has it is a new one.

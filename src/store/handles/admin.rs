@@ -22,7 +22,7 @@ use crate::store::sqlite::engine::copy_task::{CopyError, CopyInProgress};
 
 use super::verbs;
 
-/// For `admin`, `scrape` and `serve`: looks at everything, and carries out the operator's verbs.
+/// The store as `admin`, `scrape` and `serve` use it: reads everything, and carries out the operator's verbs.
 #[derive(Clone)]
 pub enum Admin {
     Sqlite(sqlite::admin::handle::Admin),
@@ -30,7 +30,7 @@ pub enum Admin {
 }
 
 impl Admin {
-    /// The same handle, whose changes are in the audit list as those of this user. Without it they are this process's.
+    /// Returns a handle whose changes are in the audit list as those of this user. Otherwise they are this process's.
     #[must_use]
     pub fn by(&self, uid: u32, by: By) -> Admin {
         match self {
@@ -123,15 +123,16 @@ impl Admin {
         pub async fn job(job: JobId) -> Result<JobRow, Error>;
 
         /// The running attempt of a job, which must be `seen` where that is given; a job that does not run is in the
-        /// wrong state for `verb`, a participle.
+        /// wrong state for `verb`, such as "cancelled".
         pub async fn running_attempt(
             job: JobId,
             seen: Option<u32>,
             verb: &'static str,
         ) -> Result<RunningAttempt, Error>;
 
-        /// CANCEL of an attempt that this process does not have: marks it for the node that runs it, whose name it returns.
-        /// None where this process has it, as always on SQLite. Ended meanwhile, it is in the wrong state.
+        /// CANCEL of an attempt that this process does not have: marks it for the node that runs it, whose name it
+        /// returns. `None` where this process has it, as always on SQLite. If the attempt has ended since, the verb is
+        /// refused: the job is in the wrong state.
         pub async fn cancel_elsewhere(job: JobId, attempt: u32) -> Result<Option<String>, Error>;
 
         /// The event or job that is meant. The whole id of one always means it.

@@ -12,7 +12,7 @@ use crate::store::sqlite;
 
 use super::verbs;
 
-/// For `http`: accepts deliveries, asks for stored answers, keeps failed deliveries.
+/// The store as `http` uses it: accepts deliveries, asks for stored answers, keeps failed deliveries.
 #[derive(Clone)]
 pub enum Intake {
     Sqlite(sqlite::intake::handle::Intake),

@@ -17,7 +17,7 @@ use crate::store::sqlite;
 
 use super::verbs;
 
-/// For `dispatcher`: claims and completes jobs, recovers them at a start, deletes expired rows.
+/// The store as `dispatcher` uses it: claims and completes jobs, recovers them at a start, deletes expired rows.
 #[derive(Clone)]
 pub enum Jobs {
     Sqlite(sqlite::jobs::handle::Jobs),
@@ -82,8 +82,9 @@ impl Jobs {
         /// Another attempt that a runner lists: until its end is recorded by [`Jobs::complete`], no claim takes its job (N15).
         pub fn note_stray(job: JobId, attempt: u32);
 
-        /// Until all runners have listed their attempts (N40): those that a roll call asks, even if no handler and no
-        /// running attempt names them, because the database may have lost the claims. Always none on SQLite.
+        /// The runners that a roll call asks, until all of them have listed their attempts (N40): even those that no
+        /// handler and no running attempt names, because the database may have lost the claims. Always `None` on
+        /// SQLite.
         pub fn unlisted() -> Option<BTreeSet<RunnerName>>;
 
         /// Says that these runners, which are all that are needed, have listed their attempts, of which those that this

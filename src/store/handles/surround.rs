@@ -48,7 +48,7 @@ impl Admin {
     }
 }
 
-/// As much of an error's text as a reason may have.
+/// Cuts an error's text to the bytes that a reason may have.
 fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(BY_REASON_BYTES)].to_owned()
 }

@@ -52,7 +52,8 @@ pub fn give_name(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder(to)
 }
 
-/// The same by two steps. A file that has both names already is one that was killed between them.
+/// Moves the name in two steps, a link and a removal. A file that has both names already is one whose move was killed
+/// between them.
 fn link_name(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && is_same(from, to)? => {}

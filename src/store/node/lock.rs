@@ -23,7 +23,7 @@ const NOTE_MAX_BYTES: u64 = 200;
 /// the kernel has read the program's file.
 const CHILD_WAIT: Duration = Duration::from_secs(5);
 
-/// Between two looks at that.
+/// The pause between two looks whether the holder is gone.
 const CHILD_PAUSE: Duration = Duration::from_millis(10);
 
 /// What the note says before the holder's process number.

@@ -1,6 +1,6 @@
 //! Which events came last: a hint that a delivery is a duplicate.
 //!
-//! In memory only, and nothing is decided by it: that an event is known is for the store to say. A wrong hint costs
+//! The list is in memory only, and decides nothing: that an event is known is for the store to say. A wrong hint costs
 //! a look-up more, and a missing one a body compressed for nothing.
 
 use std::hash::{BuildHasher, RandomState};
@@ -12,8 +12,8 @@ use crate::store::mutex::lock;
 /// Events of one place; the oldest makes way.
 const PLACE_COUNT: usize = 8;
 
-/// With the events of each, 131,072 in 512 KiB, which are touched only as events come: those of seconds of a flood,
-/// or of days.
+/// How many places there are. They hold 131,072 events in 512 KiB, which are touched only as events come: those of
+/// seconds of a flood, or of days.
 const PLACES_COUNT: usize = 16 * 1024;
 
 /// The last events, each by 32 bits of its hash in the place that the others choose.

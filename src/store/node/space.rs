@@ -35,13 +35,13 @@ pub(crate) struct Space {
 /// Device and inode.
 type Id = (u64, u64);
 
-/// Of the file with this very name: what a link leads to has its log elsewhere.
+/// Identifies a file without following a link: SQLite puts the log next to what the link leads to.
 fn id(path: &Path) -> Option<Id> {
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 impl Space {
-    /// For the database at `path`.
+    /// Watches the space for the database at `path`.
     pub(crate) fn new(path: &Path, limits: &Limits) -> Self {
         Space {
             directory: directory(path),

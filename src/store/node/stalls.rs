@@ -37,7 +37,7 @@ impl Stalls {
         lock(&self.0).values().map(|(stall, _)| stall.clone()).collect()
     }
 
-    /// Those of which a notice is due, once each.
+    /// Returns the stalls of which a notice is due, each once.
     pub(crate) fn untold(&self, now: Timestamp) -> Vec<Stall> {
         let mut stalls = lock(&self.0);
         let due = stalls

@@ -126,13 +126,13 @@ pub(super) enum Question {
 /// What a new key begins.
 pub(super) struct NewKey {
     ask: Ask,
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     headers: Vec<u8>,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     body: Vec<u8>,
-    /// To which the arrival is added that the database stores.
+    /// The sum of the payload without its time of arrival: the database adds the one that it stores.
     sum: i64,
-    /// The same in each try.
+    /// The id of its job, the same in each try.
     job: JobId,
     /// The last attempt of the job that a try has put back, if it is not known whether that is committed.
     put_back: Option<i64>,

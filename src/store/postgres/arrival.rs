@@ -57,8 +57,8 @@ macro_rules! put_back {
     };
 }
 
-/// Of the variants of one id the first, the last, and the first one with this body; and, unless the id is signed, of
-/// this type. A sender can make any number of variants, and each is found by an index.
+/// The variants of one id that decide what a delivery is: the first, the last, and the first one with this body; and,
+/// unless the id is signed, of this type. A sender can make any number of variants, and each is found by an index.
 const KNOWN: &str = "
     SELECT row, variant, type, raw_type, digest, received_at,
         CASE WHEN removed_succeeded > 0 THEN 'succeeded' WHEN removed_dropped > 0 THEN 'dropped' END AS removed
@@ -126,13 +126,13 @@ const DEAD: &str = jobs_to_put_back!(
         AND NOT EXISTS (SELECT FROM restored WHERE restored_at >= settled_at)"
 );
 
-/// The same of the jobs that are held because the event's payload is damaged.
+/// The jobs of an event that are held because its payload is damaged.
 const DAMAGED: &str = jobs_to_put_back!("state = 'held' AND reason = 'payload damaged'");
 
 /// Puts dead jobs ($1 ids) back, each behind the job that holds its group, if another one does.
 pub(super) const PUT_BACK: &str = put_back!("state = 'dead'");
 
-/// The same of the jobs of [`DAMAGED`].
+/// Puts the jobs of [`DAMAGED`] ($1 ids) back, each behind the job that holds its group, if another one does.
 const PUT_BACK_MENDED: &str = put_back!("state = 'held' AND reason = 'payload damaged'");
 
 /// Takes the place of a damaged payload, and counts that. The event has then arrived with this delivery. No row where the

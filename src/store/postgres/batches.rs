@@ -77,7 +77,7 @@ pub(super) enum Setback {
     /// The server refuses a request itself.
     Refused,
     Failed,
-    /// With its connection.
+    /// The transaction failed with its connection.
     Lost,
 }
 
@@ -155,7 +155,7 @@ impl Work {
 
 /// The work that waits.
 pub(super) struct Batches {
-    /// Of the batch that was taken last.
+    /// The work left of the batch that was taken last.
     todo: VecDeque<Work>,
     /// What is tried again.
     retries: VecDeque<Work>,

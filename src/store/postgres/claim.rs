@@ -24,8 +24,9 @@ use super::params::params;
 /// Keeps the handler from being paused until the end of the transaction.
 const LANE: &str = "SELECT FROM lane WHERE handler = $1 FOR SHARE";
 
-/// The same for a claim that counts or takes shares: no other one of the handler does so meanwhile. Returns a row if
-/// another transaction has the lock: its commit may keep it for long, and all accepts of this node would wait, too.
+/// Takes the handler's lane exclusively, for a claim that counts running jobs or takes shares: no other claim of the
+/// handler does so meanwhile. Returns a row if another transaction has the lock: its commit may keep it for long, and
+/// all accepts of this node would wait, too.
 const LANE_ALONE: &str = "
     WITH own AS MATERIALIZED (SELECT FROM lane WHERE handler = $1 FOR NO KEY UPDATE SKIP LOCKED)
     SELECT FROM lane WHERE handler = $1 AND NOT EXISTS (SELECT FROM own)";
@@ -107,7 +108,8 @@ pub(super) type AttemptKey = (JobId, u32);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAttempt {
     pub running: RunningAttempt,
-    /// Nil where the node was declared lost with it: its row names no claimant any more.
+    /// The session that claimed it; the nil UUID if the node was declared lost with the attempt, whose row then names
+    /// no claimant.
     pub claimant: Uuid,
     /// The time from `running.since`, which is the database's, to the claim or the registration.
     pub age: Duration,
@@ -155,16 +157,17 @@ pub struct NodeClaims {
     pub number: u64,
     /// The attempts that run now, oldest job first.
     pub attempts: Vec<NodeAttempt>,
-    /// In how long the next waiting job of the handler is due. `None` if no job waits, if the handler is paused,
-    /// and if as many were claimed as were asked for: more may be ready.
+    /// How long it is until the next waiting job of the handler is due. `None` if no job waits, if the handler is
+    /// paused, and if as many were claimed as were asked for: more may be ready.
     pub due: Option<Duration>,
-    /// For how long the rate lets no other attempt start, or until the claim is to be asked again because its lane was
-    /// locked; `None` if an attempt may start now.
+    /// How long the rate lets no other attempt start, or how long to wait before the claim is asked again because its
+    /// lane was locked; `None` if an attempt may start now.
     pub pause: Option<Duration>,
 }
 
 impl NodeClaims {
-    /// Of a claim that found its lane locked. Its number is that of no claim: it knows nothing of due jobs.
+    /// Returns the result of a claim that found its lane locked. Its number is that of no claim: it knows nothing of
+    /// due jobs.
     pub(super) fn locked_out() -> Self {
         NodeClaims { pause: Some(LANE_PAUSE), ..NodeClaims::default() }
     }

@@ -100,7 +100,7 @@ pub struct AttemptEnd {
 }
 
 impl AttemptEnd {
-    /// Of an attempt that has not begun.
+    /// Makes the end of an attempt that has not begun. The attempt does not count.
     pub(super) fn unstarted(own: &NodeAttempt, next: Next, detail: &str, now: Timestamp) -> Self {
         let (job, attempt) = own.key();
         let record = Record { detail: detail.to_owned(), ..Record::default() };
@@ -113,7 +113,7 @@ impl AttemptEnd {
 /// What became of an end. Each is committed, so the runner may forget the attempt (R9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndResult {
-    /// With the state of the job after it.
+    /// This end has settled the attempt, and left the job in this state.
     Settled(State),
     /// The claimant has settled the attempt before. No row has changed.
     Repeated,

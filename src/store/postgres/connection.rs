@@ -73,10 +73,11 @@ const SETTINGS: &str = "
         ('tcp_user_timeout', '25s')
     ) AS setting (name, value) WHERE pg_backend_pid() = $1;";
 
-/// Behind the settings, once the node has used a store there.
+/// Reads the identity of the store, behind the settings, once the node has used a store there.
 const STORE: &str = "SELECT store_id FROM hooklatch.meta";
 
-/// Of a node: the writer's, of payloads, wake-ups and housekeeping, of operators' changes and look-ups, and of listings.
+/// A node's connections: the writer's; those of payloads, wake-ups, housekeeping, operators' changes and look-ups; and
+/// those of listings.
 const _: () = assert!(6 + LISTINGS == 8, "as the hint below and docs/several-machines.md say");
 
 /// What to do about a failed connection, by what its text contains. The server's code ends its text.
@@ -283,8 +284,8 @@ fn is_of(rows: &[SimpleQueryRow], process: i32) -> bool {
     text(rows, 0, 0) == Some(process.to_string())
 }
 
-/// Of several connections the one to the latest history of the first one's system. Of several errors the first that is
-/// not of a standby, beside which a primary was looked for.
+/// Picks the connection to the latest history of the first one's system. Without a connection, returns the first error
+/// that is not of a standby, next to which a primary was looked for.
 fn best(tried: Vec<Result<Connection, ConnectError>>) -> Result<Connection, ConnectError> {
     let (mut found, mut error) = (None::<Connection>, None);
     for one in tried {

@@ -16,7 +16,7 @@ use super::stop::limit_lock_wait;
 /// What became of the ends and the claim of one call.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Of each end, in their order.
+    /// What became of each end, in their order.
     pub ended: Vec<Result<EndResult, Refused>>,
     /// Where it is not known what the claim has taken, the next registration settles that as not started.
     pub claims: Result<NodeClaims, Refused>,

@@ -38,7 +38,7 @@ const FENCE: &str = "SELECT fence($1, $2)";
 const FENCED: &str = "HL001";
 const UNSET: &str = "HL002";
 
-/// Of `check_schema`.
+/// The error that `check_schema` raises.
 const UNUSABLE: &str = "HL003";
 
 /// The classes of errors that pass: the server has too few resources, is stopped, has I/O errors, or only reads.
@@ -72,7 +72,7 @@ pub enum FlightOutcome {
     /// Flushed by the server, and by a standby where one is required. The rows of each sent statement, at the
     /// index that [`Flight::send`] returned.
     Committed(Connection, Vec<Vec<Row>>),
-    /// Nothing of it is stored, and nothing will be. The connection, where it can be used further.
+    /// Nothing of it is stored, and nothing will be. It has the connection, where that can be used further.
     NotCommitted(Refusal, Option<Connection>),
     /// It may be stored, now or a moment later. After the node's next registration the rows show whether it is, and
     /// that changes no more.
@@ -148,7 +148,7 @@ type Answer = MaybeDone<BoxFuture<'static, Result<Vec<Row>, Error>>>;
 /// transaction that has no `COMMIT` yet. The future of [`Flight::commit`] is not to be dropped: the outcome would
 /// be lost.
 pub struct Flight {
-    /// Of every statement, in the order in which they were sent.
+    /// The answers to all statements, in the order in which they were sent.
     answers: Vec<Answer>,
     /// How many statements come before the caller's: `BEGIN` and the fence.
     leading: usize,
@@ -227,8 +227,8 @@ impl Flight {
         Pin::new(self.answers.get_mut(place)?).output_mut()?.as_deref().ok()
     }
 
-    /// Waits for the first answers. The driver holds a few parts of each answer that nobody reads, and then stops reading
-    /// the socket: who waits for a later answer alone may wait for ever.
+    /// Waits for the first `count` answers, in their order. The driver buffers a few parts of each unread answer, and
+    /// then stops reading the socket: waiting for a later answer alone may deadlock.
     async fn read(&mut self, count: usize) {
         for answer in self.answers.iter_mut().take(count) {
             answer.await;

@@ -13,7 +13,7 @@ pub(super) const LOCK: &str = r#"
     FROM unnest($1::text[], $2::text[]) AS asked (handler, key) ORDER BY handler, key
     ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false"#;
 
-/// The same of the groups of these jobs ($1 ids).
+/// Locks the groups of these jobs ($1 ids), as [`LOCK`] does.
 pub(super) const LOCK_OF_JOBS: &str = "
     INSERT INTO job_group (handler, key)
     SELECT DISTINCT handler, group_key FROM job WHERE id = ANY ($1::uuid[]) AND group_key IS NOT NULL

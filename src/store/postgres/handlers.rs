@@ -34,7 +34,7 @@ pub(super) const ELSEWHERE: &str = "
 #[derive(Debug, Clone)]
 pub struct PublishedHandler {
     pub handler: Name,
-    /// Of its configuration.
+    /// The digest of its configuration.
     pub digest: Digest,
     /// What follows an attempt of unknown outcome.
     pub policy: Policy,

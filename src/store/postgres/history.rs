@@ -23,16 +23,16 @@ const READ: &str = "
 /// Waits for the operators' transactions under way, and keeps later ones and other registrations that act waiting.
 const LOCK: &str = "SELECT FROM meta FOR UPDATE";
 
-/// After a failover to a server that has each commit.
+/// Moves the rows to the server's timeline, after a failover to a server that has each commit.
 const TAKE_TIMELINE: &str = "UPDATE meta SET timeline = $1 WHERE timeline < $1";
 
 /// Ends all sessions, so that each node registers again, and waits for their transactions. Then no other one changes
 /// jobs, so no group needs a lock. Declarations of the history before count for nothing, so each node is called.
 ///
-/// In one transaction, by indexes: an unfinished job that is not held could be claimed. A request
-/// with a key whose job had failed may have begun it again, so that job is held, and its stored error is forgotten. A
-/// live attempt keeps its runner, which may still have it, and its end comes late. A dead job is put back by no
-/// redelivery after a row of `restored` that is not older.
+/// It runs in one transaction, by indexes: an unfinished job that is not held could be claimed. A request with a key
+/// whose job had failed may have begun it again, so that job is held, and its stored error is forgotten. A live attempt
+/// keeps its runner, which may still have it, and its end comes late. A dead job is put back by no redelivery after a
+/// row of `restored` that is not older.
 const HOLD_ALL: &str = "
     UPDATE node SET session = '00000000-0000-0000-0000-000000000000' WHERE state = 'active';
     DELETE FROM roll_call;
@@ -69,7 +69,7 @@ const RENAME: &str = "
         database = (SELECT oid FROM pg_database WHERE datname = current_database())
     RETURNING store_id, (SELECT held FROM restored ORDER BY row DESC LIMIT 1)";
 
-/// Of a node that is called: those of its attempts ($2 jobs, $3 numbers) that do not run in this history.
+/// During a roll call of node $1, lists its attempts ($2 jobs, $3 numbers) that do not run in this history.
 const LIST: &str = "
     INSERT INTO roll_call (node, job, attempt)
     SELECT $1, own.job, own.number FROM unnest($2::uuid[], $3::bigint[]) own (job, number)

@@ -12,14 +12,14 @@ use super::answer::{Question, Request};
 use super::operate::housekeeping::Housekeeping;
 use super::writer::{Writer, decided};
 
-/// Between two looks of a caller who waits: a job's end at another node is seen after that time.
+/// The pause between two looks of a caller who waits: a job's end at another node is seen after that time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a request is tried: the most that `accept_wait_millis` allows. `http` answers before the provider's
 /// deadline by itself, and what is queued then may still be stored (H3).
 const TRIED_FOR: Duration = Duration::from_secs(60);
 
-/// For `http`: accepts deliveries and asks for stored answers.
+/// The store as `http` uses it: accepts deliveries and asks for stored answers.
 #[derive(Clone)]
 pub struct Intake {
     pub(in crate::store) writer: Writer,

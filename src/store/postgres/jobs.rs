@@ -35,7 +35,7 @@ use super::request::Request;
 use super::settle::{settle, settle_soon};
 use super::writer::Writer;
 
-/// Between two tries to read payloads.
+/// The pause between two tries to read payloads.
 const PAYLOAD_PAUSE: Duration = Duration::from_millis(250);
 
 /// How often a payload is read again that cannot be read now, which takes 10 s: an I/O error of the server's disk may
@@ -45,7 +45,7 @@ const READS_AGAIN: u32 = if cfg!(test) { 4 } else { 40 };
 /// At so many next jobs more than it asked for one looks for what has made a claim fail: it passes some over.
 const LOOK_FURTHER: i64 = 100;
 
-/// For `dispatcher`: claims and completes jobs, and recovers them at a start.
+/// The store as `dispatcher` uses it: claims and completes jobs, and recovers them at a start.
 #[derive(Clone)]
 pub struct Jobs {
     writer: Writer,
@@ -109,7 +109,7 @@ impl Jobs {
         Ok(recovered)
     }
 
-    /// Before the first claim: the attempts that a runner may have.
+    /// The attempts that a runner may have, read before the first claim.
     pub async fn running(&self) -> Result<Vec<RunningAttempt>, Error> {
         self.session().await?;
         let mut running: Vec<_> =
@@ -214,7 +214,8 @@ impl Jobs {
         self.writer.stalls.clear(what);
     }
 
-    /// As [`Housekeeping::tell_notices`], and of what stands still.
+    /// Counts notices of what stands still, and makes the events of due notices as [`Housekeeping::tell_notices`] does.
+    /// Returns how many events it has made.
     pub async fn tell_notices(&self) -> Result<u64, Error> {
         let now = self.clock.now();
         for stall in self.writer.stalls.untold(now) {
@@ -242,7 +243,8 @@ impl Jobs {
         session.ok_or_else(|| Refused::Stopping.into())
     }
 
-    /// By the node's clock, as the ends of its attempts are: what follows an end is decided by one clock (N30).
+    /// Converts the attempt's `since` to the node's clock, by which its end comes: one clock decides what follows an
+    /// end (N30).
     fn by_own_clock(&self, NodeAttempt { running, age, .. }: NodeAttempt) -> RunningAttempt {
         RunningAttempt { since: self.clock.now().before(age), ..running }
     }

@@ -67,8 +67,8 @@ impl LiveAttempts {
         lock(&self.0).asked = runners;
     }
 
-    /// The runners that are to list their attempts for a roll call, beside those that are needed anyway; none if all have
-    /// done so.
+    /// Returns the runners that a roll call asks for a list, in addition to those that are needed anyway; `None` if all
+    /// of them have listed their attempts.
     pub(super) fn unlisted(&self) -> Option<BTreeSet<RunnerName>> {
         let state = lock(&self.0);
         (!state.has_all_lists()).then(|| state.asked.clone())

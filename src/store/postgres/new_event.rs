@@ -144,9 +144,9 @@ pub(super) async fn lock(flight: &mut Flight, groups: &Groups) {
 #[derive(Default)]
 pub(super) struct GroupedJobs {
     held: Vec<Uuid>,
-    /// Those of groups.
+    /// The jobs of groups.
     all: Vec<Uuid>,
-    /// Those that replace older ones.
+    /// The jobs that replace older ones.
     latest: Vec<Uuid>,
     delays: HashMap<Uuid, Delay>,
 }

@@ -27,7 +27,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct NodeFile {
     path: PathBuf,
     pub id: Uuid,
-    /// Of the last session that the folder knows.
+    /// The count of the last session that the folder knows.
     pub count: i64,
     /// The store that the node was registered in last.
     pub store: Uuid,
@@ -36,8 +36,8 @@ pub struct NodeFile {
     /// Its own mark, of the same row.
     pub own_mark: i64,
     boot: String,
-    /// Those that handlers or running attempts of the node have named since the machine's boot, whose end is the proof of
-    /// their death (R6).
+    /// The runners that handlers or running attempts of the node have named since the machine's boot. The end of that
+    /// boot proves that they are dead (R6).
     pub runners: BTreeSet<RunnerName>,
     /// This process has made it.
     pub is_new: bool,

@@ -58,8 +58,8 @@ impl Payloads {
         self.reader.store(Arc::new(Reader::new(self.target.clone())));
     }
 
-    /// Of each attempt, in their order. An inner error says why the payload cannot be read: such a job must not run
-    /// (R19).
+    /// Reads the payload of each attempt, in their order. An inner error says why a payload cannot be read: such a job
+    /// must not run (R19). The outer one says that the database cannot be reached.
     pub(super) async fn read(
         &self,
         attempts: &[NodeAttempt],
@@ -129,7 +129,7 @@ async fn is_unread(reading: &mut Reading<'_>, jobs: &[JobId]) -> bool {
     reading.rows(LOOK, &[&jobs]).await.is_err() && reading.unread.is_some()
 }
 
-/// Of the rows that of this attempt.
+/// Reads the row of this attempt among `rows`. Fails if it is missing or cannot be read.
 async fn of(attempt: &NodeAttempt, rows: &[Row]) -> io::Result<Claimed> {
     let job = attempt.running.job;
     match rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job))) {

@@ -9,11 +9,11 @@ use crate::store::decide::delivery::{Twins, is_before_restore};
 /// An event in its stored form.
 pub(super) struct NewEvent {
     pub(super) new: Accept,
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     pub(super) headers: Vec<u8>,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     pub(super) body: Vec<u8>,
-    /// To which the arrival is added that the database stores.
+    /// The sum of the payload without its time of arrival: the database adds the one that it stores.
     pub(super) sum: i64,
     /// The ids of `new.jobs`. They stay the same in each try.
     pub(super) job_ids: Vec<Uuid>,
@@ -31,7 +31,7 @@ pub(super) struct Try {
     pub(super) put_back: Vec<(Uuid, i64)>,
 }
 
-/// How an event is stored.
+/// The variant, the marks and the row number with which an event is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     pub(super) variant: i64,
@@ -45,7 +45,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Of an event whose id and body are new.
+    /// Returns the form of an event whose id and body are new.
     pub(super) fn first(place: usize) -> Self {
         Form { variant: 0, repeated: false, held: None, flagged: false, number: None, place }
     }

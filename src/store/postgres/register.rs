@@ -52,7 +52,8 @@ const RENEW: &str = "UPDATE node SET name = $2, session = $3, count = greatest(c
 pub(super) const MARK: &str = "UPDATE node SET mark = mark + 1 WHERE id = $1
     RETURNING (SELECT sum(mark)::bigint FROM node) + 1, mark";
 
-/// Of the only unique index that is not resolved by a conflict clause: the name of an active node.
+/// The SQLSTATE of a unique violation. Only the name of an active node can raise it: each other unique index is
+/// resolved by a conflict clause.
 const UNIQUE_VIOLATION: &str = "23505";
 
 /// A receiver with its state folder.
@@ -147,11 +148,11 @@ pub struct Registrar {
     pub node: Node,
     /// What the next registration publishes.
     pub handlers: Vec<PublishedHandler>,
-    /// Since when the database could not be used, where somebody wants to be told.
+    /// The start of the outage, if a handler takes notices of it.
     pub(super) away_since: Option<Instant>,
     /// What the first registration has looked for, for the writer.
     pub(super) remembered: Option<Remembered>,
-    /// By which it keeps when events were accepted.
+    /// The clock by which it keeps when events were accepted.
     pub(super) clock: Clock,
     /// The last history in which it has registered.
     pub seen: Option<ServerHistory>,
@@ -179,7 +180,7 @@ impl Registrar {
         }
     }
 
-    /// The same for the node of a state folder, whose file keeps the count of its sessions.
+    /// Makes the registrar of a state folder's node, whose file keeps the count of its sessions.
     pub fn of_folder(file: NodeFile, name: String, machine: String) -> Self {
         let node = Node::of_folder(&file, name, machine);
         Registrar { file: Some(file), ..Registrar::new(node) }
@@ -200,7 +201,8 @@ impl Registrar {
         Ok(registered)
     }
 
-    /// The same for a process that knows of these attempts, and has accepted these events.
+    /// Writes a new session as [`Registrar::register`] does, for a process that tracks the attempts `live` and has
+    /// accepted the events `remembered`.
     pub(super) async fn renew(
         &mut self,
         connection: Connection,

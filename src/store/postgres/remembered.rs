@@ -97,7 +97,7 @@ impl Remembered {
         self.unsaved = 0;
     }
 
-    /// Those that the database lacks, oldest first.
+    /// Forgets the events that are no longer young, and returns the others that the database lacks, oldest first.
     pub(super) async fn missing(
         &mut self,
         flight: &mut Flight,

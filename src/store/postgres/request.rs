@@ -36,7 +36,7 @@ pub(super) enum Request {
 pub(super) enum Tried {
     Accept(Vec<Try>),
     Ask(answer::Found),
-    /// And whether other nodes may have something to do.
+    /// What became of the end, and whether other nodes may have something to do.
     Ended(EndResult, bool),
     Claimed(NodeClaims),
     Published,

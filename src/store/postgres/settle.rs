@@ -12,10 +12,10 @@ use super::complete::{AttemptEnd, EndResult, PreparedEnd};
 use super::queue::Queue;
 use super::request::Request;
 
-/// Between two tries of an end that alone cannot be committed.
+/// The pause between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
-/// The same in a task of its own. If the writer ends first, the next process settles the attempt.
+/// Spawns [`settle`]. If the writer ends first, the next process settles the attempt.
 pub(super) fn settle_soon(queue: &Arc<Queue>, end: AttemptEnd) {
     let queue = Arc::clone(queue);
     tokio::spawn(async move { settle(&queue, end).await });

@@ -8,7 +8,7 @@ use super::connection::describe;
 use super::flight::{Flight, FlightOutcome, Param, Refusal};
 use super::params::params;
 
-/// For how long a request with a deadline waits for another transaction's lock. The requests behind it wait as long.
+/// Limits how long a request with a deadline waits for another transaction's lock. The requests behind it wait as long.
 const LOCK_WAIT: &str = "SELECT set_config('lock_timeout', '200ms', true)";
 
 pub(super) enum Stop {

@@ -40,7 +40,7 @@ const ID: &str = "SELECT origin FROM meta";
 /// How long a start waits for a connection.
 const START_WAIT: Duration = Duration::from_secs(30);
 
-/// Between two lines that say what a start waits for.
+/// The pause between two lines that say what a start waits for.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// How long a stop waits for the database.
@@ -58,13 +58,13 @@ const NO_TABLES: &str = "no receiver has made its tables there yet; is storage.u
 /// That of a process that was killed is gone at once.
 const GONE_WAIT: Duration = Duration::from_secs(30);
 
-/// Between two looks whether it is gone.
+/// The pause between two looks whether the process is gone.
 const GONE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The server's code for a right that the role lacks.
 const NO_RIGHT: &str = "42501";
 
-/// Between two tries to change the tables: accepts go on meanwhile.
+/// The pause between two tries to change the tables: accepts go on meanwhile.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 
 /// One of several receivers on a database: how it reaches that, and which node it is.
@@ -82,13 +82,13 @@ pub(in super::super) struct PostgresStore {
     pub(in super::super) admin: Admin,
     pub(in super::super) quarantine: Arc<QuarantineHandle>,
     writer: Writer,
-    /// Of the state folder; none after `close`.
+    /// The lock of the state folder; `None` after `close`.
     lock: Mutex<Option<Arc<StoreLock>>>,
 }
 
 impl PostgresStore {
-    /// For a receiver: connects, checks the server, makes the schema where it is missing, registers the node with its
-    /// handlers, and starts its tasks. The caller has taken the lock of the state folder.
+    /// Opens the store for a receiver: connects, checks the server, makes the schema where it is missing, registers the
+    /// node with its handlers, and starts its tasks. The caller has taken the lock of the state folder.
     pub(in super::super) async fn open(
         settings: &Settings,
         node: ClusterNode,
@@ -123,7 +123,7 @@ impl PostgresStore {
         connected.map(drop)
     }
 
-    /// For a command where no receiver runs: it is no node, and takes no delivery and no job.
+    /// Opens the store for a command where no receiver runs: it registers no node, and takes no delivery and no job.
     pub(in super::super) async fn visit(
         settings: &Settings,
         target: Target,

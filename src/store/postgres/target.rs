@@ -174,14 +174,15 @@ pub struct Target {
     /// One for each host, in the order of the address. None names the application: a pooler would keep the name on the
     /// server's side.
     pub(super) hosts: Vec<Config>,
-    /// By which the server knows the connections.
+    /// The name by which the server knows the connections.
     pub(super) name: String,
     pub(super) tls: MakeRustlsConnect,
     /// Commits wait for a standby, and one that did not is not known to be committed.
     pub(super) require_standby: bool,
     /// What the node's session speaks to. All clones share it.
     used: Arc<ArcSwapOption<ServerHistory>>,
-    /// For a registration, which decides what a later history means.
+    /// Whether a later history is accepted too: for a registration, which decides what that means, and for a command
+    /// without a session.
     takes_later: bool,
     /// The server's last warning that says nothing about a commit, on any of its connections.
     remark: Arc<Mutex<Option<(Instant, String)>>>,
@@ -212,12 +213,13 @@ impl Target {
         Ok(Target { hosts, name, tls, require_standby, used, takes_later, remark })
     }
 
-    /// The same for a node, by whose name its connections are known to the server.
+    /// Names the connections after a node: the server knows them by this name.
     pub fn of_node(self, name: &str) -> Self {
         Target { name: format!("hooklatch {name}"), ..self }
     }
 
-    /// The same for connections that register, or of a command that has no session: to a later history too.
+    /// Returns a target that also accepts a later history, for connections that register or that belong to a command
+    /// without a session.
     pub(super) fn taking_later(&self) -> Self {
         Target { takes_later: true, ..self.clone() }
     }

@@ -63,7 +63,7 @@ pub(super) struct WriterTask {
     pub(super) live: Arc<LiveAttempts>,
     pub(super) wakeups: Arc<Wakeups>,
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// None from the first try to register until one succeeds.
+    /// The node's session; `None` from the first try to register until one succeeds.
     pub(super) sessions: watch::Sender<Option<Arc<Registered>>>,
     pub(super) payloads: Arc<Payloads>,
     pub(super) commits: Arc<Commits>,

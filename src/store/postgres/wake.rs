@@ -34,7 +34,7 @@ const TICK: Duration = Duration::from_secs(2);
 /// Least time between two wake-ups that a node sends.
 const SPACING: Duration = Duration::from_millis(20);
 
-/// Between two tries to connect.
+/// The pause between two tries to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What this connection writes decides nothing, and waits for no flush.
@@ -62,7 +62,7 @@ const LOOK: &str = "
 /// Wakes the tasks of this node and the other nodes, and keeps what the last look found.
 #[derive(Default)]
 pub(super) struct Wakeups {
-    /// For the one task that claims.
+    /// Notifies the one task that claims.
     dispatcher: Arc<Notify>,
     pub(super) count: watch::Sender<u64>,
     /// The other nodes are to be woken.

@@ -46,7 +46,7 @@ pub struct Writer {
     pub(super) stalls: Arc<Stalls>,
     payloads: Arc<Payloads>,
     pub(in crate::store) subscriptions: Arc<Subscriptions>,
-    /// None from the first try to register until one succeeds.
+    /// The node's session; `None` from the first try to register until one succeeds.
     sessions: watch::Receiver<Option<Arc<Registered>>>,
 }
 
@@ -62,7 +62,8 @@ impl Writer {
         Writer::go_on(target, registrar, None, limits, clock)
     }
 
-    /// The same with the first session, over a connection of [`connect`](super::server::connect).
+    /// Starts the task as [`Writer::start`] does, with the first session and its connection of
+    /// [`connect`](super::server::connect), where there is one.
     pub(super) fn go_on(
         target: Target,
         mut registrar: Registrar,

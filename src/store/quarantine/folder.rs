@@ -1,6 +1,6 @@
 //! The folder `PATH.quarantine`: a file for each delivery, and an index of them in memory.
 //!
-//! For the keeper's thread alone. A file gets its number as its name once it is whole, so a kill leaves no half
+//! Only the keeper's thread uses it. A file gets its number as its name once it is whole, so a kill leaves no half
 //! delivery. Nothing is flushed: a power cut may tear a file, and one whose first line is damaged is deleted. A
 //! delivery that is not as it was kept, by the sum at its file's end, is listed as far as it can be read, and never
 //! judged. An error of the system (no descriptors, no rights, a failing disk) deletes nothing.
@@ -55,7 +55,7 @@ struct Entry {
 /// The open folder.
 pub(crate) struct QuarantineFolder {
     path: PathBuf,
-    /// By number, which is the order of arrival.
+    /// The kept deliveries by number, which is the order of arrival.
     entries: BTreeMap<i64, Entry>,
     bytes_of_holder: HashMap<String, u64>,
     next: i64,

@@ -25,7 +25,7 @@ use super::folder::QuarantineFolder;
 /// How often an idle folder is searched for deliveries that are too old.
 const EXPIRE_EVERY: Duration = Duration::from_secs(3600);
 
-/// Between two tries to open a folder that cannot be used: each may read thousands of files.
+/// The pause between two tries to open a folder that cannot be used: each may read thousands of files.
 const TRY_EVERY: Duration = Duration::from_secs(60);
 
 /// What the thread is to do; `None` ends it, after everything before it.

@@ -46,7 +46,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// With so many bytes a second for each source.
+    /// Makes empty buckets that drain this many bytes a second for each source.
     pub(crate) fn new(bytes_per_second: u64) -> Self {
         let per_second = bytes_per_second as f64;
         Rate { per_second, sources: HashMap::new(), shares: HashMap::new() }

@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
-    /// None on SQLite.
+    /// The test's database; `None` on SQLite.
     database: Option<TestDatabase>,
     _dir: TempDir,
 }
@@ -25,19 +25,19 @@ pub(crate) fn limits() -> Limits {
     Limits { ballast_bytes: 0, disk_floor_bytes: 0, ..Limits::default() }
 }
 
-/// On SQLite.
+/// Opens a store on SQLite.
 pub(crate) fn bench() -> Bench {
     bench_with(limits())
 }
 
-/// On SQLite.
+/// Opens a store on SQLite with these limits.
 pub(crate) fn bench_with(limits: Limits) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { path: dir.path().join("hooklatch.db"), limits };
     open(settings, dir)
 }
 
-/// On SQLite, in this place.
+/// Opens a store on SQLite, in this place.
 pub(crate) fn bench_at(settings: Settings) -> Bench {
     open(settings, tempfile::tempdir().unwrap())
 }
@@ -157,7 +157,7 @@ impl Bench {
         }
     }
 
-    /// The same, and it stays so until [`Bench::repair`].
+    /// Breaks the store down until [`Bench::repair`].
     pub(crate) async fn take_away(&self) {
         match &self.database {
             None => std::fs::rename(&self.settings.path, self.beside(".away")).unwrap(),
@@ -328,7 +328,7 @@ impl Bench {
     }
 }
 
-/// For the tests of groups.
+/// What the tests of groups use.
 impl Bench {
     pub(crate) async fn take(&self, delivery: Verified, job: NewJob) -> Accepted {
         let (source, received_at) = (name("stripe"), self.clock.now());
@@ -407,7 +407,7 @@ impl Bench {
     }
 }
 
-/// For the tests of rates.
+/// What the tests of rates use.
 impl Bench {
     /// How many attempts start now, and for how long no other one may.
     pub(crate) async fn start(

@@ -38,7 +38,7 @@ pub(crate) fn delivery(
     delivery_of(&Scheme::embedded(provider).unwrap(), secret, id, event_type, body)
 }
 
-/// The same of a source with this scheme.
+/// A delivery to a source with this scheme, signed and verified as the provider would.
 pub(crate) fn delivery_of(
     scheme: &Scheme,
     secret: &str,

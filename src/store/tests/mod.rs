@@ -124,7 +124,8 @@ pub(super) fn completion(
     }
 }
 
-/// Of a job that is not there. On PostgreSQL its row may be of a history that is gone, and its end comes late.
+/// Asserts that the end of a job that is not there settles nothing. On PostgreSQL its row may be of a history that is
+/// gone, and its end comes late.
 pub(super) fn assert_settles_nothing(completed: Result<bool, Error>) {
     assert!(matches!(completed, Ok(false) | Err(Error::NoJob(_))), "{completed:?}");
 }

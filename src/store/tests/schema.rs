@@ -114,8 +114,7 @@ async fn the_schema_takes_each_word_where_it_belongs_and_nowhere_else() {
         .await;
 }
 
-/// Who looks for what runs, at each start, tick and look at the metrics, walks no table: the store may have
-/// millions of jobs.
+/// Finding what runs, at each start, tick and look at the metrics, walks no table: the store may have millions of jobs.
 #[tokio::test]
 async fn what_runs_is_found_by_the_index_of_live_attempts() {
     let mut bench = bench();

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 type Module = Vec<String>;
 
 pub(super) struct File {
-    /// From `src/` on.
+    /// The path from `src/` on.
     pub(super) path: String,
     pub(super) text: String,
     module: Module,

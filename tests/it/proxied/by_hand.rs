@@ -19,7 +19,7 @@ const TOPIC: &str = "arn:aws:sns:eu-west-1:111111111111:deploys";
 /// A request to a source.
 pub(super) struct Request {
     pub(super) method: &'static str,
-    /// Behind the path, with its `?`.
+    /// The query behind the path, with its `?`.
     pub(super) query: String,
     pub(super) headers: Vec<String>,
     pub(super) body: String,
@@ -39,7 +39,7 @@ impl Request {
     }
 }
 
-/// Who the requests are from, where the provider's key signs for all its customers.
+/// The sender of the requests, where the provider's key signs for all its customers.
 pub(super) fn sender(provider: &str) -> Option<&'static str> {
     match provider {
         "aws-sns" => Some(TOPIC),

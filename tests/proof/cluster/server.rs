@@ -18,7 +18,7 @@ pub(crate) enum Wait {
     Cancelled,
     /// The names of the standbys are emptied: answered as if the standby had it.
     Emptied,
-    /// The same, and the names are set again at once.
+    /// The names of the standbys are emptied, and set again at once: answered as if the standby had it.
     EmptiedAndSet,
 }
 

@@ -140,10 +140,10 @@ pub(crate) struct Receiver {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Verb {
     Accept,
-    /// For a runner of this boot.
+    /// A claim for a runner of this boot.
     Claim(u8),
     Complete(Claim, Outcome),
-    /// With the list as it was when this was sent.
+    /// A registration with the list as it was when this was sent.
     Register(Option<Claim>),
 }
 
@@ -186,11 +186,11 @@ pub(crate) struct State {
     pub(crate) standby: Rows,
     /// The old primary after a failover, and whether it is up again.
     pub(crate) old: Option<(Job, bool)>,
-    /// Of the primary, as it was.
+    /// A copy of the primary, as it was.
     pub(crate) copy: Option<Rows>,
     /// What the nodes' folders have: in the model, each look comes at once.
     pub(crate) marks: [u8; NODES],
-    /// Of the primary. Its rows have it from the next registration on.
+    /// The timeline of the primary. Its rows have it from the next registration on.
     pub(crate) timeline: u8,
     pub(crate) receivers: [Receiver; NODES],
     pub(crate) boots: [u8; NODES],

@@ -13,7 +13,7 @@ pub(crate) enum Verb {
     Claim,
     /// The end of an attempt on this node.
     End,
-    /// By the operator, a redelivery or retention.
+    /// A move by the operator, a redelivery or retention.
     Move,
     /// The declaration that the other node is lost.
     Lost,
@@ -52,7 +52,7 @@ pub(crate) struct Transaction {
 pub(crate) struct Stray {
     pub(crate) job: usize,
     pub(crate) node: usize,
-    /// By a declaration: the operator has said that it does not run.
+    /// It was settled by a declaration: the operator has said that it does not run.
     pub(crate) declared: bool,
 }
 

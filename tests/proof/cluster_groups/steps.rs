@@ -64,7 +64,7 @@ impl Model for Cluster {
         steps.outside();
     }
 
-    /// As on one machine: the remaining jobs are behind one that waits for a person.
+    /// Whether the remaining jobs are behind one that waits for a person, as on one machine.
     fn settled(&self, state: &State) -> bool {
         self.groups().settled(&state.rows)
     }

@@ -88,9 +88,9 @@ pub(crate) enum Rule {
 pub(crate) struct Budget {
     /// New events, of whatever kind.
     pub(crate) events: u8,
-    /// Of them suspected replays, and events whose condition cannot be decided.
+    /// The events among them that are suspected replays, or whose condition cannot be decided.
     pub(crate) unsure: u8,
-    /// Of them events that get no job at first.
+    /// The events among them that get no job at first.
     pub(crate) jobless: u8,
     /// Replay, drop, resolve, and jobs made later.
     pub(crate) operator: u8,

@@ -16,7 +16,7 @@ pub(crate) enum Stage {
     Ready,
     Waiting,
     Running,
-    /// For any reason but that it may be forged.
+    /// Held for any reason but that it may be forged.
     Held,
     /// Held as a suspected replay or a reused id.
     Suspect,
@@ -24,7 +24,7 @@ pub(crate) enum Stage {
     /// Dead, resolved as failed.
     Resolved,
     Succeeded,
-    /// By the operator.
+    /// Dropped by the operator.
     Dropped,
     Superseded,
     /// Retention has removed the row.
@@ -120,7 +120,7 @@ impl Cause {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// In the order in which their events were accepted.
+    /// The jobs in the order in which their events were accepted.
     pub(crate) jobs: [Job; EVENTS],
     /// The number that the next event gets, from 0.
     pub(crate) next: usize,

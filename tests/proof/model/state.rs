@@ -183,9 +183,9 @@ pub(crate) struct State {
     pub(crate) receivers: [Receiver; 2],
     pub(crate) runners: [Runner; 2],
     pub(crate) connections: [Connection; CONNECTIONS],
-    /// For each attempt, the incarnation whose child lives; 0 for none.
+    /// The incarnation whose child lives, for each attempt; 0 for none.
     pub(crate) children: [u8; ATTEMPTS],
-    /// For each incarnation, its table while it lives, and its ledger when it is dead.
+    /// The table of each incarnation while it lives, and its ledger when it is dead.
     pub(crate) books: [[Entry; ATTEMPTS]; INCARNATIONS],
     /// The last incarnation that was started.
     pub(crate) incarnations: u8,

@@ -57,7 +57,7 @@ pub(crate) struct Wanted {
     pub(crate) handler: &'static str,
     pub(crate) undecided: bool,
     pub(crate) group: Option<(String, GroupRule)>,
-    /// In milliseconds: the wait, and the longest.
+    /// The wait and the longest wait, in milliseconds.
     pub(crate) delay: Option<(i64, i64)>,
 }
 
@@ -326,7 +326,7 @@ impl Model {
         }
     }
 
-    /// The same for the group of this job, which was moved.
+    /// Lets the first job behind go on in the group of this job, which was moved.
     fn moved(&mut self, row: u64) {
         let job = self.jobs.get_mut(&row).unwrap();
         job.behind &= job.holds();

@@ -53,7 +53,7 @@ pub(crate) struct Ledger {
     work: BTreeMap<JobId, Work>,
     /// The handlers' results, which may not have been recorded.
     said: BTreeMap<(JobId, u32), (Outcome, Record)>,
-    /// Of each handler and group, the last event that began without having been put back.
+    /// The last event of each handler and group that began without having been put back.
     begun: BTreeMap<(String, String), u64>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct World<'c> {
     folder: PathBuf,
     starts: usize,
     clock: Clock,
-    /// None on SQLite.
+    /// The run's database; `None` on SQLite.
     database: Option<TestDatabase>,
     store: Store,
     cut: Cut,
@@ -130,7 +130,7 @@ pub(crate) const MUST_BE_SEEN: &[&str] = &[
     "resolved as failed",
 ];
 
-/// Those that few runs may miss: fewer than half of the histories reach one.
+/// The kinds of events that few runs may miss: fewer than half of the histories reach one.
 pub(crate) const RARE: &[&str] = &[
     "flagged",
     "cancelled",

@@ -5,7 +5,7 @@ use crate::model::RunnerName;
 use crate::store::{MendedPayloads, QuarantinedRow, Stall, Stalled, StoreStatus};
 use crate::traffic::{self, CountedSource, Traffic};
 
-/// That of the files.
+/// The digest of the files.
 const DIGEST: &str = "digest";
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);

@@ -26,7 +26,7 @@ const READ: &str = "
     FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ANY ($1::bigint[]) AND p.sum IS NOT NULL
     ORDER BY e.row";
 
-/// By the primary key.
+/// The source and the id of event $1, by the primary key.
 const NAME: &str = "SELECT source, event_id FROM event WHERE row = $1";
 
 impl Admin {

@@ -50,7 +50,7 @@ pub(super) fn for_events(filter: EventFilter) -> EventFilter {
     EventFilter { event_type: filter.event_type.map(like), ..filter }
 }
 
-/// The same for jobs.
+/// Returns a filter of jobs with texts for its statement.
 pub(super) fn for_jobs(filter: JobFilter) -> JobFilter {
     let [reason, last_detail] = [filter.reason, filter.last_detail].map(|value| value.map(text));
     JobFilter { reason, last_detail, event_type: filter.event_type.map(like), ..filter }

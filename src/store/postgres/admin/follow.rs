@@ -29,7 +29,7 @@ const WRITERS: &str = "
 /// How long such a transaction is waited for: far longer than one takes, unless its commit waits for a standby.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// Between two looks at the locks.
+/// The pause between two looks at the locks.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The events behind number $1 and up to $2, $3 at most.

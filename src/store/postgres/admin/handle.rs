@@ -1,4 +1,4 @@
-//! The handle of `control` and `metrics` on PostgreSQL.
+//! The handle of `admin`, `scrape` and `serve` on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -24,34 +24,34 @@ use super::super::operate::change::Changer;
 use super::super::reader::{Reader, Reading};
 use super::super::writer::Writer;
 
-/// For operators, from a receiver or without one: nothing here belongs to a node's session.
+/// The store as operators use it, from a receiver or without one: nothing here belongs to a node's session.
 #[derive(Clone)]
 pub struct Admin {
     pub target: Target,
     readers: Arc<Readers>,
-    /// Of the verbs that change something.
+    /// Makes the changes of the verbs.
     pub(in super::super) changer: Arc<Changer>,
-    /// By which a job is decided again before it is put back.
+    /// The routes by which a job is decided again before it is put back.
     pub(in super::super) router: Arc<ArcSwap<Router>>,
     pub(in super::super) caller: Arc<Caller>,
     store: Uuid,
-    /// Not where only nodes are asked for.
+    /// The writer of the open store; `None` in a handle of [`Admin::new`].
     pub(in super::super) own: Option<Writer>,
-    /// Of the state folder of its node.
+    /// The disk space of the node's state folder; `None` without a folder.
     pub(in crate::store) space: Option<Arc<Space>>,
     pub(in crate::store) quarantine: Arc<QuarantineHandle>,
 }
 
 struct Readers {
-    /// Of look-ups, which do not wait for listings.
+    /// The reader of look-ups, which do not wait for listings.
     look: Reader,
     lists: [Reader; LISTINGS],
     limits: Limits,
 }
 
 impl Admin {
-    /// Of a guest, which has no state folder. Connects when it is first asked for something. The schema must exist by
-    /// then.
+    /// Makes the handle of a guest, which has no state folder. It connects when it is first asked for something. The
+    /// schema must exist by then.
     pub fn new(target: Target, limits: &Limits, clock: Clock) -> Admin {
         let reader = || Reader::new(target.clone());
         let lists = std::array::from_fn(|_| reader());
@@ -69,7 +69,7 @@ impl Admin {
         }
     }
 
-    /// The same handle for a store that is open.
+    /// Completes the handle with the parts of a store that is open.
     pub(in super::super) fn of(
         self,
         store: Uuid,
@@ -90,7 +90,8 @@ impl Admin {
         Ok(())
     }
 
-    /// By which runners know it: a change of the history keeps it, so that they go on with the attempts that they have.
+    /// Returns the id by which runners know the store. A change of the history keeps it, so that they go on with the
+    /// attempts that they have.
     pub fn id(&self) -> Uuid {
         self.store
     }
@@ -145,7 +146,7 @@ impl Admin {
         }
     }
 
-    /// The same handle, whose changes are in the audit list as those of this user. Without it they are this process's.
+    /// Returns a handle whose changes are in the audit list as those of this user. Otherwise they are this process's.
     #[must_use]
     pub fn by(&self, uid: u32, by: By) -> Self {
         Admin { caller: Arc::new(Caller { uid, by }), ..self.clone() }

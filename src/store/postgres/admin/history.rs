@@ -1,4 +1,4 @@
-//! Of which history the rows are (N25), and what a roll call waits for (N40): for `status` and `doctor`.
+//! Reads which history the rows are of (N25) and what a roll call waits for (N40), for `status` and `doctor`.
 
 use uuid::Uuid;
 
@@ -9,7 +9,8 @@ use super::handle::Admin;
 
 const HISTORY: &str = "SELECT system, timeline, store_id AS store FROM meta";
 
-/// Mostly no row. A failover may lose many attempts of a node: the first $1 in all.
+/// The nodes and attempts that a roll call waits for, mostly none. A failover may lose many attempts of a node: the
+/// first $1 in all.
 pub(in super::super) const AWAITED: &str = "
     SELECT node.name AS node, node.state = 'lost' AS lost, roll_call.job, roll_call.attempt FROM roll_call JOIN node ON node.id = roll_call.node
     ORDER BY node.name, roll_call.job NULLS FIRST, roll_call.attempt LIMIT $1";

@@ -51,8 +51,9 @@ const EVENTS: Listing = listing!(
     concat!(event_filters!(), "ORDER BY e.row DESC LIMIT $9")
 );
 
-/// The same of jobs, by their events, and by the index of state $4 where that is given. Jobs of given events are put in
-/// order by their place, so that the server does not walk the whole table in the order of its numbers to find them.
+/// The window before row $1 of $2 jobs: those of the events $3 and those in the state $4, by its index, where these are
+/// given. Jobs of given events are put in order by their place, so that the server does not walk the whole table in the
+/// order of its numbers to find them.
 const JOBS: Listing = listing!(
     job_columns!(),
     "(SELECT *, created_at AS at,

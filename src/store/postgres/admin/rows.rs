@@ -38,11 +38,11 @@ macro_rules! job_joins {
 }
 pub(super) use job_joins;
 
-/// By the unique id.
+/// The job with the id $1, by the unique id.
 const JOB: &str =
     concat!("SELECT ", job_columns!(), " FROM job j", job_joins!(), "WHERE j.id = $1");
 
-/// By the unique (event, handler); none where they were removed.
+/// The jobs of the events $1, by the unique (event, handler); no row for an event whose jobs were removed.
 const HANDLERS: &str =
     "SELECT event AS row, handler, state FROM job WHERE event = ANY ($1) ORDER BY event, handler";
 

@@ -19,7 +19,7 @@ impl Admin {
     }
 
     /// The running attempt of a job, which must be `seen` where that is given; a job that does not run is in the wrong
-    /// state for `verb`, a participle.
+    /// state for `verb`, such as "cancelled".
     pub async fn running_attempt(
         &self,
         job: JobId,

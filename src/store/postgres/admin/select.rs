@@ -29,7 +29,7 @@ macro_rules! waiting {
 /// How many they are, and the last of them.
 const LOOKED_AT: &str = concat!("SELECT count(*), coalesce(max(row), 0) FROM ", waiting!());
 
-/// In the order of their making, so that a page ends where the following one begins.
+/// The jobs that are meant, in the order of their making, so that a page ends where the following one begins.
 const SELECT: &str = concat!(
     "SELECT j.row, j.id AS job, j.attempt, j.handler, coalesce(j.reason, '') AS reason, e.has_key,
         k.event IS NOT NULL AS in_use, k.answered_at IS NOT NULL AS answered FROM ",

@@ -23,12 +23,12 @@ const EVENTS: &str = concat!(
     " JOIN event e ON e.source = s.source AND e.event_id = $2 ORDER BY e.source, e.variant"
 );
 
-/// None once retention has deleted it; without its body unless $2.
+/// The payload of event $1, without its body unless $2; no row once retention has deleted it.
 const PAYLOAD: &str = "
     SELECT p.headers, CASE WHEN $2 THEN p.body END AS body, e.body_bytes FROM payload p JOIN event e ON e.row = p.event
     WHERE p.event = $1";
 
-/// In the order of their making.
+/// The jobs of event $1, in the order of their making.
 const JOBS: &str = concat!(
     "SELECT ",
     job_columns!(),
@@ -37,7 +37,8 @@ const JOBS: &str = concat!(
     "WHERE j.event = $1 ORDER BY j.row"
 );
 
-/// Each with the newest report that came after it was settled, under whichever key the job had then.
+/// The attempts of the jobs $1, each with the newest report that came after it was settled, under whichever key the job
+/// had then.
 const ATTEMPTS: &str = "
     SELECT a.*, a.job AS row, l.outcome AS late_outcome, l.detail AS late_detail, l.received_at
     FROM attempt a LEFT JOIN LATERAL (
@@ -69,7 +70,7 @@ pub(super) const RESTORES: &str = "
     WHERE coalesce(made_at, restored_at) >= $1
         AND ($2::bigint IS NULL OR restored_at >= now_ms() - $2) ORDER BY row";
 
-/// By the primary key.
+/// The idempotency key of event $1 with its answer, by the primary key.
 const KEY: &str = "SELECT * FROM answer WHERE event = $1";
 
 /// Headers as HTTP writes them, and the body under zstd with its size.

@@ -42,7 +42,7 @@ const CLAIMABLE: &str = r#"
                 WHERE b.state = $2)) f) c
     WHERE c.jobs > 0 ORDER BY next.handler"#;
 
-/// Of jobs that run there are few, here $1 at most.
+/// How many jobs run, by handler, counting $1 at most: few jobs run at once.
 const RUNNING: &str = "
     SELECT j.handler, count(*) AS jobs, min(a.started_at) AS since
     FROM (SELECT * FROM job WHERE state = $2 LIMIT $1) j
@@ -52,14 +52,15 @@ const RUNNING: &str = "
 const BACKLOGS: [(State, &str); 3] =
     [(State::Ready, CLAIMABLE), (State::Waiting, CLAIMABLE), (State::Running, RUNNING)];
 
-/// Of $1 held and of $1 dead jobs.
+/// How many jobs are held and dead, by handler and reason, among $1 of each state.
 const STUCK: &str = "
     SELECT state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at FROM (
         (SELECT * FROM job WHERE state = 'held' LIMIT $1)
         UNION ALL (SELECT * FROM job WHERE state = 'dead' LIMIT $1)) f
     GROUP BY state, handler, reason ORDER BY state DESC, handler, reason";
 
-/// The same, each with one look at the index of those behind. Nothing is looked at where no job is behind.
+/// How many groups a held or dead job blocks, by handler, among $1 jobs of each state. Each takes one look at the index
+/// of the jobs behind; nothing is looked at where no job is behind.
 const BLOCKED: &str = "
     SELECT handler, count(*) AS groups, (array_agg(id ORDER BY row))[1] AS job FROM (
         (SELECT * FROM job WHERE state = 'held' LIMIT $1)
@@ -69,7 +70,7 @@ const BLOCKED: &str = "
             WHERE n.handler = f.handler AND n.group_key = f.group_key AND n.behind LIMIT 1)
     GROUP BY handler ORDER BY handler";
 
-/// By their indexes alone, $1 of each at most.
+/// How many jobs are held and how many dead, $1 of each at most, by their indexes alone.
 const STUCK_COUNTS: &str = "
     SELECT (SELECT count(*) FROM (SELECT FROM job WHERE state = 'held' LIMIT $1) f),
         (SELECT count(*) FROM (SELECT FROM job WHERE state = 'dead' LIMIT $1) f)";
@@ -176,7 +177,7 @@ async fn counts(reading: &mut Reading<'_>, most: i64) -> Result<JobCounts, Error
     Ok(JobCounts { ready, waiting, running, stuck, blocked })
 }
 
-/// Of the states of [`BACKLOGS`].
+/// Reads the backlogs of the states of [`BACKLOGS`], in their order, counting `most` jobs of a handler at most.
 async fn backlogs(reading: &mut Reading<'_>, most: i64) -> Result<[Vec<Backlog>; 3], Error> {
     let mut backlogs = [const { Vec::new() }; 3];
     for ((state, sql), found) in BACKLOGS.into_iter().zip(&mut backlogs) {

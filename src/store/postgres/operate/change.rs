@@ -1,8 +1,8 @@
 //! A transaction of no session: an operator's verb or a step of housekeeping, on a connection of its own.
 //!
 //! Its first statement writes to the log, so its commit waits for the flush and the standbys even if the rest changes
-//! nothing: what its caller hears was read before such a commit (N5). A refusal rolls back, and is told after an empty
-//! transaction of the same kind.
+//! nothing: the caller gets only what was read before such a commit (N5). A refusal rolls back, and the caller gets it
+//! after the commit of an empty transaction of the same kind.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const TRIES: u32 = 5;
 /// The wait before the second try; each later one is longer by as much.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Between two rounds of [`Changer::keep`].
+/// The pause between two rounds of [`Changer::keep`].
 const KEEP_PAUSE: Duration = Duration::from_secs(2);
 
 /// What one transaction does.
@@ -73,7 +73,7 @@ impl Change for Statement {
 pub(in super::super) struct Changer {
     target: Target,
     pub(super) clock: Clock,
-    /// None before the first change, and after one that ended the connection.
+    /// The open connection; `None` before the first change, and after one that ended the connection.
     connection: Mutex<Option<Connection>>,
 }
 

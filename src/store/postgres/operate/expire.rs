@@ -101,7 +101,7 @@ pub(super) const EVENTS: Walk = Walk {
     cutoff: |before| before.ids,
 };
 
-/// In the order of their events, of which those with a key are few.
+/// Expired keys, in the order of their events: few events have a key.
 pub(super) const KEYS: Walk = Walk {
     page: "SELECT event AS number, true AS is_old FROM answer WHERE event > $1 AND expires_at < $2
         ORDER BY event LIMIT $3",
@@ -190,7 +190,7 @@ pub(super) async fn forget_errors(changer: &Arc<Changer>, before: Timestamp) -> 
     Ok(())
 }
 
-/// What hangs on no payload and no event, a few rows each, and whose time it goes by.
+/// Rows that belong to neither a payload nor an event, a few of each kind, and the cutoff that counts for each.
 const REST: [(&str, Cutoff); 5] = [
     // Other bodies that came when the first one was deleted already.
     (
@@ -229,8 +229,8 @@ pub(super) async fn rest(changer: &Arc<Changer>, before: Cutoffs) -> Result<(), 
     Ok(())
 }
 
-/// The next groups behind one, of which none of the jobs has begun or is to begin, are forgotten: a row is only a lock,
-/// and whoever needs it makes it again. One that is locked is passed over.
+/// Deletes the group rows, among the next $3 behind ($1, $2), of which no job has begun or is to begin. They are only
+/// locks; a later transaction that needs one makes it again. A locked row is passed over.
 const FORGET_GROUPS: &str = r#"
     WITH next AS MATERIALIZED (
         SELECT handler, key FROM job_group

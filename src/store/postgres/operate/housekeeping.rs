@@ -31,7 +31,7 @@ const CLOCK_WATCH: &str = "
 const KEEP_CLOCK_WATCH: &str = "
     UPDATE node SET clock_checked_at = $2, clock_checked_monotonic = $3, retention_paused_until = $4 WHERE id = $1";
 
-/// From the newest row back; the internal source's are few.
+/// The arrival of the newest delivery. It walks from the newest row back; few rows are of the internal source.
 const NEWEST_DELIVERY: &str =
     "SELECT received_at FROM event WHERE source <> $1 ORDER BY row DESC LIMIT 1";
 

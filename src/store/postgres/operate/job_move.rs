@@ -14,8 +14,8 @@ use super::super::stop::{Stop, change_one};
 use super::found::{EventFacts, LockedJob, facts};
 use super::new_job::latest;
 
-/// Back to ready, for another attempt, in the group $2 by the rule $3 if it had none; behind the job that holds its
-/// group, if another one does.
+/// Puts a job back to ready, for another attempt, in the group $2 by the rule $3 if it had none; behind the job that
+/// holds its group, if another one does.
 const PUT_BACK: &str = r#"
     UPDATE job SET state = 'ready', reason = NULL, detail = NULL, due_at = NULL, settled_at = NULL, counted = 0,
         since = now_ms(), replays = replays + 1, wait_since = NULL, group_key = coalesce(group_key, $2::text),
@@ -25,7 +25,7 @@ const PUT_BACK: &str = r#"
             AND h.row <> job.row)
     WHERE row = $1 AND state IN ('held', 'dead', 'succeeded') RETURNING row"#;
 
-/// From the state that was read, after that attempt.
+/// Drops a job in the state and after the attempt that were read.
 const DROP: &str = "
     UPDATE job SET state = 'dropped', reason = $4, due_at = NULL, settled_at = now_ms(), behind = false
     WHERE row = $1 AND state = $2 AND attempt = $3 AND state IN ('ready', 'waiting', 'held', 'dead') RETURNING row";

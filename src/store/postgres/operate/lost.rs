@@ -36,7 +36,7 @@ const LOCK: &str = "
 /// Every later transaction of the node fails in its fence, until it registers again.
 const LOSE: &str = "UPDATE node SET state = 'lost', session = $2 WHERE id = $1";
 
-/// Nothing of it runs any more.
+/// Ends the roll call of node $1: nothing of it runs any more.
 const NOT_AWAITED: &str = "DELETE FROM roll_call WHERE node = $1";
 
 /// What runs under the node, each with the policy that the node has published. Behind the lock of the node's row, only

@@ -35,7 +35,7 @@ const LOCK: &str = "
     SELECT type, subject, reason, count, first_at, last_at, source, event_id, job, reported_at FROM notice
     ORDER BY type, subject, reason FOR NO KEY UPDATE SKIP LOCKED";
 
-/// The same without locks.
+/// The count and the last report of each notice, read without locks.
 pub(super) const LOOK: &str = "SELECT count, reported_at, now_ms() AS now FROM notice";
 
 const FORGET: &str =
@@ -176,7 +176,7 @@ async fn tell(
     Ok(())
 }
 
-/// Nothing of a job that was put back under a new key.
+/// Reads the details of a notice's job; empty if the job was put back under a new key.
 async fn details(flight: &mut Flight, job: &NoticeJob) -> Result<JobDetails, Stop> {
     let rows = ask(flight, DETAILS, params![job.job, NOTICE_BEHIND]).await?;
     let Some(row) = rows.first() else { return Ok(JobDetails::default()) };

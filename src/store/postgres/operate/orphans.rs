@@ -42,7 +42,7 @@ const LOCK_GROUPS: &str = "
     ORDER BY handler, group_key
     ON CONFLICT (handler, key) DO UPDATE SET key = excluded.key WHERE false";
 
-/// Only what could be claimed. A held job of which the latest wins keeps no other waiting.
+/// Holds the jobs of a handler that could be claimed. A held job of which the latest wins keeps no other waiting.
 const HOLD: &str = "
     UPDATE job SET state = 'held', reason = $2, due_at = NULL,
         behind = behind AND group_rule IS DISTINCT FROM 'latest'

@@ -14,12 +14,12 @@ use super::audit::{Operated, Operation};
 use super::found::{facts, lock_job};
 use super::job_move::release;
 
-/// From held after this attempt only.
+/// Settles a job that is held after this attempt, and no other.
 const RESOLVE: &str = "
     UPDATE job SET state = $3, reason = $4, settled_at = now_ms(), behind = false
     WHERE row = $1 AND state = 'held' AND attempt = $2 RETURNING row";
 
-/// Into an unanswered row only: what callers were told is never changed.
+/// Writes the answer into an unanswered row only: an answer that callers have got is never changed.
 const ANSWER: &str = "
     UPDATE answer SET answered_at = now_ms(), status = $2, headers = $3, body = $4, body_bytes = $5
     WHERE event = $1 AND answered_at IS NULL RETURNING event";

@@ -41,7 +41,7 @@ fn few_jobs(conn: &Connection, state: State) -> rusqlite::Result<Option<String>>
         State::Succeeded | State::Dropped => return Ok(None),
         // No index has the running ones, but one has their live attempts.
         State::Running => "SELECT job FROM attempt WHERE outcome IS NULL".to_owned(),
-        // Written out: a partial index serves a literal only. It is one of our own words.
+        // Written out: a partial index serves a literal only. The text is a literal of this program, never user input.
         state => format!("SELECT row FROM job WHERE state = '{state}'"),
     };
     Ok(few(conn, &rows, [])?.then_some(rows))
@@ -160,7 +160,7 @@ impl Clauses {
         Ok(row.unwrap_or(i64::MIN))
     }
 
-    /// Only after this row.
+    /// Adds the condition that rows are behind this one.
     pub(crate) fn after(&mut self, column: &str, row: i64) {
         self.push(column, ">", Some(Value::Integer(row)));
     }
@@ -178,7 +178,8 @@ impl Clauses {
         self.push(column, ">=", time.map(|time| Value::Integer(time.0)));
     }
 
-    /// Exactly, or with `*` for any run of characters. GLOB's other signs are made to mean themselves.
+    /// Adds the condition that a text is exactly the pattern, or matches it with `*` for any run of characters. GLOB's
+    /// other signs are made to mean themselves.
     fn like(&mut self, column: &str, pattern: Option<&str>) {
         let Some(pattern) = pattern else { return };
         if !pattern.contains('*') {
@@ -195,7 +196,7 @@ impl Clauses {
         }
     }
 
-    /// Of at least one condition.
+    /// The WHERE clause. There must be at least one condition.
     pub(crate) fn sql(&self) -> String {
         format!("WHERE {}", self.clauses.join(" AND "))
     }

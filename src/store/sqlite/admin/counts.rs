@@ -10,7 +10,8 @@ use crate::model::Name;
 use crate::store::border::{Backlog, JobCounts};
 use crate::store::sqlite::tables::codec;
 
-/// By the index of the jobs that may be claimed, which has them by handler in the order in which they are claimed.
+/// How many jobs are ready, by handler, and since when the next one to be claimed is ready. It reads the index of the
+/// jobs that may be claimed, which has them by handler in the order in which they are claimed.
 pub(crate) const READY: &str = "SELECT handler, count(*) AS jobs,
          coalesce((SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler AND n.behind = 0
              ORDER BY n.row LIMIT 1), (SELECT n.since FROM job n WHERE n.state = 'ready' AND n.handler = j.handler
@@ -36,16 +37,17 @@ pub(crate) const SOME_READY: &str =
 /// So many ready jobs of a handler are looked at for the oldest.
 const FIRST_READY: i64 = 1_000;
 
-/// By the index of due times.
+/// How many jobs wait for their due time, by handler, by the index of due times.
 pub(crate) const WAITING: &str = "SELECT handler, count(*) AS jobs, min(due_at) AS since FROM job
      WHERE state = 'waiting' GROUP BY handler";
 
-/// By the index of live attempts, of which there are few.
+/// How many jobs run, by handler, by the index of live attempts, of which there are few.
 pub(crate) const RUNNING: &str =
     "SELECT j.handler, count(*) AS jobs, min(a.started_at) AS since FROM attempt a JOIN job j ON j.row = a.job
      WHERE a.outcome IS NULL GROUP BY j.handler";
 
-/// By the indexes of their causes, which have the groups in order.
+/// How many jobs are held and dead, by handler and reason, by the indexes of their causes, which have the groups in
+/// order.
 pub(crate) const STUCK: &str =
     "SELECT 'held' AS state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at
          FROM job INDEXED BY job_held_cause
@@ -54,7 +56,7 @@ pub(crate) const STUCK: &str =
      SELECT 'dead', handler, reason, count(*), min(created_at) FROM job INDEXED BY job_dead_cause
          WHERE state = 'dead' GROUP BY handler, reason";
 
-/// By the indexes of held and of dead jobs, ?1 of each at most.
+/// How many jobs are held and dead, by handler and reason, by their indexes, among ?1 of each state.
 pub(crate) const SOME_STUCK: &str = "
      SELECT 'held' AS state, handler, reason, count(*) AS jobs, min(created_at) AS oldest_at
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'held' LIMIT ?1) GROUP BY handler, reason
@@ -62,8 +64,9 @@ pub(crate) const SOME_STUCK: &str = "
      SELECT 'dead', handler, reason, count(*), min(created_at)
          FROM (SELECT handler, reason, created_at FROM job WHERE state = 'dead' LIMIT ?1) GROUP BY handler, reason";
 
-/// Of the held and of the dead jobs that have a group ?1 at most, each with one look at the index of groups. By the
-/// indexes of causes: without the name SQLite takes that of all jobs with a group.
+/// How many groups a held or dead job blocks, by handler, among ?1 jobs of each state that have a group. Each takes one
+/// look at the index of groups. It names the indexes of causes, because SQLite would take the index of all jobs with a
+/// group.
 pub(crate) const BLOCKED: &str = "SELECT handler, count(*) AS groups, id AS job FROM (
          SELECT * FROM (SELECT handler, group_key, id, holds, behind FROM job INDEXED BY job_held_cause
              WHERE state = 'held' AND group_key IS NOT NULL LIMIT ?1)

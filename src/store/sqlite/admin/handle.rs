@@ -20,7 +20,7 @@ pub struct Admin {
     /// Accepts quarantined deliveries that verify now.
     pub(crate) intake: Intake,
     pub(crate) quarantine: Arc<QuarantineHandle>,
-    /// By which a job is decided again before it is put back.
+    /// The routes by which a job is decided again before it is put back.
     pub(crate) router: Arc<ArcSwap<Router>>,
     /// The user whose changes it makes.
     pub(crate) caller: Arc<Caller>,

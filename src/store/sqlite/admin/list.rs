@@ -100,11 +100,11 @@ pub(crate) fn find_by_id<T>(
 pub(crate) struct Arrivals {
     pub(super) select: &'static str,
     pub(super) row: &'static str,
-    /// By the primary key: its first and its last row.
+    /// The statement for its first and its last row, by the primary key.
     pub(crate) ends: &'static str,
-    /// By the primary key: the latest time in rows `?1` to `?2`.
+    /// The statement for the latest time in rows `?1` to `?2`, by the primary key.
     pub(crate) latest: &'static str,
-    /// By the primary key: the time of the first row from `?1` on.
+    /// The statement for the time of the first row from `?1` on, by the primary key.
     pub(super) time: &'static str,
 }
 

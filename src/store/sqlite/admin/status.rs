@@ -107,7 +107,8 @@ fn mended(conn: &Connection, now: Timestamp) -> rusqlite::Result<Option<MendedPa
     .optional()
 }
 
-/// From the file system's metadata: opening and closing the file here would drop SQLite's locks (S11).
+/// Reads a file's size from the file system's metadata: opening and closing the file here would drop SQLite's locks
+/// (S11).
 fn size_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }

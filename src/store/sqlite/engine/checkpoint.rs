@@ -34,7 +34,7 @@ impl Drop for AbortOnPanic {
 /// The checkpoint connection. It is taken out to be closed, by the writer's repair or by an error.
 pub(crate) struct Checkpoints {
     conn: Mutex<Option<Connection>>,
-    /// Of all passes, failed ones too.
+    /// The times of all passes, failed ones too.
     pub(crate) seconds: Histogram,
 }
 

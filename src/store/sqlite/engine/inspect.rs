@@ -87,7 +87,7 @@ pub fn inspect(path: &Path) -> Result<BackupInfo, InspectError> {
     inspect_copy(path, path)
 }
 
-/// The same of `copy`, a copy of the file at `path`: an error names that file.
+/// Checks `copy`, a copy of the file at `path`, as [`inspect`] does. An error names the file at `path`.
 pub(crate) fn inspect_copy(copy: &Path, path: &Path) -> Result<BackupInfo, InspectError> {
     refuse_log(copy)?;
     let damaged = |error: rusqlite::Error| match error.sqlite_error_code() {

@@ -32,7 +32,7 @@ impl Engine {
     }
 }
 
-/// The same by the writer at its end, when it has committed what was queued.
+/// Marks the store and its folder. The writer calls it at its end, when all queued requests are committed.
 pub(crate) fn mark_at_end(conn: &Connection, shared: &EngineState) {
     if shared.marked.load(Ordering::Relaxed) == *shared.stirred.borrow() {
         return;

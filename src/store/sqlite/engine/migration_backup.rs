@@ -1,8 +1,8 @@
 //! The backup of a store before a migration: the only way back.
 //!
-//! For the one path to an open store. What must stay true: no connection to the database is open while it
-//! is read as a file (S11); all its commits are in that file first; nothing is changed before the copy is
-//! checked and flushed, and has its name.
+//! Only the one path to an open store makes it. What must stay true: no connection to the database is open while it is
+//! read as a file (S11); all its commits are in that file first; nothing is changed before the copy is checked and
+//! flushed, and has its name.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -28,15 +28,15 @@ const FLUSHLESS: [&str; 2] = ["NO_SYNC", "DISABLE_DIRSYNC"];
 
 /// The connections of a store whose log is flushed and whose schema is current.
 pub(crate) struct Opened {
-    /// For the writer thread.
+    /// The writer thread's connection.
     pub(crate) writer: Connection,
-    /// For checkpoints only. It lives as long as the writer: SQLite reports an error of a pass once (S11).
+    /// The connection of checkpoints. It lives as long as the writer: SQLite reports an error of a pass once (S11).
     pub(crate) checkpointer: Connection,
-    /// For look-ups.
+    /// The connection of look-ups.
     pub(crate) reader: Connection,
-    /// For listings, which may take long.
+    /// The connections of listings, which may take long.
     pub(crate) lists: [Connection; LISTINGS],
-    /// For the keys of requests, which must not wait for a listing.
+    /// The connection that reads the keys of requests, which must not wait for a listing.
     pub(crate) keys: Connection,
     /// The store's random identity.
     pub(crate) id: uuid::Uuid,

@@ -124,7 +124,7 @@ struct State {
     accept_bytes: usize,
     door: Option<Refused>,
     broken: Option<String>,
-    /// Those who ask whether the writer still comes for its work.
+    /// Probes of whether the writer still comes for its work.
     asking: Vec<oneshot::Sender<()>>,
     copy: Option<CopyTask>,
     /// A copy waits or is being made.
@@ -135,7 +135,7 @@ struct State {
 }
 
 impl State {
-    /// By the writer's thread only: it is alive.
+    /// Answers the probes. Only the writer's thread calls it: it is alive.
     fn answer(&mut self) {
         for asking in self.asking.drain(..) {
             let _ = asking.send(());

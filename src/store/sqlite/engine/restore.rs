@@ -215,7 +215,7 @@ fn make(
     Ok((store, row, backup))
 }
 
-/// Since when the backup knows nothing. A copy that no backup made has only its file's time; an event in it
+/// The time since when the backup knows nothing. A copy that no backup made has only its file's time; an event in it
 /// shows that it is not older.
 fn made_at(backup: &BackupInfo, changed_at: SystemTime, now: Timestamp) -> Timestamp {
     let changed_at = changed_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -31,11 +31,11 @@ pub(crate) struct EngineState {
     pub(crate) id: Uuid,
     pub(crate) queue: Arc<Queue>,
     pub(crate) space: Arc<Space>,
-    /// For look-ups.
+    /// The readers of look-ups.
     pub(crate) readers: Arc<Readers>,
-    /// For listings, which may take long.
+    /// The readers of listings, which may take long.
     pub(crate) lists: [Arc<Readers>; LISTINGS],
-    /// For the keys of requests: an HTTP worker must not wait for a listing.
+    /// The readers of the keys of requests: an HTTP worker must not wait for a listing.
     pub(crate) keys: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
     /// Rung after each commit that changed something; one listener.

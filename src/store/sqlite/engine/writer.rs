@@ -27,10 +27,10 @@ use super::queue::{NextWork, Priority, WriteRequest};
 use super::shared::EngineState;
 use super::{mark, open};
 
-/// Between two tries on a full disk, or where the database is gone.
+/// The pause between two tries on a full disk, or where the database is gone.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Between the first two tries of a repair; doubled each time, up to [`REPAIR_PAUSE_MAX`].
+/// The pause between the first two tries of a repair; doubled each time, up to [`REPAIR_PAUSE_MAX`].
 const REPAIR_PAUSE: Duration = Duration::from_millis(100);
 const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -42,8 +42,8 @@ const PASSIVE_SHARE: u64 = 64;
 /// passes follow each other until little is left, and that is copied while the writer pauses.
 const RESTART_SHARE: u64 = 2;
 
-/// As much is little to copy. The flush of that pass takes with it what the passes before have copied:
-/// SQLite leaves it out where commits came meanwhile.
+/// The part of the log that counts as little left to copy. The flush of that pass takes with it what the passes before
+/// have copied: SQLite leaves it out where commits came meanwhile.
 const REST_BYTES: u64 = 256 * 1024;
 
 /// SQLite's code for a database that was moved while it was open.
@@ -55,7 +55,7 @@ const FRAME_BYTES: u64 = 4096 + 24;
 /// The writer thread's state.
 pub(crate) struct Writer {
     pub(crate) shared: Arc<EngineState>,
-    /// None only while a repair is under way, or a copy is made, which has it.
+    /// The writer's connection; `None` only while a repair is under way, or a copy is made, which has it.
     pub(crate) conn: Option<Connection>,
     /// Asks for a passive checkpoint; dropped at the end, which ends that thread.
     signal: SyncSender<()>,
@@ -314,7 +314,7 @@ impl Writer {
         may_last && self.shared.queue.is_closed()
     }
 
-    /// After a commit: the disk works. Opens the door again where it was full and space is back.
+    /// Notes after a commit that the disk works. Opens the door again where it was full and space is back.
     fn recovered(&mut self) {
         self.repairs = 0;
         if !self.full {

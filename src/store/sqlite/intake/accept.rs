@@ -43,9 +43,9 @@ const ITEM_BYTES: usize = 1024;
 
 /// A payload in its stored form.
 pub(crate) struct StoredPayload {
-    /// As HTTP writes them.
+    /// The headers, as HTTP writes them.
     headers: Vec<u8>,
-    /// Under zstd.
+    /// The body, compressed with zstd.
     body: Vec<u8>,
     sum: i64,
 }
@@ -115,7 +115,7 @@ impl Intake {
         Ok(self.accept_with(new, now, |_: &Connection| Ok(())).await?.0)
     }
 
-    /// The same, and `also` in that transaction.
+    /// Accepts all of these events and does `also` in the same transaction.
     pub(crate) async fn accept_with<T, F>(
         &self,
         new: Vec<Accept>,

@@ -31,7 +31,7 @@ struct Request {
 
 /// What a request finds.
 enum Found {
-    /// Nothing that forbids to begin.
+    /// The request begins its job: nothing forbids it.
     Begun { job: JobId, again: bool },
     /// Its key is in use by another request.
     Conflict,

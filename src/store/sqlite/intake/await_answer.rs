@@ -11,7 +11,8 @@ use crate::store::sqlite::tables::answer::find_fate;
 
 use super::handle::Intake;
 
-/// Between two looks of one who has heard nothing: what settles a job without telling costs that much.
+/// The pause between two looks of a caller who has not been notified: if a job is settled without a notification, the
+/// caller learns of it after that time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Intake {

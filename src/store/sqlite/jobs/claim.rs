@@ -37,7 +37,7 @@ type VainReads = BTreeMap<i64, u32>;
 
 /// What a claim has taken.
 pub(crate) struct Taken {
-    /// Of the run of the claim.
+    /// The number of the claim's run.
     number: u64,
     jobs: Vec<Job>,
     due: Option<Timestamp>,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use crate::store::mutex::lock;
 
-/// Which run of which claim took a job's row last. By the writer's thread only, and no longer than until that
+/// Says which run of which claim took a job's row last. Only the writer's thread uses it, and no longer than until that
 /// claim is committed.
 #[derive(Default)]
 pub(crate) struct ClaimDedup(Mutex<Runs>);

@@ -30,7 +30,7 @@ use crate::store::sqlite::tables::notice::Notices;
 
 use super::handle::Jobs;
 
-/// Between two tries of an end that alone cannot be committed.
+/// The pause between two tries of an end that alone cannot be committed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 
 impl Jobs {
@@ -47,7 +47,7 @@ impl Jobs {
         }
     }
 
-    /// The same, but given up where it alone cannot be committed.
+    /// Records an end, in one try: an end that alone cannot be committed is given up.
     async fn complete_once(&self, done: &Arc<Completion>) -> Result<Option<bool>, Refused> {
         let (item, answer) = self.completion(done).await;
         self.engine.push(item, answer).await
@@ -130,7 +130,7 @@ impl Jobs {
     }
 }
 
-/// By the index of live attempts, each with its job: of all jobs, or of job ?1.
+/// The running attempts, each with its job, by the index of live attempts: of all jobs, or of job ?1.
 pub(crate) const RUNNING: &str =
     "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
      FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event

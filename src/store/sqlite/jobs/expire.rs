@@ -235,7 +235,7 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
     delete(tx, &rows, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
 }
 
-/// What hangs on no payload and no event: a few rows each.
+/// Deletes expired rows that belong to neither a payload nor an event: a few rows of each kind.
 fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
     // Other bodies that came when the first one was deleted already.
     tx.prepare_cached(

@@ -51,7 +51,7 @@ fn recover(
     Ok(recovered)
 }
 
-/// By the index of live attempts, each with its job.
+/// The running attempts that the receiver ran itself, each with its job, by the index of live attempts.
 pub(crate) const CUT_OFF: &str =
     "FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number
      WHERE a.outcome IS NULL AND j.state = 'running' AND a.incarnation IS NULL ORDER BY a.job";

@@ -51,7 +51,7 @@ where
     text.parse().map_err(|error| unreadable(column, Type::Text, error))
 }
 
-/// The same, where the column may be NULL.
+/// Reads a column as [`text`] does; `None` if it is NULL.
 pub(crate) fn maybe_text<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>>
 where
     T: FromStr<Err: StdError + Send + Sync + 'static>,
@@ -96,7 +96,7 @@ pub(crate) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> 
     row.get(column).map(Timestamp)
 }
 
-/// The same, where the column may be NULL.
+/// Reads a column as [`time`] does; `None` if it is NULL.
 pub(crate) fn maybe_time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
     row.get::<_, Option<i64>>(column).map(|time| time.map(Timestamp))
 }

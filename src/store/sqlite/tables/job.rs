@@ -114,7 +114,7 @@ pub(crate) fn handlers_with_work(tx: &Connection) -> rusqlite::Result<BTreeSet<N
     Ok(found)
 }
 
-/// Back to ready, for another attempt; behind the job that holds its group, where another one does.
+/// Puts a job back to ready, for another attempt; behind the job that holds its group, where another one does.
 pub(crate) fn put_back(tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
     // From these three states only; attempts are counted anew and their numbers go on.
     change_one(

@@ -32,7 +32,7 @@ impl Notices {
         self.0.load().takers(kind).next().is_some()
     }
 
-    /// Of the job in `row`, which this transaction has made dead or held.
+    /// Counts a notice of the job in `row`, which this transaction has made dead or held.
     pub(crate) fn job(&self, tx: &Connection, row: i64, now: Timestamp) -> rusqlite::Result<()> {
         if !self.want(NoticeType::JobDead) && !self.want(NoticeType::JobHeld) {
             return Ok(());
@@ -184,7 +184,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Notice> {
     })
 }
 
-/// With the end of the job's last attempt that has one. Nothing of a job that was put back under a new key.
+/// Reads the details of a notice's job, with the end of its last attempt that has one; empty if the job was put back
+/// under a new key.
 fn details(tx: &Connection, job: &NoticeJob) -> rusqlite::Result<JobDetails> {
     let found = tx
         .prepare_cached(

@@ -215,7 +215,7 @@ async fn nothing_runs_again_while_nobody_knows_how_it_ended() {
     assert!(bench.store.jobs.claim(&name("h"), 9, None).await.unwrap().jobs.is_empty());
 }
 
-/// As a caller who waits for this job has it.
+/// Subscribes to a job's final state, as a caller who waits for it does.
 fn subscribe(bench: &Bench, job: JobId) -> Subscription {
     match &bench.store.intake {
         Intake::Sqlite(intake) => intake.subscriptions.subscribe(job),

@@ -1,4 +1,4 @@
-//! Who changed what: a row for each change, in its transaction, and none for what changes nothing.
+//! The audit list says who changed what: a row for each change, in its transaction, and none for what changes nothing.
 use futures_util::future::LocalBoxFuture;
 
 use super::{tokio, *};

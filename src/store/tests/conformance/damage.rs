@@ -5,7 +5,7 @@ use super::{tokio, *};
 use crate::pattern::Pattern;
 use crate::store::codec;
 
-/// With a bit flipped in each seventh place, and cut at each fifth byte.
+/// Returns copies with a bit flipped in each seventh place, and copies cut at each fifth byte.
 fn damaged(bytes: &[u8]) -> Vec<Vec<u8>> {
     let flip = |bit: usize| {
         let mut bytes = bytes.to_vec();
@@ -272,7 +272,7 @@ async fn a_body_comes_whole_in_parts_or_ends_with_an_error() {
     assert!(whole(&bench, "long").await.unwrap().is_none());
 }
 
-/// Of a group, the others wait: their order is promised.
+/// The others of its group wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
     let mut bench = bench().await;

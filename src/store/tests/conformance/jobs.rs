@@ -194,7 +194,7 @@ async fn recovery_settles_what_a_crash_cut_off_by_policy() {
     assert_eq!(bench.store.jobs.claim(&name("rerun"), 1, None).await.unwrap().jobs[0].counted, 1);
 }
 
-/// For a retry, for the delay of a new event, and for one that a newer event has started anew.
+/// It holds for a retry, for the delay of a new event, and for a delay that a newer event has started anew.
 #[tokio::test]
 async fn a_clock_set_back_lengthens_no_wait() {
     let bench = bench().await;
