@@ -145,11 +145,6 @@ pub fn argument(written: &str, value: &str) -> Result<Option<String>, String> {
     Ok(values::arguments(&templates, &values).ok().map(|filled| filled.concat()))
 }
 
-/// What `read` reads of a configuration.
-///
-/// # Errors
-/// Its problems.
-
 /// The digest of a body without the volatile fields.
 pub fn digest(body: &[u8], volatile: &[String]) -> Digest {
     extract::digest(body, volatile)

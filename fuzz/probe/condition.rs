@@ -38,6 +38,10 @@ fn with_condition<T>(
     })
 }
 
+/// What `read` reads of a configuration.
+///
+/// # Errors
+/// Its problems.
 pub(super) fn configured<T>(
     text: &str,
     read: impl FnOnce(&Section<'_>) -> Option<T>,

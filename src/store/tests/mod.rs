@@ -69,11 +69,10 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::*;
 use crate::provider::Scheme;
-use crate::retry::{GiveUp, Next, Policy};
+use crate::retry::Next;
 use crate::runner::tests::needs;
-use crate::verify::{self, Draft, Verified};
+use crate::verify::Verified;
 
-use super::decide::job_move::FoundJob;
 use super::node::path;
 use super::sqlite::engine::migration_backup;
 use super::sqlite::engine::queue::Priority;
