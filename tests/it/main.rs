@@ -25,6 +25,7 @@ mod confine;
 mod control;
 mod demo;
 mod doctor;
+mod documents;
 mod drill;
 mod duplicates;
 mod fixed_limits;

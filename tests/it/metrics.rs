@@ -52,15 +52,24 @@ pub(crate) fn samples(page: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The family that a sample's name belongs to.
-fn family(name: &str) -> &'static str {
+fn find_family(name: &str) -> Option<&'static str> {
     let found = FAMILIES.iter().find(|family| match family.kind {
         Kind::Histogram => ["_bucket", "_sum", "_count"]
             .iter()
             .any(|suffix| name.strip_suffix(suffix) == Some(family.name)),
         _ => family.name == name,
     });
-    found.unwrap_or_else(|| panic!("{name} is of no family")).name
+    found.map(|family| family.name)
+}
+
+/// The family that a sample's name belongs to.
+fn family(name: &str) -> &'static str {
+    find_family(name).unwrap_or_else(|| panic!("{name} is of no family"))
+}
+
+/// Whether the page has a family or a sample of this name.
+pub(crate) fn exists(name: &str) -> bool {
+    find_family(name).is_some() || FAMILIES.iter().any(|family| family.name == name)
 }
 
 /// Runs promtool on `input`, which it must accept.
