@@ -48,7 +48,7 @@ pub struct UnknownWord {
 }
 
 words! {
-    /// The state of a job. `ARCHITECTURE.md` has the state machine; the schema's CHECK lists the same words.
+    /// The state of a job. `docs/protocol.md` has the state machine; the schema's CHECK lists the same words.
     State {
         /// May be claimed now.
         Ready = "ready",

@@ -190,10 +190,10 @@ fn only_verify_constructs_a_verified_delivery() {
 
 /// The state machine in the document names every state, outcome and reason that the code has.
 #[test]
-fn the_architecture_names_every_word_of_the_model() {
+fn the_protocol_names_every_word_of_the_model() {
     use hooklatch::model::{DeadReason, DropReason, HeldReason, Outcome, State};
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"));
-    let text = text.unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/protocol.md")).unwrap();
     let machine = text.split("## The state machine of a job").nth(1).unwrap();
     let machine = machine.split("\n## ").next().unwrap();
     let words = State::ALL.iter().map(|word| word.as_str());
@@ -202,7 +202,7 @@ fn the_architecture_names_every_word_of_the_model() {
     let words = words.chain(DeadReason::ALL.iter().map(|word| word.as_str()));
     let words = words.chain(DropReason::ALL.iter().map(|word| word.as_str()));
     for word in words {
-        assert!(machine.contains(&format!("`{word}`")), "ARCHITECTURE.md does not name '{word}'");
+        assert!(machine.contains(&format!("`{word}`")), "the page does not name '{word}'");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The six promises of `ARCHITECTURE.md`. For each there is a test that fails if the promise is broken.
+//! The six promises of `README.md`. For each there is a test that fails if the promise is broken.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};

@@ -1,5 +1,5 @@
 //! A model of the store in plain maps, written from the promises and the table of states in
-//! `ARCHITECTURE.md`. It uses the product's types but not its logic.
+//! `docs/protocol.md`. It uses the product's types but not its logic.
 
 use std::collections::BTreeMap;
 
