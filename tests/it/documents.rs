@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use clap::{Arg, Command};
-use hooklatch::limits::TABLE;
 use hooklatch::model::NoticeType;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
@@ -304,11 +303,12 @@ fn every_test_in_the_document_on_attacks_exists() {
         let names = marked.filter_map(|rest| rest.split_once("fn ")?.1.split('(').next());
         tests.extend(names.map(str::to_owned));
     }
-    // A name of three words or more; keys of limits have as many.
+    // Three words or more; some keys and metrics have as many.
     let is_name = |code: &&String| {
-        code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             && code.matches('_').count() >= 2
-            && TABLE.iter().all(|limit| limit.key != code.as_str())
+            && !code.starts_with("hooklatch_")
+            && KEYS.values().all(|keys| !keys.contains(*code))
     };
     check(|page| {
         let inline = page.inline.iter().filter(|_| page.name == "docs/hardening.md");
