@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use crate::limits::CHECKED_EVENTS;
 use crate::store::border::{CheckedPayloads, Error, PayloadCheck};
 use crate::store::check::{event_of, is_whole, together};
-use crate::store::columns::{Cell, Cells as _, column};
+use crate::store::columns::{Cell, Cells as _, column, unreadable};
 
 use super::handle::Admin;
 
@@ -73,7 +73,8 @@ impl Admin {
         let compare = move || -> Result<Vec<(i64, bool)>, Error> {
             let each = |row: &Row| -> Result<(i64, bool), Error> {
                 let whole = match row.cell("body")? {
-                    Cell::Bytes(stored) => is_whole(row, Cursor::new(stored)),
+                    Cell::Bytes(stored) => is_whole(row, Cursor::new(stored))
+                        .map_err(|error| unreadable("body", error))?,
                     _ => false,
                 };
                 Ok((column(row, "row")?, whole))

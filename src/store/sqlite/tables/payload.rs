@@ -1,5 +1,6 @@
 //! Compares stored payloads with what was accepted.
 
+use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OptionalExtension, Row};
 
 use crate::limits::CHECKED_EVENTS;
@@ -48,7 +49,8 @@ fn compare(conn: &Connection, row: i64) -> rusqlite::Result<Option<bool>> {
     )?;
     let whole = |found: &Row<'_>| {
         let stored = conn.blob_open(MAIN_DB, "payload", "body", row, true);
-        Ok(stored.is_ok_and(|stored| is_whole(found, stored)))
+        let Ok(stored) = stored else { return Ok(false) };
+        is_whole(found, stored).map_err(|error| codec::unreadable(0, Type::Blob, error))
     };
     match select.query_row([row], whole).optional() {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
