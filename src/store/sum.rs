@@ -86,7 +86,7 @@ pub(crate) struct KeptPayload {
     pub(crate) body: Vec<u8>,
     pub(crate) body_bytes: usize,
     /// The sum that was made when the event was stored.
-    pub(crate) sum: Option<i64>,
+    pub(crate) sum: i64,
 }
 
 impl KeptPayload {
@@ -100,7 +100,7 @@ impl KeptPayload {
             headers: &headers,
             body: &body,
         };
-        if sum.is_some_and(|sum| sum != given.sum(facts.received_at)) {
+        if sum != given.sum(facts.received_at) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its sum is another one"));
         }
         facts.body = codec::decompress(body, body_bytes).await?.into();

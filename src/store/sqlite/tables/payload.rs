@@ -40,12 +40,12 @@ pub(crate) fn check(
     Ok(CheckedPayloads { checked, damaged, left, next })
 }
 
-/// Whether an event's payload is whole; none where it has none, or no sum was made of it.
+/// Whether an event's payload is whole; none where it has none.
 fn compare(conn: &Connection, row: i64) -> rusqlite::Result<Option<bool>> {
     // By the primary keys.
     let mut select = conn.prepare_cached(
         "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.sum
-         FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1 AND p.sum IS NOT NULL",
+         FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1",
     )?;
     let whole = |found: &Row<'_>| {
         let stored = conn.blob_open(MAIN_DB, "payload", "body", row, true);

@@ -149,6 +149,21 @@ async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
     assert_eq!(damaged, ["stripe e03", "stripe e11"]);
 }
 
+/// Nothing could be compared with what was accepted.
+#[tokio::test]
+async fn no_payload_is_stored_without_a_sum() {
+    let query = match engine() {
+        EngineKind::Sqlite => {
+            "SELECT count(*) FROM pragma_table_info('payload') WHERE name = 'sum' AND \"notnull\" = 1"
+        }
+        EngineKind::Postgres => {
+            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'hooklatch.payload'::regclass
+                 AND attname = 'sum' AND attnotnull"
+        }
+    };
+    assert_eq!(bench().await.number(query).await, 1);
+}
+
 /// A block that PostgreSQL cannot read (58030): of the body, which is read behind the claim, and of the row, at which
 /// the claim looks.
 #[tokio::test]
