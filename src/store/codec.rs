@@ -11,7 +11,7 @@ use zstd::zstd_safe::{
     get_frame_content_size, is_error_kind,
 };
 
-use crate::model::Headers;
+use crate::model::{Blob, Headers};
 
 /// Level 1 took the accept path from 17,000 to 21,000 events a second, and no higher level paid.
 const LEVEL: i32 = 1;
@@ -107,6 +107,17 @@ pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>>
         return Ok(body);
     }
     Err(other_size(body.len() as u64, bytes))
+}
+
+/// A body that was got back; `None` where it is damaged.
+///
+/// # Errors
+/// Where there is too little memory to say.
+pub(crate) fn if_whole(body: io::Result<Vec<u8>>) -> io::Result<Option<Blob>> {
+    match body {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        body => body.map(|body| Some(Blob(body))),
+    }
 }
 
 /// How many bytes a stored body has that is read to its end, in parts.

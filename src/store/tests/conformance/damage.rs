@@ -287,6 +287,24 @@ async fn a_body_comes_whole_in_parts_or_ends_with_an_error() {
     assert!(whole(&bench, "long").await.unwrap().is_none());
 }
 
+#[tokio::test]
+async fn an_event_whose_body_is_damaged_is_shown_without_it() {
+    let mut bench = bench().await;
+    for event in ["whole", "cut"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let cut = "UPDATE payload SET body = substr(body, 1, 20)
+        WHERE event = (SELECT row FROM event WHERE event_id = 'cut')";
+    bench.change_rows(cut).await;
+    for (event, damaged) in [("whole", false), ("cut", true)] {
+        let shown = bench.store.admin.show(None, id(event), None).await.unwrap().remove(0);
+        assert_eq!((shown.damaged, shown.body.is_none()), (damaged, damaged), "{event}");
+        assert_eq!((shown.headers.is_empty(), shown.jobs.len()), (false, 1), "{event}");
+        let checked = bench.store.admin.check_body(body_of(event)).await;
+        assert_eq!(matches!(checked, Err(Error::Damaged(_))), damaged, "{event}: {checked:?}");
+    }
+}
+
 /// The others of its group wait: their order is promised.
 #[tokio::test]
 async fn the_jobs_behind_a_damaged_one_wait() {
