@@ -206,6 +206,33 @@ async fn what_the_server_cannot_read_of_a_job_stops_that_job_alone() {
     }
 }
 
+/// A damaged page, a block that the disk does not give, and a damaged length for which there is no memory.
+#[tokio::test]
+async fn retention_passes_over_what_the_server_cannot_read() {
+    if engine() == EngineKind::Sqlite {
+        return;
+    }
+    for code in ["XX001", "58030", "53200"] {
+        let mut bench = bench().await;
+        for event in ["e1", "e2", "e3"] {
+            bench.accept("stripe", stripe(event, "a", "{}"), &[]).await;
+        }
+        let change = format!(
+            "CREATE FUNCTION unread() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN RAISE 'invalid page in block 3' USING ERRCODE = '{code}'; END $$;
+             CREATE TRIGGER unread BEFORE DELETE ON payload FOR EACH ROW WHEN (OLD.event = 1)
+                 EXECUTE FUNCTION unread()"
+        );
+        bench.change_rows(&change).await;
+        bench.advance(DAY).await;
+        let day = bench.clock.now();
+        for deleted in [2, 0] {
+            assert_eq!(expired(&bench, day, START).await, (deleted, 0), "{code}");
+        }
+        assert_eq!(bench.number("SELECT event FROM payload").await, 1, "{code}");
+    }
+}
+
 /// No verb needs them: what runs ends, what is held is shown, and a person can drop it.
 #[tokio::test]
 async fn a_source_or_id_that_is_none_any_more_keeps_no_job_from_its_end() {
