@@ -54,7 +54,7 @@ use server::{PASSWORD, PATIENCE, ROLE, Server, installed};
 use site::target;
 use table::{Bounds, Good, REPORTED_HIGH, Table, median};
 use tokio::runtime::{Builder, Runtime};
-use working::{claim_of, holder, session};
+use working::{claim_of, holder, session, sum_of};
 
 /// The number of callers of a node, as of connections in the other benches.
 const CALLERS: usize = 64;
@@ -78,16 +78,19 @@ const READY: i64 = 1_000_000;
 const HOUR: usize = 360_000;
 
 /// Events with a payload of 1 KB and a job in state $3, from $1 on, and as many of them as $2; a settled job has an
-/// attempt. Their digests have no order, as those of real bodies. A body is a zstd frame of one raw block.
+/// attempt. Their digests have no order, as those of real bodies. A body is a zstd frame of one raw block, whose end is
+/// [`END`]; $4 are the sums without the arrival.
 const FILL: &str = "
     WITH made AS (
         INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded, repeated, flagged)
         SELECT 'stripe', 'evt_0' || lpad(n::text, 12, '0'), 0, 'a.b', sha256(n::text::bytea), now_ms() - 86400000, 1024,
-            true, false, false FROM generate_series($1::bigint, $1::bigint + $2::bigint - 1) n RETURNING row
+            true, false, false FROM generate_series($1::bigint, $1::bigint + $2::bigint - 1) n
+        RETURNING row, event_id, received_at
     ), paid AS (
-        INSERT INTO payload (event, headers, body)
-        SELECT row, '', '\\x28b52ffd600003012000' || string_agg(sha256((row * 32 + part)::text::bytea), '')
-        FROM made, generate_series(1, 32) part GROUP BY row
+        INSERT INTO payload (event, headers, body, sum)
+        SELECT row, '', '\\x28b52ffd600003012000' || string_agg(sha256((row * 32 + part)::text::bytea), '') || sha256(''),
+            ($4::bigint[])[(substr(event_id, 6)::bigint - $1::bigint + 1)::int] + received_at
+        FROM made, generate_series(1, 31) part GROUP BY row, event_id, received_at
     ), jobs AS (
         INSERT INTO job (id, event, handler, state, attempt, since, created_at, settled_at)
         SELECT gen_random_uuid(), row, 'h', $3, CASE $3 WHEN 'succeeded' THEN 1 ELSE 0 END, now_ms(), now_ms(),
@@ -96,6 +99,9 @@ const FILL: &str = "
     INSERT INTO attempt (job, number, started_at, node, finished_at, outcome)
     SELECT jobs.row, 1, now_ms(), node.id, now_ms(), 'succeeded' FROM jobs, node
     WHERE node.name = 'a' AND jobs.attempt = 1";
+
+/// The last bytes of the SHA-256 of nothing.
+const END: &[u8] = b"\x78\x52\xB8\x55";
 
 /// The statement that stores the events of a batch is read from here.
 const SOURCE: &str = include_str!("../src/store/postgres/new_event.rs");
@@ -294,7 +300,9 @@ impl Bench {
             client.batch_execute("SET synchronous_commit = off").await.unwrap();
             for first in events.clone().step_by(STEP as usize) {
                 let count = STEP.min(events.end - first);
-                client.execute(FILL, &[&first, &count, &state]).await.unwrap();
+                let sum = |n: i64| sum_of("stripe", &format!("evt_0{n:012}"), "a.b", END);
+                let sums: Vec<i64> = (first..first + count).map(sum).collect();
+                client.execute(FILL, &[&first, &count, &state, &sums]).await.unwrap();
             }
             client.batch_execute("VACUUM ANALYZE").await.unwrap();
         });

@@ -85,9 +85,8 @@ CREATE TABLE payload (
     event   INTEGER PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
     headers BLOB NOT NULL,
     body    BLOB NOT NULL,
-    -- Over what a handler is given of the event, by which a changed byte is found. NULL: none was made, and nothing is
-    -- compared.
-    sum     INTEGER
+    -- Over what a handler is given of the event, by which a changed byte is found.
+    sum     INTEGER NOT NULL
 ) STRICT;
 
 -- A row is another body that came under the signed id of an event.

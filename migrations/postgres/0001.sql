@@ -188,9 +188,8 @@ CREATE TABLE payload (
     event bigint PRIMARY KEY REFERENCES event (row) ON DELETE CASCADE,
     headers bytea NOT NULL,
     body bytea NOT NULL,
-    -- Over what a handler is given of the event, by which a changed byte is found. NULL: none was made, and nothing is
-    -- compared.
-    sum bigint
+    -- Over what a handler is given of the event, by which a changed byte is found.
+    sum bigint NOT NULL
 );
 
 -- The server does not try to compress it a second time.

@@ -27,8 +27,8 @@ pub enum FailureKind {
     NoRoute,
     /// The route has another method.
     WrongMethod,
-    /// Its state does not allow it, retention has deleted what it needs, or the answer for its caller is missing
-    /// or not wanted.
+    /// Its state does not allow it, retention has deleted what it needs, what it needs is damaged, or the answer for
+    /// its caller is missing or not wanted.
     WrongState,
     /// Several things have that name: say which.
     Ambiguous,
@@ -112,7 +112,8 @@ impl From<store::Error> for Failure {
             | store::Error::AnswerNeeded { .. }
             | store::Error::NobodyWaits { .. }
             | store::Error::OneHandler { .. }
-            | store::Error::Awaited(_) => FailureKind::WrongState,
+            | store::Error::Awaited(_)
+            | store::Error::Damaged(_) => FailureKind::WrongState,
             store::Error::Ambiguous { .. }
             | store::Error::Variants { .. }
             | store::Error::SeveralIds { .. } => FailureKind::Ambiguous,

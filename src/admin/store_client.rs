@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 
 use super::backup::{BackupError, BackupStage, GetBackup, fetch};
 use super::client::{CallError, Client};
-use super::failure::Failure;
+use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Operation};
 use super::operations::events::{GetBody, ShowEvent};
 use super::socket::socket_path;
@@ -124,32 +124,37 @@ impl StoreClient {
         }
     }
 
-    /// Everything about the events with an id, their bodies included.
+    /// Everything about the events with an id, their bodies included where they are not damaged.
     pub async fn show(&self, request: ShowEvent) -> Result<Vec<EventDetail>, CallError> {
         let mut events = self.call(request).await?.events;
         for one in &mut events {
             if one.event.payload_kept {
-                one.body = Some(self.body(&one.event, false).await?);
+                one.body = self.body(&one.event, false).await?;
+                one.damaged = one.body.is_none();
             }
             if let Some(key) = &mut one.key
                 && key.status.is_some()
             {
-                key.body = Some(self.body(&one.event, true).await?);
+                key.body = self.body(&one.event, true).await?;
+                key.damaged = key.body.is_none();
             }
         }
         Ok(events)
     }
 
-    /// The body of an event, or of its answer.
-    async fn body(&self, of: &EventRow, answer: bool) -> Result<Blob, CallError> {
+    /// The body of an event, or of its answer; none where it is damaged.
+    async fn body(&self, of: &EventRow, answer: bool) -> Result<Option<Blob>, CallError> {
         let (event, source) = (of.event_id.clone(), of.source.clone());
         let request = GetBody { event, source, variant: of.variant, answer };
-        let mut parts = self.open_stream(request).await?;
+        let mut parts = match self.open_stream(request).await {
+            Err(CallError::Failed(why)) if why.kind == FailureKind::WrongState => return Ok(None),
+            parts => parts?,
+        };
         let mut body = Vec::new();
         while let Some(part) = parts.part().await.map_err(Failure::unavailable)? {
             body.extend_from_slice(&part);
         }
-        Ok(Blob(body))
+        Ok(Some(Blob(body)))
     }
 
     /// Opens a stream.

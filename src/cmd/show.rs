@@ -12,7 +12,12 @@ use super::ids::{self, Target};
 use super::output::{self, escape, escape_lines, local, outcome_style, size};
 use super::{events, jobs, store};
 
-/// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone.
+/// What is said of an event whose body cannot be got back.
+const DAMAGED: &str =
+    "the stored payload, of which no job starts; a later delivery of the event may mend it";
+
+/// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone. The answer is no
+/// where a body is damaged.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
     let found = store::with_client(&config, async |client| {
@@ -22,7 +27,10 @@ pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     if args.body {
         return body(&found, args);
     }
-    output::either(&args.options.format, &found, || people(&found))
+    let of_answer = |one: &EventDetail| one.key.as_ref().is_some_and(|key| key.damaged);
+    let damaged = found.iter().any(|one| one.damaged || of_answer(one));
+    let shown = output::either(&args.options.format, &found, || people(&found))?;
+    Ok(if damaged { Exit::No } else { shown })
 }
 
 /// The events that are meant, without other jobs than the one that was named.
@@ -68,8 +76,19 @@ pub(super) fn payload_gone() -> Failure {
         .help("storage.keep_payloads says how long payloads are kept")
 }
 
+/// Why an event has no body.
+pub(super) fn without_body(detail: &EventDetail) -> Failure {
+    match detail.damaged {
+        true => Exit::WrongState
+            .failure("the stored payload of this event is damaged")
+            .help("let it be sent again; `hooklatch doctor --deep` compares all payloads"),
+        false => payload_gone(),
+    }
+}
+
 fn body(found: &[EventDetail], args: &cli::Show) -> Result<Exit, Failure> {
-    let bytes = only(found, &args.event)?.body.as_ref().ok_or_else(payload_gone)?;
+    let event = only(found, &args.event)?;
+    let bytes = event.body.as_ref().ok_or_else(|| without_body(event))?;
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)?;
     out.flush()?;
@@ -85,6 +104,7 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     output::list("again", event.last_duplicate_at.map(local))?;
     output::fact("body", size(event.body_bytes))?;
     output::fact("digest", &detail.digest)?;
+    output::list("damaged", detail.damaged.then_some(DAMAGED))?;
     output::list("notes", Some(events::notes(event)).filter(|notes| !notes.is_empty()))?;
     for restored in &detail.restores {
         let lost = "what its jobs did in between is not known";
@@ -117,7 +137,10 @@ fn key(row: &KeyRow) -> Result<(), Failure> {
         return output::fact("answer", "none yet");
     };
     let body = row.body.as_deref().unwrap_or_default();
-    let bytes = size(body.len() as u64);
+    let bytes = match row.damaged {
+        true => "its body is damaged".to_owned(),
+        false => size(body.len() as u64),
+    };
     let forgotten = row.error_until.map(|until| format!(", forgotten {}", local(until)));
     let forgotten = forgotten.unwrap_or_default();
     output::fact("answer", format_args!("{status}, {}, {bytes}{forgotten}", local(at)))?;

@@ -67,7 +67,7 @@ pub(super) fn run(args: &cli::Confirm) -> Result<Exit, Failure> {
         Err(Exit::Config.failure(what).help("name the sender in the source's `sender`"))
     })?;
     let (event, sender) = found;
-    let body = event.body.as_ref().ok_or_else(show::payload_gone)?;
+    let body = event.body.as_ref().ok_or_else(|| show::without_body(&event))?;
     let url = verify::text_at(body, &asks.url).filter(|url| keys.allows(url)).ok_or_else(|| {
         let what = format!(
             "{} of event {} is not a URL at a host of the provider's file",

@@ -60,7 +60,8 @@ fn stored(args: &cli::Try, config: &Config, typed: &EventId) -> Result<Delivered
         let target = ids::target(client, IdKind::Event, args.source.as_ref(), typed).await?;
         show::find(client, &target).await
     })?;
-    Delivered::of(show::only(&found, typed)?).ok_or_else(show::payload_gone)
+    let event = show::only(&found, typed)?;
+    Delivered::of(event).ok_or_else(|| show::without_body(event))
 }
 
 /// The delivery that the command line describes.

@@ -58,7 +58,7 @@ families! {
         "Whether deliveries are accepted now: 1 or 0, as /readyz says."
         |facts, out| out.count(&[], facts.front.ready.into());
     Gauge "hooklatch_stalled" ["what"]
-        "Whether this stands still: 1 or 0. commits: no delivery is stored; recovery, claims: no job can run; payloads: claimed jobs do not begin; wake_ups: a resume or a cancel, and jobs of other nodes, are not heard of."
+        "Whether this stands still: 1 or 0. pages: a page of the database is damaged; commits: no delivery is stored; recovery, claims: no job can run; payloads: claimed jobs do not begin; wake_ups: a resume or a cancel, and jobs of other nodes, are not heard of."
         |facts, out| for what in Stalled::ALL {
             out.count(&[what.as_str()], facts.stalls.contains(&what).into());
         };

@@ -1,5 +1,7 @@
 //! BODY: passes a stored body on in parts, for both engines. It takes some 2 MiB of memory, whatever the body's size.
 
+use std::io::ErrorKind;
+
 use bytes::Bytes;
 
 use crate::store::border::{BodyOf, Error};
@@ -26,6 +28,13 @@ impl Admin {
         let (store, read) = (self.clone(), piece.len() as u64);
         Ok(Some(BodyParts { store, of, unpacker, piece: piece.into(), read }))
     }
+
+    /// Reads a body to its end, where it is kept. A damaged one is an error.
+    pub async fn check_body(&self, of: BodyOf) -> Result<(), Error> {
+        let Some(mut parts) = self.body(of).await? else { return Ok(()) };
+        while parts.part().await?.is_some() {}
+        Ok(())
+    }
 }
 
 impl BodyParts {
@@ -36,7 +45,10 @@ impl BodyParts {
     pub async fn part(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             let part = self.unpacker.part(&mut self.piece);
-            let part = part.map_err(|error| unreadable("body", error))?;
+            let part = part.map_err(|error| match error.kind() {
+                ErrorKind::InvalidData => Error::Damaged(error.to_string()),
+                _ => unreadable("body", error),
+            })?;
             if !part.is_empty() {
                 return Ok(Some(part.into()));
             }
@@ -45,7 +57,7 @@ impl BodyParts {
             if piece.is_empty() {
                 return match self.unpacker.is_whole() {
                     true => Ok(None),
-                    false => Err(unreadable("body", "it is cut")),
+                    false => Err(Error::Damaged("it is cut".to_owned())),
                 };
             }
             self.read += piece.len() as u64;

@@ -27,14 +27,22 @@ pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>
 
 /// Whether the payload is what was accepted, of which this row has all but the body, and `stored` the body's stored form.
 /// What cannot even be read is not.
-pub(crate) fn is_whole(row: &impl Cells, stored: impl Read + Seek) -> bool {
-    compared(row, stored).unwrap_or(false)
+///
+/// # Errors
+/// Where there is too little memory to say.
+pub(crate) fn is_whole(row: &impl Cells, mut stored: impl Read + Seek) -> io::Result<bool> {
+    let Ok(Some(bytes)) = with_sum(row, &mut stored) else { return Ok(false) };
+    match has_bytes(stored, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(error),
+        has_bytes => Ok(has_bytes.unwrap_or(false)),
+    }
 }
 
-fn compared(row: &impl Cells, mut stored: impl Read + Seek) -> Result<bool, Error> {
+/// The number of the body's bytes; `None` where the sum is another one.
+fn with_sum(row: &impl Cells, stored: &mut (impl Read + Seek)) -> Result<Option<usize>, Error> {
     let (source, event_id): (String, EventId) = (column(row, "source")?, column(row, "event_id")?);
     let (text, raw): (String, _) = (column(row, "type")?, raw_type(row)?);
-    let Cell::Bytes(headers) = row.cell("headers")? else { return Ok(false) };
+    let Cell::Bytes(headers) = row.cell("headers")? else { return Ok(None) };
     let mut end = [0; FRAME_CHECKSUM_BYTES];
     let ended = stored.seek(SeekFrom::End(-(FRAME_CHECKSUM_BYTES as i64)));
     ended.and_then(|_| stored.read_exact(&mut end)).map_err(|error| unreadable("body", error))?;
@@ -47,7 +55,8 @@ fn compared(row: &impl Cells, mut stored: impl Read + Seek) -> Result<bool, Erro
     };
     let sum: i64 = column(row, "sum")?;
     let is_same = sum == given.sum(column(row, "received_at")?);
-    Ok(is_same && has_bytes(stored, column(row, "body_bytes")?).unwrap_or(false))
+    let bytes = column(row, "body_bytes")?;
+    Ok(is_same.then_some(bytes))
 }
 
 /// Whether a body of so many bytes is got back. A large one never is in memory as a whole.
@@ -58,7 +67,7 @@ fn has_bytes(mut stored: impl Read + Seek, bytes: usize) -> io::Result<bool> {
     }
     let mut whole = Vec::new();
     stored.read_to_end(&mut whole)?;
-    Ok(codec::decompress_now(&whole, bytes).is_ok())
+    codec::decompress_now(&whole, bytes).map(|_| true)
 }
 
 /// The event in this row, as its source and id; as the number of its row where they cannot be read.

@@ -5,12 +5,13 @@ use std::io;
 
 use bytes::{Buf as _, Bytes};
 use zstd::stream::read::Decoder;
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{
     CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, compress_bound, get_error_name,
-    get_frame_content_size,
+    get_frame_content_size, is_error_kind,
 };
 
-use crate::model::Headers;
+use crate::model::{Blob, Headers};
 
 /// Level 1 took the accept path from 17,000 to 21,000 events a second, and no higher level paid.
 const LEVEL: i32 = 1;
@@ -21,6 +22,9 @@ const PART_BYTES: usize = 64 * 1024;
 /// The longest window of a frame that is read in parts, as a power of two. Those of the level have 512 KiB; a damaged one
 /// may ask for more.
 const WINDOW_LOG: u32 = 20;
+
+/// zstd's code where it gets no memory, which says nothing of the body.
+const NO_MEMORY: ZSTD_ErrorCode = ZSTD_ErrorCode::ZSTD_error_memory_allocation;
 
 /// Larger bodies are compressed on a blocking thread: a worker serves all its connections (H2).
 pub(crate) const INLINE_BYTES: usize = 256 * 1024;
@@ -67,9 +71,13 @@ fn frame(compressor: &mut CCtx<'static>, body: &[u8]) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// What zstd's own code says.
+/// What zstd's own code says: the body is damaged, or there is no memory.
 fn failed(code: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, get_error_name(code))
+    let kind = match is_error_kind(code, NO_MEMORY) {
+        true => io::ErrorKind::OutOfMemory,
+        false => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, get_error_name(code))
 }
 
 /// Gets a body of exactly `bytes` bytes back, off the caller's thread where it is large.
@@ -101,11 +109,26 @@ pub(crate) fn decompress_now(stored: &[u8], bytes: usize) -> io::Result<Vec<u8>>
     Err(other_size(body.len() as u64, bytes))
 }
 
+/// A body that was got back; `None` where it is damaged.
+///
+/// # Errors
+/// Where there is too little memory to say.
+pub(crate) fn if_whole(body: io::Result<Vec<u8>>) -> io::Result<Option<Blob>> {
+    match body {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        body => body.map(|body| Some(Blob(body))),
+    }
+}
+
 /// How many bytes a stored body has that is read to its end, in parts.
 pub(crate) fn unpacked_bytes(stored: impl io::Read) -> io::Result<u64> {
     let mut body = Decoder::new(stored)?;
     body.window_log_max(WINDOW_LOG)?;
-    io::copy(&mut body, &mut io::sink())
+    io::copy(&mut body, &mut io::sink()).map_err(|error| {
+        let of_zstd = error.get_ref().and_then(|inner| inner.downcast_ref::<zstd::Error>());
+        let has_no_memory = of_zstd.is_some_and(|of_zstd| of_zstd.is(NO_MEMORY));
+        if has_no_memory { io::ErrorKind::OutOfMemory.into() } else { error }
+    })
 }
 
 /// Gets a body back in parts: it takes some 1 MiB of memory, whatever the body's size.
@@ -162,4 +185,35 @@ pub(crate) fn header_lines(wire: &[u8]) -> Vec<(String, String)> {
 /// A size or count, which fits SQLite's signed integers for any real one.
 pub(crate) fn size(bytes: impl TryInto<i64>) -> i64 {
     bytes.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::model::HeldReason;
+    use crate::store::sum::unread;
+
+    /// As zstd returns a code: negated (zstd_errors.h).
+    fn code(of: ZSTD_ErrorCode) -> usize {
+        (of as usize).wrapping_neg()
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_never_taken_for_damage() {
+        let error = failed(code(NO_MEMORY));
+        assert_eq!(error.to_string(), get_error_name(code(NO_MEMORY)));
+        assert_eq!(unread(&error).0, HeldReason::PayloadUnreadable);
+        let mut stored = compress_now(b"{\"amount\": 1}").unwrap();
+        assert_eq!(unpacked_bytes(&stored[..]).unwrap(), 13);
+        // The last byte of its checksum.
+        *stored.last_mut().unwrap() ^= 1;
+        let damaged = decompress_now(&stored, 13).unwrap_err();
+        assert_eq!(
+            damaged.to_string(),
+            get_error_name(code(ZSTD_ErrorCode::ZSTD_error_checksum_wrong))
+        );
+        assert_eq!(unread(&damaged).0, HeldReason::PayloadDamaged);
+        assert_ne!(unpacked_bytes(&stored[..]).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+    }
 }

@@ -57,7 +57,8 @@ from_row! {
         caller, created_at, expires_at, answered_at, error_until, status; columns =>
         request: column::<Digest>(columns, "request")?.to_string(),
         headers: Vec::new(),
-        body: None
+        body: None,
+        damaged: false
     }
     Backlog { handler, jobs, since }
     MendedPayloads { payloads, last_at }

@@ -10,6 +10,9 @@ use crate::verify::Verified;
 /// What the store says of a job whose payload is not what was accepted: a notice's fixed text.
 pub(crate) const DAMAGED: &str = "a stored payload is damaged";
 
+/// What the store says where retention passes over events that cannot be read: a notice's fixed text.
+pub(crate) const UNDELETED: &str = "an old event cannot be deleted, because it cannot be read";
+
 /// The bytes at the end of a zstd frame that are the checksum of its content (RFC 8878, 3.1.1).
 pub(crate) const FRAME_CHECKSUM_BYTES: usize = 4;
 
@@ -86,7 +89,7 @@ pub(crate) struct KeptPayload {
     pub(crate) body: Vec<u8>,
     pub(crate) body_bytes: usize,
     /// The sum that was made when the event was stored.
-    pub(crate) sum: Option<i64>,
+    pub(crate) sum: i64,
 }
 
 impl KeptPayload {
@@ -100,7 +103,7 @@ impl KeptPayload {
             headers: &headers,
             body: &body,
         };
-        if sum.is_some_and(|sum| sum != given.sum(facts.received_at)) {
+        if sum != given.sum(facts.received_at) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its sum is another one"));
         }
         facts.body = codec::decompress(body, body_bytes).await?.into();

@@ -59,8 +59,8 @@ fn enlarge(store: &Path) {
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60)
          INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
              SELECT 'stripe', 'large' || i, 'a.b', randomblob(32), 0, 1, 1000000 FROM n;
-         INSERT INTO payload (event, headers, body) SELECT row, x'', randomblob(1000000) FROM event
-             WHERE event_id LIKE 'large%';
+         INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
+             SELECT row, digest, 1, x'', 1000000, randomblob(1000000) FROM event WHERE event_id LIKE 'large%';
          COMMIT;
          PRAGMA wal_checkpoint(TRUNCATE);",
     )

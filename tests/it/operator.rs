@@ -43,6 +43,33 @@ pub(crate) fn id(job: &Value) -> &str {
 }
 
 #[test]
+fn an_event_whose_body_is_damaged_is_shown_without_it_and_said_to_be() {
+    let site = site();
+    let receiver = site.start();
+    receiver.stripe(&stripe_event("evt_1", "note.a", ""), 0);
+    site.all_jobs(1, "succeeded");
+    assert_eq!(receiver.stop(), Some(0));
+    let store = rusqlite::Connection::open(site.store()).unwrap();
+    assert_eq!(store.execute("UPDATE payload SET body = substr(body, 1, 20)", []).unwrap(), 1);
+    drop(store);
+    let shown = || {
+        let shown = site.run(&["show", "evt_1", "--json"]);
+        assert_eq!(shown.status.code(), Some(1), "{}", text(&shown.stderr));
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!((&shown[0]["damaged"], &shown[0]["body"]), (&json!(true), &Value::Null));
+        assert_eq!(shown[0]["jobs"].as_array().unwrap().len(), 1);
+        let shown = site.run(&["show", "evt_1"]);
+        assert_eq!(shown.status.code(), Some(1), "{}", text(&shown.stderr));
+        assert!(text(&shown.stdout).contains("damaged"), "{}", text(&shown.stdout));
+        let (code, said) = fails(&site, &["show", "evt_1", "--body"]);
+        assert_eq!(code, Some(65), "{said}");
+    };
+    shown();
+    let _receiver = site.start();
+    shown();
+}
+
+#[test]
 fn every_changing_command_is_in_the_audit_list_with_its_reason() {
     let site = site();
     let receiver = site.start();

@@ -13,7 +13,7 @@ use super::cluster::Cluster;
 use super::dispatching::{completion, process};
 use super::server::PATIENCE;
 use super::site::node;
-use super::working::{claim_of, policy};
+use super::working::{claim_of, policy, sum_of};
 
 /// The jobs of which the index of ready jobs keeps entries.
 const ENDED: i64 = 100_000;
@@ -27,7 +27,7 @@ const FILL: &str = "
     INSERT INTO event (row, source, event_id, variant, type, digest, received_at, body_bytes, guarded, repeated, flagged)
         SELECT n, 's', 'e' || n, 0, 'a', sha256(n::text::bytea), n, 2, false, false, false
         FROM generate_series(1, 101000) n;
-    INSERT INTO payload (event, headers, body) SELECT row, '', '\\x28b52ffd20021100007b7d' FROM event
+    INSERT INTO payload SELECT row, '', '\\x28b52ffd20021100007b7d', 0 FROM event
         WHERE row > 100000 OR row <= 40;
     INSERT INTO job (row, id, event, handler, state, attempt, since, created_at)
         SELECT row, md5(row::text)::uuid, row, 'h', 'ready', 0, now_ms(), now_ms() FROM event;
@@ -67,6 +67,16 @@ async fn claims(jobs: &Jobs, last: i64) {
     }
 }
 
+/// Fills the tables. Each payload has its sum: a claim compares it.
+async fn fill(cluster: &Cluster) {
+    cluster.run(FILL).await;
+    let sum = |n: i64| n + sum_of("s", &format!("e{n}"), "a", b"\0\0{}");
+    let sums = (1..=CLAIMS).chain(ENDED + 1..=ENDED + 1000).map(|n| format!("({n}, {})", sum(n)));
+    let sums = sums.collect::<Vec<_>>().join(", ");
+    let set = "UPDATE payload SET sum = made.sum FROM (VALUES";
+    cluster.run(&format!("{set} {sums}) made (event, sum) WHERE payload.event = made.event")).await;
+}
+
 /// Keeps what others delete or update now, as a dump does.
 async fn hold_snapshot(cluster: &Cluster) -> Client {
     let holder = cluster.admin().await;
@@ -78,7 +88,7 @@ async fn hold_snapshot(cluster: &Cluster) -> Client {
 /// All jobs but the last have ended under the snapshot, and claims begin behind them. The snapshot, the process, and
 /// how often it was woken.
 async fn behind_ended(cluster: &Cluster) -> (Client, (Writer, Jobs), impl AsyncFnMut(u64)) {
-    cluster.run(FILL).await;
+    fill(cluster).await;
     let holder = hold_snapshot(cluster).await;
     cluster.run(END).await;
     let (writer, jobs) = process(cluster, &node("a"), &policy(OnUnknown::Hold)).await;
@@ -148,7 +158,7 @@ async fn without_looks_a_claim_finds_what_becomes_ready_before() {
 #[tokio::test]
 async fn an_end_does_not_walk_over_what_an_old_snapshot_keeps() {
     let cluster = Cluster::new(&["autovacuum=off"]).await;
-    cluster.run(FILL).await;
+    fill(&cluster).await;
     cluster.run(END).await;
     cluster.run("VACUUM job").await;
     let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
@@ -169,7 +179,7 @@ async fn an_end_does_not_walk_over_what_an_old_snapshot_keeps() {
 #[tokio::test]
 async fn a_claim_does_not_walk_over_jobs_that_have_ended() {
     let cluster = Cluster::new(&["autovacuum=off"]).await;
-    cluster.run(FILL).await;
+    fill(&cluster).await;
     cluster.run(END).await;
     cluster.run("VACUUM job").await;
     let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
@@ -180,7 +190,7 @@ async fn a_claim_does_not_walk_over_jobs_that_have_ended() {
 #[tokio::test]
 async fn a_claim_does_not_read_all_ready_jobs() {
     let cluster = Cluster::new(&["autovacuum=off"]).await;
-    cluster.run(FILL).await;
+    fill(&cluster).await;
     let (writer, jobs) = process(&cluster, &node("a"), &policy(OnUnknown::Hold)).await;
     claims(&jobs, 0).await;
     were_quick(&cluster, (writer, jobs), 0).await;

@@ -135,7 +135,7 @@ async fn two_nodes_at_once_delete_each_thing_once_and_nothing_that_is_needed() {
              SELECT 's', 'e' || n, 0, 'a.b', sha256(n::text::bytea), now_ms() - (CASE WHEN n % 10 = 9 THEN 0 ELSE 50 END)::bigint
                 * {day}, 0, true, false, false, n % 10 = 8
              FROM generate_series(1, 5000) n;
-             INSERT INTO payload SELECT row, '', '' FROM event WHERE row % 10 <> 7;
+             INSERT INTO payload SELECT row, '', '', 0 FROM event WHERE row % 10 <> 7;
              INSERT INTO evidence (event, digest, received_at, headers, body_bytes, body)
              SELECT row, digest, received_at, '', 0, '' FROM event WHERE row % 10 < 2;
              INSERT INTO job (id, event, handler, state, reason, attempt, since, created_at, settled_at, due_at,

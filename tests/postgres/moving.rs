@@ -331,8 +331,8 @@ fn enlarge(store: &Path, events: usize) {
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {events})
          INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
              SELECT 'big', 'e' || i, 'a.b', randomblob(32), 0, 1, 1000 FROM n;
-         INSERT INTO payload (event, headers, body)
-             SELECT row, randomblob(200), randomblob(1000) FROM event WHERE source = 'big';
+         INSERT INTO payload (event, headers, body, sum)
+             SELECT row, randomblob(200), randomblob(1000), 0 FROM event WHERE source = 'big';
          INSERT INTO job (id, event, handler, state, attempt, counted, since, created_at, settled_at)
              SELECT randomblob(16), row, 'h', 'succeeded', 1, 1, 1, 1, 2 FROM event WHERE source = 'big';
          INSERT INTO attempt (job, number, started_at, finished_at, outcome, stdout_head)

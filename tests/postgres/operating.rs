@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::cluster::{CREATED, Cluster, accept, delivery};
 use super::proxy::{Act, Proxy, Side};
 use super::site::target;
-use super::working::{add_jobs, claim, claim_of, claiming, hold_attempts, holder, worker};
+use super::working::{add_jobs, claim, claim_of, claiming, hold_attempts, holder, sum_of, worker};
 
 fn admin(cluster: &Cluster) -> Admin {
     through(cluster.server.port, false)
@@ -36,11 +36,12 @@ fn through(port: u16, require_standby: bool) -> Admin {
 
 /// Makes an event of source `s` with a payload. Returns its row.
 pub(crate) async fn add_event(cluster: &Cluster, id: &str) -> i64 {
+    let sum = sum_of("s", id, "a.b", b"");
     let sql = format!(
         "WITH new AS (INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded,
                 repeated, flagged)
-            VALUES ('s', '{id}', 0, 'a.b', sha256('{id}'), now_ms(), 0, true, false, false) RETURNING row),
-        kept AS (INSERT INTO payload (event, headers, body) SELECT row, '', '' FROM new)
+            VALUES ('s', '{id}', 0, 'a.b', sha256('{id}'), now_ms(), 0, true, false, false) RETURNING row, received_at),
+        kept AS (INSERT INTO payload SELECT row, '', '', received_at + {sum} FROM new)
         SELECT row FROM new"
     );
     cluster.get(&sql).await
@@ -564,7 +565,7 @@ async fn a_walk_over_the_events_waits_for_those_under_way() {
          WITH new AS (INSERT INTO event (source, event_id, variant, type, digest, received_at, body_bytes, guarded,
             repeated, flagged) VALUES ('s', 'under_way', 0, 'a.b', sha256('1'), now_ms(), 0, true, false, false)
             RETURNING row)
-         INSERT INTO payload SELECT row, '', '' FROM new",
+         INSERT INTO payload SELECT row, '', '', 0 FROM new",
     )
     .await
     .unwrap();

@@ -24,7 +24,7 @@ const FILL: &str = "
         SELECT n, CASE WHEN n % 10000 = 7 THEN 'rare' ELSE 'often' END, 'e' || n, 0, 'a',
             CASE WHEN n % 2 = 0 THEN sha256('') ELSE sha256(n::text::bytea) END, n, 2, true, n % 2 = 0 AND n > 2, false
         FROM generate_series(1, 100000) n;
-    INSERT INTO payload (event, headers, body) SELECT row, '', '' FROM event;
+    INSERT INTO payload SELECT row, '', '', 0 FROM event;
     INSERT INTO job (row, id, event, handler, state, reason, attempt, since, due_at, created_at, settled_at, group_key,
         group_rule, behind)
         SELECT n, md5(n::text)::uuid, n, 'h' || n % 3, s.state, s.reason, 1, n, CASE WHEN s.state = 'waiting' THEN n END,

@@ -30,6 +30,18 @@ pub(crate) fn policy(on_unknown: OnUnknown) -> Policy {
     }
 }
 
+/// The sum of an event without its arrival, as the store makes it (`src/store/sum.rs`). The event has no raw type and no
+/// headers; `end` are the last four bytes of its stored body.
+pub(crate) fn sum_of(source: &str, event_id: &str, event_type: &str, end: &[u8]) -> i64 {
+    let mut sum = crc32fast::Hasher::new();
+    let texts = [source, event_id, event_type, "", ""].map(str::as_bytes);
+    for part in texts.into_iter().chain([end]) {
+        sum.update(&(part.len() as u64).to_le_bytes());
+        sum.update(part);
+    }
+    i64::from(sum.finalize())
+}
+
 /// The handler `h` as a node publishes it.
 pub(crate) fn published(policy: Policy) -> PublishedHandler {
     PublishedHandler {

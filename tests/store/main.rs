@@ -457,7 +457,7 @@ async fn enlarge(bench: &mut Bench) {
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60)
          INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
              SELECT 'stripe', 'large' || i, 'a.b', randomblob(32), 0, 1, 1000000 FROM n;
-         INSERT INTO payload (event, headers, body) SELECT row, x'', randomblob(1000000) FROM event;
+         INSERT INTO payload (event, headers, body, sum) SELECT row, x'', randomblob(1000000), 0 FROM event;
          COMMIT;
          PRAGMA wal_checkpoint(TRUNCATE);",
     )

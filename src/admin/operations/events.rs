@@ -65,7 +65,8 @@ operation! {
     }
 }
 
-/// The body of an event as it came, or of its answer: its bytes.
+/// The body of an event as it came, or of its answer: its bytes. It is read to its end before: a damaged one is a
+/// `wrong_state`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GetBody {
@@ -91,6 +92,7 @@ impl StreamOperation for GetBody {
         let of = BodyOf { source, event, variant, answer };
         let place = budget::body().await?;
         let gone = || Failure::new(FailureKind::NotFound, "there is no such body, or not any more");
+        context.store.check_body(of.clone()).await?;
         let body = context.store.body(of).await?.ok_or_else(gone)?;
         Ok(async move {
             let _place = place;

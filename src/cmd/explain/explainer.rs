@@ -77,6 +77,10 @@ impl Explainer<'_> {
                 "{conflicts} had another body under the same signed id: kept as evidence, not run"
             ));
         }
+        if detail.damaged {
+            let damaged = "its payload is damaged: no job of it starts, and a later delivery may mend it";
+            lines.push(damaged.to_owned());
+        }
         if !event.payload_kept {
             lines.push("its payload has been deleted by retention: it cannot run again".to_owned());
             let removed = "its jobs were removed with the payload, as they had ended";
@@ -267,6 +271,9 @@ impl Explainer<'_> {
             (None, _) if handler.is_none() => self.absent(name),
             (None, _) => format!("it takes no events of this source any more{made}"),
             (_, Some(_)) if refuses => format!("its condition does not hold{now}{made}"),
+            (_, Some(_)) if is_unread && detail.damaged => {
+                "its condition reads the payload, which is damaged".to_owned()
+            }
             (_, Some(_)) if is_unread => {
                 "the body is too long for a page, and its condition reads it: `hooklatch explain` does"
                     .to_owned()

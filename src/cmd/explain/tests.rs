@@ -70,6 +70,7 @@ fn event(source: &str, event_type: &str) -> EventDetail {
         digest: String::new(),
         headers: Vec::new(),
         body: None,
+        damaged: false,
         jobs: Vec::new(),
         twins: Vec::new(),
         restores: Vec::new(),

@@ -196,7 +196,8 @@ pub(crate) fn screen(status: Status, site: &Site<'_>, now: Timestamp) -> Screen 
     // The refusal says the same of the commits.
     for stall in stalls.iter().filter(|stall| refused.is_none() || stall.what != Stalled::Commits) {
         let silence = short_span(now.since(stall.since));
-        findings.problem(format!("{stall} (for {silence})"), "doctor");
+        let look = if stall.what == Stalled::Pages { "doctor --deep" } else { "doctor" };
+        findings.problem(format!("{stall} (for {silence})"), look);
     }
     if let Some(receiver) = receiver {
         findings.of_receiver(receiver);

@@ -143,6 +143,9 @@ pub enum Error {
         "the listing took longer than {} s and was stopped, because others wait for it; narrow it: a short time (`--since 2h`), held or dead jobs only (`--state`), fewer rows (`--limit`)", .0.as_secs_f64()
     )]
     TooSlow(Duration),
+    /// What is stored of a body is not what was stored, or is in a page that cannot be read.
+    #[error("the stored body is damaged: {0}")]
+    Damaged(String),
     /// The store cannot be used now. After an I/O error the request may have been carried out: look before you repeat it.
     #[error("the store is not available: {0}")]
     Unavailable(String),

@@ -100,6 +100,9 @@ pub struct EventDetail {
     pub headers: Vec<(String, String)>,
     /// The raw body while it is kept.
     pub body: Option<Blob>,
+    /// The body was asked for, and is not here because it is damaged.
+    #[serde(default)]
+    pub damaged: bool,
     /// Its jobs in the order of their making; none once they were removed with the payload.
     pub jobs: Vec<JobDetail>,
     /// Other events with the same signed body that the replay guard looks at, the oldest few.
@@ -133,6 +136,9 @@ pub struct KeyRow {
     /// Its header lines (lossy UTF-8, for people).
     pub headers: Vec<(String, String)>,
     pub body: Option<Blob>,
+    /// The body is not here because it is damaged.
+    #[serde(default)]
+    pub damaged: bool,
 }
 
 /// A restore of the store from a backup; on PostgreSQL any change of the database's history.

@@ -10,6 +10,8 @@ use crate::model::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stalled {
+    /// A page of the database's file is damaged: what needs it fails, until the receiver starts on a restored backup.
+    Pages,
     /// A commit has had no answer for as long as a provider waits. Deliveries are refused meanwhile.
     Commits,
     /// Attempts of before the start cannot be settled, and nothing is claimed until they are.
@@ -24,12 +26,19 @@ pub enum Stalled {
 
 impl Stalled {
     /// All of them, the worst first.
-    pub const ALL: [Stalled; 5] =
-        [Stalled::Commits, Stalled::Recovery, Stalled::Claims, Stalled::Payloads, Stalled::WakeUps];
+    pub const ALL: [Stalled; 6] = [
+        Stalled::Pages,
+        Stalled::Commits,
+        Stalled::Recovery,
+        Stalled::Claims,
+        Stalled::Payloads,
+        Stalled::WakeUps,
+    ];
 
     /// Its word, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
+            Stalled::Pages => "pages",
             Stalled::Commits => "commits",
             Stalled::Recovery => "recovery",
             Stalled::Claims => "claims",
@@ -41,6 +50,7 @@ impl Stalled {
     /// What it means, for people.
     pub fn sentence(self) -> &'static str {
         match self {
+            Stalled::Pages => "a page of the database is damaged; restore a backup",
             Stalled::Commits => "no delivery is stored",
             Stalled::Recovery | Stalled::Claims => "no job can run",
             Stalled::Payloads => "claimed jobs do not begin",

@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::model::Timestamp;
 
 use super::connection::{Connection, describe};
+use super::reader::UNREAD;
 
 /// A parameter of a statement.
 pub type Param = Box<dyn ToSql + Sync + Send>;
@@ -114,6 +115,11 @@ impl Refusal {
     /// Whether the server as a whole is the cause, and the same flight may succeed later.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self, Refusal::Failed { code, .. } if PASSING.iter().any(|class| code.starts_with(class)))
+    }
+
+    /// Whether the server cannot read what it has.
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self, Refusal::Failed { code, .. } if UNREAD.iter().any(|(begin, _)| code.starts_with(begin)))
     }
 
     /// Whether this program cannot use the tables as they are.

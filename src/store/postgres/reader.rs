@@ -24,7 +24,7 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// How the codes begin of errors that the server has with what it reads, and what they mean: its own, such as that of
 /// a damaged page (XX001); those of its disk (58030), which may pass; and no memory, for which a damaged length asks.
-const UNREAD: [(&str, ErrorKind); 3] =
+pub(super) const UNREAD: [(&str, ErrorKind); 3] =
     [("XX", ErrorKind::InvalidData), ("58", ErrorKind::Other), ("53200", ErrorKind::Other)];
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];

@@ -84,7 +84,8 @@ impl SqliteStore {
             recent: Arc::default(),
             quarantine: Arc::new(quarantine),
         };
-        let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup: Arc::default() };
+        let (claim_dedup, unreadable) = (Arc::default(), Arc::default());
+        let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup, unreadable };
         let caller = Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() });
         let router = Arc::<ArcSwap<_>>::default();
         let quarantine = Arc::clone(&intake.quarantine);

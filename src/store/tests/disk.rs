@@ -11,7 +11,7 @@ fn fill(conn: &Connection, events: usize) {
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {events})
          INSERT INTO event (source, event_id, type, digest, guarded, received_at, body_bytes)
              SELECT 'stripe', 'old' || i, 'a.b', randomblob(32), 0, {at}, 3000 FROM n;
-         INSERT INTO payload (event, headers, body) SELECT row, x'', randomblob(3000) FROM event;
+         INSERT INTO payload (event, headers, body, sum) SELECT row, x'', randomblob(3000), 0 FROM event;
          INSERT INTO job (id, event, handler, state, attempt, counted, since, created_at, settled_at)
              SELECT randomblob(16), row, 'h', 'succeeded', 1, 1, {at}, {at}, {at} FROM event;
          INSERT INTO attempt (job, number, started_at, finished_at, outcome)

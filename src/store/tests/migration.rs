@@ -5,6 +5,7 @@ use crate::store::sqlite::engine::open;
 use crate::store::sqlite::engine::schema::{
     APPLICATION_ID, DEVELOPMENT_IDS, MIGRATIONS, known, migrate,
 };
+use crate::store::sum::Given;
 
 /// A store as the first schema had it: an event for `h`, claimed once and waiting, one held, one ready.
 fn first_schema(path: &std::path::Path) -> Connection {
@@ -28,7 +29,10 @@ fn first_schema(path: &std::path::Path) -> Connection {
     .unwrap();
     // A body of two bytes in its stored form.
     let body = crate::store::codec::compress_now(b"{}").unwrap();
-    conn.execute("INSERT INTO payload (event, headers, body) VALUES (9, x'', ?1)", [body]).unwrap();
+    let (source, event_id, event_type) = ("stripe", "evt", &EventType::from_raw("a.b"));
+    let given = Given { source, event_id, event_type, headers: b"", body: &body };
+    let payload = "INSERT INTO payload (event, headers, body, sum) VALUES (9, x'', ?1, ?2)";
+    conn.execute(payload, (&body, given.sum(Timestamp(1_600_000_000_000)))).unwrap();
     conn
 }
 

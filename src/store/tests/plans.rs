@@ -9,6 +9,7 @@ use crate::store::sqlite::jobs::claim::CHOOSE;
 use crate::store::sqlite::tables::group::{LEFT_WHEN_HELD, NEWER, RELEASE, SUPERSEDE, hold_all};
 use crate::store::sqlite::tables::job::handlers_with_work;
 use crate::store::sqlite::tables::replay_index::{REPEATS, TWINS, UNDER_ANOTHER_TYPE};
+use crate::store::sum::Given;
 
 #[tokio::test]
 async fn the_guard_looks_up_a_body_by_its_own_indexes() {
@@ -96,24 +97,32 @@ async fn a_new_event_drops_a_bounded_number_of_jobs() {
 /// A store with this many jobs of one group, of which the first may run.
 async fn many(jobs: u32) -> Bench {
     let mut bench = bench();
-    let body: String = crate::store::codec::compress_now(b"{}")
-        .unwrap()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let frame = crate::store::codec::compress_now(b"{}").unwrap();
+    let body: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
     let fill = format!(
         "PRAGMA synchronous = OFF;
          BEGIN;
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {jobs})
          INSERT INTO event (row, source, event_id, type, digest, guarded, received_at, body_bytes)
          SELECT i, 'stripe', 'm_' || i, 'a', zeroblob(32), 0, {START}, 2 FROM n;
-         INSERT INTO payload (event, headers, body) SELECT row, x'', x'{body}' FROM event;
+         INSERT INTO payload (event, headers, body, sum) SELECT row, x'', x'{body}', 0 FROM event;
          INSERT INTO job (id, event, handler, state, since, created_at, group_key, group_rule, behind)
          SELECT randomblob(16), row, 'h', 'ready', {START}, {START}, '[\"stripe\",\"k\"]', 'block', row > 1 FROM event;
          COMMIT;",
         START = START.0
     );
-    bench.with_file(|conn| conn.execute_batch(&fill).unwrap()).await;
+    let filled = |conn: &Connection| {
+        conn.execute_batch(&fill).unwrap();
+        // Of those that are claimed.
+        for row in 1..=3 {
+            let (event_id, event_type) = (format!("m_{row}"), EventType::from_raw("a"));
+            let (source, event_id, event_type) = ("stripe", event_id.as_str(), &event_type);
+            let given = Given { source, event_id, event_type, headers: b"", body: &frame };
+            let sum = "UPDATE payload SET sum = ?2 WHERE event = ?1";
+            conn.execute(sum, (row, given.sum(START))).unwrap();
+        }
+    };
+    bench.with_file(filled).await;
     bench
 }
 

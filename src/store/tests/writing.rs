@@ -1,4 +1,5 @@
 //! The writer: order, bounds, batches, bad items, space, and the end.
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 use std::task::Poll;
@@ -543,24 +544,93 @@ async fn a_job_whose_rows_cannot_be_read_keeps_no_other_from_running() {
     assert_eq!(bench.number(held).await, 1);
 }
 
-/// A page of a body leads to none: SQLite's code for a damaged database, for which the store is opened anew.
+/// A body whose stored form takes several pages.
+fn large(event: &str) -> Verified {
+    let digest = |number: u32| Digest::of(number.to_le_bytes()).to_string();
+    let data = format!("\"{}\"", (0..1000).map(digest).collect::<String>());
+    stripe(event, "a", &data)
+}
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Overwrites four bytes of the closed file, at this place.
+async fn break_file(bench: &mut Bench, place: impl FnOnce(&Connection, &File) -> u64) {
+    let path = bench.settings.path.clone();
+    let change = |conn: &Connection| {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let place = place(conn, &file);
+        file.write_all_at(&[0xff; 4], place).unwrap();
+    };
+    bench.with_file(change).await;
+}
+
+/// Where the pages of this kind begin.
+fn pages(conn: &Connection, kind: &str) -> Vec<u64> {
+    let sql = format!("SELECT pageno FROM dbstat WHERE {kind} ORDER BY pageno");
+    let mut select = conn.prepare(&sql).unwrap();
+    let found = select.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    found.map(|page| (page.unwrap().unsigned_abs() - 1) * PAGE_BYTES).collect()
+}
+
+/// The pages of bodies. Each begins with the number of the page that follows it.
+const OF_BODIES: &str = "name = 'payload' AND pagetype = 'overflow'";
+
+#[tokio::test]
+async fn retention_passes_over_a_payload_in_a_broken_page_and_deletes_the_others() {
+    let mut bench = bench();
+    bench.accept("stripe", large("e1"), &[]).await;
+    for event in ["e2", "e3"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &[]).await;
+    }
+    // The row ends with the number of the body's first page, and the page ends with the first row.
+    break_file(&mut bench, |conn, file| {
+        let first = pages(conn, OF_BODIES)[0] / PAGE_BYTES + 1;
+        let leads_there = |end: &u64| {
+            let mut number = [0; 4];
+            file.read_exact_at(&mut number, *end).unwrap();
+            u64::from(u32::from_be_bytes(number)) == first
+        };
+        let leaves = pages(conn, "name = 'payload' AND pagetype = 'leaf'").into_iter();
+        leaves.map(|leaf| leaf + PAGE_BYTES - 4).find(leads_there).unwrap()
+    })
+    .await;
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    for deleted in [2, 0] {
+        assert_eq!(expired(&bench, day, START).await, (deleted, 0));
+        assert_eq!(bench.store.intake.ready(), Ok(()));
+    }
+    assert_eq!(bench.number("SELECT event FROM payload").await, 1);
+}
+
+/// The page of an index that claims look at, and that each new job changes.
+#[tokio::test]
+async fn a_broken_page_fails_what_needs_it_and_is_said_and_all_else_goes_on() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e1", "a", "{}"), &["h"]).await;
+    // It begins with its kind.
+    break_file(&mut bench, |conn, _| pages(conn, "name = 'job_ready'")[0]).await;
+    let h = name("h");
+    for _ in 0..2 {
+        let claimed = bench.store.jobs.claim(&h, 9, None);
+        let claimed = tokio::time::timeout(Duration::from_secs(60), claimed).await;
+        assert!(matches!(claimed, Ok(Err(Error::Unavailable(_)))), "it is tried for ever");
+        let refused = bench.try_accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+        assert!(matches!(refused, Err(Refused::Failed(_))), "{refused:?}");
+        bench.accept("stripe", stripe("e3", "a", "{}"), &[]).await;
+        assert_eq!(bench.store.intake.ready(), Ok(()));
+    }
+    let stalls: Vec<_> = bench.store.admin.stalls().iter().map(|stall| stall.what).collect();
+    assert_eq!(stalls, [Stalled::Pages]);
+}
+
+/// SQLite's code for a damaged database.
 #[tokio::test]
 async fn a_job_whose_payload_is_in_a_broken_page_is_held_and_the_store_goes_on() {
     let mut bench = bench();
-    let digest = |number: u32| Digest::of(number.to_le_bytes()).to_string();
-    let large = format!("\"{}\"", (0..1000).map(digest).collect::<String>());
-    bench.accept("stripe", stripe("e1", "a", &large), &["h"]).await;
+    bench.accept("stripe", large("e1"), &["h"]).await;
     bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
-    let path = bench.settings.path.clone();
-    let break_page = |conn: &Connection| {
-        let first =
-            "SELECT min(pageno) FROM dbstat WHERE name = 'payload' AND pagetype = 'overflow'";
-        let page: i64 = conn.query_row(first, [], |row| row.get(0)).unwrap();
-        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        // The number of the page that follows.
-        file.write_all_at(&[0xff; 4], (page.unsigned_abs() - 1) * 4096).unwrap();
-    };
-    bench.with_file(break_page).await;
+    break_file(&mut bench, |conn, _| pages(conn, OF_BODIES)[0]).await;
     // A claim may only hold.
     let mut starts = bench.starts().await;
     starts.extend(bench.starts().await);
@@ -568,7 +638,7 @@ async fn a_job_whose_payload_is_in_a_broken_page_is_held_and_the_store_goes_on()
     let held = "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload unreadable'";
     assert_eq!(bench.number(held).await, 1);
     // A later delivery of it is a duplicate, and others are accepted.
-    let again = bench.accept("stripe", stripe("e1", "a", &large), &["h"]).await;
+    let again = bench.accept("stripe", large("e1"), &["h"]).await;
     assert!(matches!(again, Accepted::Duplicate { replayed: 0, conflict: false, .. }), "{again:?}");
     bench.accept("stripe", stripe("e3", "a", "{}"), &["h"]).await;
     assert_eq!(bench.starts().await, ["e3"]);

@@ -130,6 +130,10 @@ fn what_stands_still_comes_first_and_is_said_once() {
     let screen = with(Stalled::Payloads, None);
     assert_eq!((screen.verdict, &*screen.next), (Verdict::NeedsAPerson, "hooklatch doctor"));
     assert_eq!(screen.why, ["claimed jobs do not begin: no room (for 1m)", "1 job held"]);
+    let screen = with(Stalled::Pages, None);
+    assert_eq!((screen.verdict, &*screen.next), (Verdict::NeedsAPerson, "hooklatch doctor --deep"));
+    let damaged = "a page of the database is damaged; restore a backup: no room (for 1m)";
+    assert_eq!(screen.why, [damaged, "1 job held"]);
     let screen = with(Stalled::Commits, Some("no answer"));
     assert_eq!(screen.verdict, Verdict::NotServing);
     assert_eq!(screen.why, ["every delivery is answered 503: no answer", "1 job held"]);

@@ -103,14 +103,20 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
 /// Adds the beginning of the body that is shown, where it is too long for an answer. A token in it could not be masked:
 /// then it is not read.
 async fn begin_long(view: &View<'_>, one: &mut EventDetail) -> Result<(), Failure> {
-    let is_long = one.event.payload_kept && one.body.is_none();
+    let is_long = one.event.payload_kept && one.body.is_none() && !one.damaged;
     let scheme = view.config.scheme_of(&one.event.source);
     let has_token = scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
     let is_masked = has_token && view.asked.get("secrets").is_none();
     if !is_long || is_masked || !view.app.may_see_payloads() {
         return Ok(());
     }
-    let mut parts = view.app.stream(&body_of(one)).await?;
+    let mut parts = match view.app.stream(&body_of(one)).await {
+        Err(failure) if failure.exit == Exit::WrongState => {
+            one.damaged = true;
+            return Ok(());
+        }
+        parts => parts?,
+    };
     let mut begin = Vec::new();
     while begin.len() <= SHOWN_BYTES
         && let Some(part) = parts.part().await.map_err(Failure::io("read the body"))?
@@ -381,7 +387,9 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
             @if is_cut { p.pad { "This is its beginning; "
                 a.link href=(raw) download="body" { "the whole body" } " has " (size(event.body_bytes)) "."
             } }
-        } @else if event.payload_kept { p.pad.muted {
+        } @else if detail.damaged { p.pad.muted {
+            "The payload is damaged, and no job of the event starts. A later delivery of it may mend it."
+        } } @else if event.payload_kept { p.pad.muted {
             "It is too long to be shown with its token masked: "
             a.link href=(asked.with("secrets", Some("1"))) { "show it unmasked" }
         } } @else { p.pad.muted { "The payload has been deleted: " code { "storage.keep_payloads" }
@@ -404,6 +412,7 @@ fn answer(key: &KeyRow) -> Markup {
             dl.kv.pad { dt { "Status" } dd { (status) } }
             (headers(&key.headers, false))
             @if let Some(body) = &key.body { (payload::view(body, "", "").0) }
+            @if key.damaged { p.pad.muted { "Its body is damaged." } }
         }
         None => { p.pad.muted { "Not answered yet: the caller is told to come back." } }
     } }

@@ -1,5 +1,7 @@
 //! BODY: the next bytes of a body's stored form, by itself: a slow reader keeps no snapshot of the database.
 
+use std::io::ErrorKind;
+
 use crate::limits::BODY_PIECE_BYTES;
 use crate::store::border::{BodyOf, Error};
 
@@ -20,8 +22,13 @@ impl Admin {
         let begin = i32::try_from(from.saturating_add(1)).unwrap_or(i32::MAX);
         let variant = i64::from(of.variant);
         let mut reading = self.look().read().await?;
-        let found: Option<(Option<Vec<u8>>,)> =
-            reading.one(select, &[&of.source, &of.event, &variant, &begin, &MOST]).await?;
-        Ok(found.and_then(|(piece,)| piece))
+        let found: Result<Option<(Option<Vec<u8>>,)>, Error> =
+            reading.one(select, &[&of.source, &of.event, &variant, &begin, &MOST]).await;
+        match found {
+            Err(error) if reading.unread == Some(ErrorKind::InvalidData) => {
+                Err(Error::Damaged(error.to_string()))
+            }
+            found => Ok(found?.and_then(|(piece,)| piece)),
+        }
     }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use crate::limits::CHECKED_EVENTS;
 use crate::store::border::{CheckedPayloads, Error, PayloadCheck};
 use crate::store::check::{event_of, is_whole, together};
-use crate::store::columns::{Cell, Cells as _, column};
+use crate::store::columns::{Cell, Cells as _, column, unreadable};
 
 use super::handle::Admin;
 
@@ -23,7 +23,7 @@ const NEWEST: &str = "SELECT coalesce(max(row), 0) FROM event";
 /// The payloads of the events $1 with all that a handler is given, by the primary keys.
 const READ: &str = "
     SELECT e.row, e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.body, p.sum
-    FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ANY ($1::bigint[]) AND p.sum IS NOT NULL
+    FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ANY ($1::bigint[])
     ORDER BY e.row";
 
 /// The source and the id of event $1, by the primary key.
@@ -60,8 +60,8 @@ impl Admin {
         Ok(CheckedPayloads { checked: compared.len() as u64, damaged, left, next })
     }
 
-    /// Whether the payload of each of these events is whole, of those that have one with a sum. None where the server
-    /// itself cannot read one of them.
+    /// Whether the payload of each of these events is whole, of those that have one. None where the server itself cannot
+    /// read one of them.
     async fn compare(&self, rows: &[i64]) -> Result<Option<Vec<(i64, bool)>>, Error> {
         let mut reading = self.listing(MOST).await?;
         let found = reading.rows(READ, &[&rows]).await;
@@ -73,7 +73,8 @@ impl Admin {
         let compare = move || -> Result<Vec<(i64, bool)>, Error> {
             let each = |row: &Row| -> Result<(i64, bool), Error> {
                 let whole = match row.cell("body")? {
-                    Cell::Bytes(stored) => is_whole(row, Cursor::new(stored)),
+                    Cell::Bytes(stored) => is_whole(row, Cursor::new(stored))
+                        .map_err(|error| unreadable("body", error))?,
                     _ => false,
                 };
                 Ok((column(row, "row")?, whole))

@@ -82,14 +82,16 @@ struct Packed {
 }
 
 impl Packed {
-    async fn open(self) -> Result<(Vec<(String, String)>, Option<Blob>), Error> {
+    /// Also returns whether the body is not there because it is damaged.
+    async fn open(self) -> Result<(Vec<(String, String)>, Option<Blob>, bool), Error> {
         let headers = codec::header_lines(&self.headers.unwrap_or_default());
         let Some((body, bytes)) = self.body.zip(self.body_bytes) else {
-            return Ok((headers, None));
+            return Ok((headers, None, false));
         };
         let body = codec::decompress(body, usize::try_from(bytes).unwrap_or(usize::MAX)).await;
-        let body = body.map_err(|error| unreadable("body", error))?;
-        Ok((headers, Some(Blob(body))))
+        let body = codec::if_whole(body).map_err(|error| unreadable("body", error))?;
+        let damaged = body.is_none();
+        Ok((headers, body, damaged))
     }
 }
 
@@ -126,11 +128,11 @@ async fn detail(
 ) -> Result<EventDetail, Error> {
     let is_wanted = variant.is_none_or(|variant| variant == event.variant);
     let payload: Option<Packed> = reading.one(PAYLOAD, &[&row, &is_wanted]).await?;
-    let (headers, body) = payload.unwrap_or_default().open().await?;
+    let (headers, body, damaged) = payload.unwrap_or_default().open().await?;
     let key = match reading.rows(KEY, &[&row]).await?.first() {
         Some(row) => {
-            let (headers, body) = Packed::from_row(row)?.open().await?;
-            Some(KeyRow { headers, body, ..KeyRow::from_row(row)? })
+            let (headers, body, damaged) = Packed::from_row(row)?.open().await?;
+            Some(KeyRow { headers, body, damaged, ..KeyRow::from_row(row)? })
         }
         None => None,
     };
@@ -138,6 +140,7 @@ async fn detail(
         digest: digest.to_string(),
         headers,
         body,
+        damaged,
         jobs: jobs(reading, row).await?,
         twins: reading.all(TWINS, &[&event.source, &digest, &row]).await?,
         restores: reading.all(RESTORES, &[&event.received_at, &None::<i64>]).await?,

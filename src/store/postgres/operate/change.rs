@@ -87,10 +87,22 @@ impl Changer {
     /// # Errors
     /// Only [`Error::Unconfirmed`] leaves open whether it is made.
     pub(super) async fn make<C: Change>(self: &Arc<Self>, change: C) -> Result<C::Done, Error> {
+        self.make_or_say(change).await.map_err(|(error, _)| error)
+    }
+
+    /// Makes the change as [`Changer::make`] does. An error comes with whether the server cannot read what it has.
+    pub(super) async fn make_or_say<C: Change>(
+        self: &Arc<Self>,
+        change: C,
+    ) -> Result<C::Done, (Error, bool)> {
         let own = Arc::clone(self);
-        let task = tokio::spawn(async move { own.try_often(&change).await });
-        let made = task.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
-        made.unwrap_or_else(|away| Err(Error::Unavailable(away)))
+        let task = tokio::spawn(async move {
+            let mut is_unread = false;
+            let made = own.try_often(&change, &mut is_unread).await;
+            let made = made.unwrap_or_else(|away| Err(Error::Unavailable(away)));
+            made.map_err(|error| (error, is_unread))
+        });
+        task.await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
     }
 
     /// The rows of one statement, as a change. Boxed: the compiler finds no `Send` in a future that has the closure's type.
@@ -114,7 +126,7 @@ impl Changer {
         let own = Arc::clone(self);
         tokio::spawn(async move {
             let made = loop {
-                match own.try_often(&change).await {
+                match own.try_often(&change, &mut false).await {
                     Ok(made) => break made,
                     Err(why) => tracing::debug!(what, why, "a change waits for the database"),
                 }
@@ -142,8 +154,13 @@ impl Changer {
         Ok(rows)
     }
 
-    /// What became of the change. Fails where it is not made, and a later try may make it.
-    async fn try_often<C: Change>(&self, change: &C) -> Result<Result<C::Done, Error>, String> {
+    /// What became of the change. Fails where it is not made, and a later try may make it. `is_unread`: whether the last try
+    /// was refused because the server cannot read what it has.
+    async fn try_often<C: Change>(
+        &self,
+        change: &C,
+        is_unread: &mut bool,
+    ) -> Result<Result<C::Done, Error>, String> {
         let mut kept = self.connection.lock().await;
         let mut tries = 1;
         loop {
@@ -163,6 +180,7 @@ impl Changer {
                 }
                 FlightOutcome::NotCommitted(why, connection) => (why, connection),
             };
+            *is_unread = why.is_unread();
             let text = format!("nothing was changed: {why}");
             // A connection may have ended while it was not used.
             if let (Refusal::Failed { .. }, Some(_)) = (&why, &connection)

@@ -5,12 +5,15 @@
 //! transaction has locked, and looks again behind the locks: every verb that makes a job run again locks the event
 //! before. The caller has checked the clocks (K2).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use crate::limits::BATCH_JOBS;
 use crate::model::Timestamp;
 use crate::store::border::{Cutoffs, Error};
+use crate::store::codec;
 use crate::store::columns::column;
+use crate::store::mutex::lock;
 
 use super::super::flight::{Flight, Param};
 use super::super::params::params;
@@ -113,11 +116,19 @@ pub(super) const KEYS: Walk = Walk {
     cutoff: |before| before.ids,
 };
 
+/// The numbers that are passed over, because the server cannot read what it has of them. At [`PASSED_OVER`] of them the
+/// pass ends: it cannot be a page.
+pub(super) type Unreadable = Mutex<BTreeSet<i64>>;
+
+const PASSED_OVER: usize = 100;
+
 /// One step behind a place.
 struct Step {
     walk: Walk,
     before: Cutoffs,
     after: i64,
+    /// How many numbers it looks at.
+    most: usize,
 }
 
 /// Takes step after step. Returns how much was deleted.
@@ -125,15 +136,56 @@ pub(super) async fn walk(
     changer: &Arc<Changer>,
     walk: Walk,
     before: Cutoffs,
+    unreadable: &Unreadable,
 ) -> Result<u64, Error> {
     let (mut deleted, mut place) = (0, Some(i64::MIN));
     while let Some(after) = place {
-        let step = Step { walk, before, after };
-        let (more, next) = changer.make(step).await?;
+        let step = Step { walk, before, after, most: BATCH_JOBS };
+        let (more, next) = match changer.make_or_say(step).await {
+            Err((_, true)) => one_by_one(changer, walk, before, after, unreadable).await?,
+            made => made.map_err(|(error, _)| error)?,
+        };
         deleted += more;
         place = next;
     }
     Ok(deleted)
+}
+
+/// Takes the step behind a place in steps of one number each. Returns what the step would have.
+async fn one_by_one(
+    changer: &Arc<Changer>,
+    walk: Walk,
+    before: Cutoffs,
+    after: i64,
+    unreadable: &Unreadable,
+) -> Result<(u64, Option<i64>), Error> {
+    let (cutoff, most) = ((walk.cutoff)(&before).0, codec::size(BATCH_JOBS));
+    let rows = changer.look(walk.page, &[&after, &cutoff, &most]).await?;
+    let (mut deleted, mut last, mut has_old) = (0, None, false);
+    for row in &rows {
+        let number: i64 = column(row, "number")?;
+        last = Some(number);
+        has_old |= column::<bool>(row, "is_old")?;
+        let step = Step { walk, before, after: number - 1, most: 1 };
+        match changer.make_or_say(step).await {
+            Ok((more, _)) => deleted += more,
+            Err((error, true)) if pass_over(unreadable, number, &error) => {}
+            Err((error, _)) => return Err(error),
+        }
+    }
+    Ok((deleted, last.filter(|_| rows.len() == BATCH_JOBS && has_old)))
+}
+
+/// Whether this one is passed over. Says so once.
+fn pass_over(unreadable: &Unreadable, event: i64, error: &Error) -> bool {
+    let mut unreadable = lock(unreadable);
+    let is_known = unreadable.contains(&event);
+    if !is_known && unreadable.len() < PASSED_OVER {
+        unreadable.insert(event);
+        tracing::error!(event, %error, "an old event is not deleted: the server cannot read it");
+        return true;
+    }
+    is_known
 }
 
 impl Change for Step {
@@ -144,13 +196,13 @@ impl Change for Step {
         let (walk, dead) = (self.walk, self.before.dead);
         let cutoff = (walk.cutoff)(&self.before);
         let (mut last, mut old, mut looked_at) = (None, Vec::new(), 0);
-        for row in ask(flight, walk.page, params![self.after, cutoff, BATCH_JOBS]).await? {
+        for row in ask(flight, walk.page, params![self.after, cutoff, self.most]).await? {
             let number: i64 = column(row, "number")?;
             (last, looked_at) = (Some(number), looked_at + 1);
             old.extend(column::<bool>(row, "is_old")?.then_some(number));
         }
         // Rows are in the order of arrival but for the clocks: a whole step without an old one is the end.
-        let next = last.filter(|_| looked_at == BATCH_JOBS && !old.is_empty());
+        let next = last.filter(|_| looked_at == self.most && !old.is_empty());
         let found = numbers(flight, walk.look, params![old, cutoff, dead]).await?;
         if found.is_empty() {
             return Ok((0, next));

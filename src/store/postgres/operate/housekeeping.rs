@@ -13,13 +13,15 @@ use crate::store::border::{ClockWatch, Cutoffs, Error, NODE_SILENCE, RetentionRe
 use crate::store::codec;
 use crate::store::columns::column;
 use crate::store::decide::notice::Notice;
+use crate::store::mutex::lock;
+use crate::store::sum::UNDELETED;
 
 use super::super::connection::{Target, describe};
 use super::super::handlers::{self, ELSEWHERE};
 use super::super::notices::NodeNotices;
 use super::super::params::params;
 use super::change::{Changer, Statement};
-use super::expire::{self, EVENTS, KEYS, PAYLOADS};
+use super::expire::{self, EVENTS, KEYS, PAYLOADS, Unreadable, Walk};
 use super::notice::{DueNotices, LOOK, NOTE, is_due, note_of};
 use super::orphans::{ClampDue, IS_AHEAD, Orphans};
 use super::unclaimable::Unclaimable;
@@ -67,11 +69,14 @@ pub struct Housekeeping {
     changer: Arc<Changer>,
     notices: NodeNotices,
     node: Uuid,
+    /// The events that retention passes over, because the server cannot read them.
+    unreadable: Arc<Unreadable>,
 }
 
 impl Housekeeping {
     pub fn new(target: Target, clock: Clock, notices: NodeNotices, node: Uuid) -> Self {
-        Housekeeping { changer: Changer::new(target, clock), notices, node }
+        let (changer, unreadable) = (Changer::new(target, clock), Arc::default());
+        Housekeeping { changer, notices, node, unreadable }
     }
 
     pub(in super::super) async fn connect(&self) -> Result<(), Error> {
@@ -143,8 +148,8 @@ impl Housekeeping {
     /// EXPIRE, as on SQLite: payloads, and whole events, that are old enough, and are needed by nothing. Other nodes may
     /// do it at the same time. A pass that is cut off anywhere has deleted whole payloads and whole events.
     pub async fn expire(&self, before: Cutoffs) -> Result<RetentionResult, Error> {
-        let payloads = expire::walk(&self.changer, PAYLOADS, before).await?;
-        let events = expire::walk(&self.changer, EVENTS, before).await?;
+        let payloads = self.walk(PAYLOADS, before).await?;
+        let events = self.walk(EVENTS, before).await?;
         expire::forget_groups(&self.changer).await?;
         expire::rest(&self.changer, before).await?;
         // The server's autovacuum gives the space back.
@@ -156,7 +161,18 @@ impl Housekeeping {
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let keys = now.before(KEY_MARGIN);
         expire::forget_errors(&self.changer, keys).await?;
-        expire::walk(&self.changer, KEYS, Cutoffs::all(keys)).await
+        self.walk(KEYS, Cutoffs::all(keys)).await
+    }
+
+    async fn walk(&self, walk: Walk, before: Cutoffs) -> Result<u64, Error> {
+        let known = lock(&self.unreadable).len();
+        let deleted = expire::walk(&self.changer, walk, before, &self.unreadable).await;
+        let found = lock(&self.unreadable).len();
+        if found > known {
+            let now = self.changer.clock.now();
+            self.notify(Notice::of_store(UNDELETED, now, now));
+        }
+        deleted
     }
 
     /// The watch that this node kept last, also by an earlier process.

@@ -1,6 +1,6 @@
 //! BODY: the next bytes of a body's stored form, by itself: a slow reader keeps no snapshot of the store.
 
-use rusqlite::{Connection, MAIN_DB, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OptionalExtension, params};
 
 use crate::limits::BODY_PIECE_BYTES;
 use crate::store::border::{BodyOf, Error};
@@ -16,7 +16,13 @@ const ANSWER: &str = "SELECT e.row FROM event e JOIN answer a ON a.event = e.row
 
 impl Admin {
     pub async fn body_piece(&self, of: BodyOf, from: u64) -> Result<Option<Vec<u8>>, Error> {
-        self.engine.read(move |conn| piece(conn, &of, from)).await
+        let read = move |conn: &Connection| match piece(conn, &of, from) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
+                Ok(Err(Error::Damaged(error.to_string())))
+            }
+            piece => piece.map(Ok),
+        };
+        self.engine.read(read).await?
     }
 }
 

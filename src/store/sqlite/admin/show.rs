@@ -1,7 +1,6 @@
 //! SHOW: everything about the events with an id.
 
-use rusqlite::types::Type;
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use crate::model::{Blob, EventId, Name};
 use crate::store::border::{Error, EventDetail, JobDetail, JobRow};
@@ -44,22 +43,16 @@ fn detail(
 ) -> rusqlite::Result<EventDetail> {
     let (row, digest) = (listed.row, listed.digest);
     let event = with_jobs(conn, listed)?;
-    let bytes = usize::try_from(event.body_bytes).unwrap_or(0);
     let is_wanted = variant.is_none_or(|variant| variant == event.variant);
     // None once retention has deleted it.
-    let payload = conn
-        .prepare_cached("SELECT headers, CASE WHEN ?2 THEN body END FROM payload WHERE event = ?1")?
-        .query_row((row, is_wanted), |found| {
-            let headers = codec::header_lines(found.get_ref(0)?.as_blob()?);
-            let Some(body) = found.get_ref(1)?.as_blob_or_null()? else {
-                return Ok((headers, None));
-            };
-            let body = codec::decompress_now(body, bytes)
-                .map_err(|error| codec::unreadable(1, Type::Blob, error))?;
-            Ok((headers, Some(Blob(body))))
-        })
+    let headers = conn
+        .prepare_cached("SELECT headers FROM payload WHERE event = ?1")?
+        .query_row([row], |found| Ok(codec::header_lines(found.get_ref(0)?.as_blob()?)))
         .optional()?;
-    let (headers, body) = payload.unwrap_or_default();
+    let is_read = is_wanted && headers.is_some();
+    let body = if is_read { body(conn, row, codec::size(event.body_bytes))? } else { None };
+    let damaged = is_read && body.is_none();
+    let headers = headers.unwrap_or_default();
     // Its jobs in the order of their making.
     let select = format!("{JOB} WHERE j.event = ?1 ORDER BY j.row");
     let jobs: Vec<Numbered<JobRow>> = codec::all(conn, &select, [row])?;
@@ -76,5 +69,17 @@ fn detail(
     let restores = restored::restores(conn, event.received_at, None)?;
     let key = answer::key_row(conn, row)?;
     let digest = digest.to_string();
-    Ok(EventDetail { event, digest, headers, body, jobs, twins, restores, key })
+    Ok(EventDetail { event, digest, headers, body, damaged, jobs, twins, restores, key })
+}
+
+/// The body of a kept payload; `None` where it is damaged.
+fn body(conn: &Connection, event: i64, bytes: i64) -> rusqlite::Result<Option<Blob>> {
+    // By the primary key.
+    let found = conn
+        .prepare_cached("SELECT body FROM payload WHERE event = ?1")?
+        .query_row([event], |found| codec::body(found.get_ref(0)?.as_blob()?, bytes));
+    match found {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => Ok(None),
+        found => found,
+    }
 }

@@ -47,6 +47,8 @@ pub(crate) type WriteReply<T> = oneshot::Receiver<Result<T, Refused>>;
 pub(crate) struct WriteRequest {
     pub(crate) priority: Priority,
     pub(crate) work: Box<dyn Work>,
+    /// How often it needed a page that is damaged.
+    pub(crate) damaged: u32,
 }
 
 impl WriteRequest {
@@ -59,10 +61,8 @@ impl WriteRequest {
         G: FnOnce(&T) + Send + 'static,
     {
         let (answer, receiver) = oneshot::channel();
-        (
-            WriteRequest { priority, work: Box::new(Task { run, then, done: None, answer }) },
-            receiver,
-        )
+        let work = Box::new(Task { run, then, done: None, answer });
+        (WriteRequest { priority, work, damaged: 0 }, receiver)
     }
 }
 

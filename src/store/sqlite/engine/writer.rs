@@ -3,7 +3,8 @@
 //! What must stay true: a request is answered after the flush of its commit (S3); after an unexpected error the
 //! batch is rolled back and each request gets a transaction by itself, so that one bad request never fails the
 //! others (S4); after an I/O error every connection is closed and
-//! the store is opened again by the start's own path (S1). The thread's death is the process's (S13).
+//! the store is opened again by the start's own path (S1). A damaged page is read from the disk once more by that, and
+//! then fails only what needs it. The thread's death is the process's (S13).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rusqlite::{Connection, ErrorCode, MAIN_DB};
 use tokio::sync::watch;
 
 use crate::model::Timestamp;
-use crate::store::border::{Refused, Settings};
+use crate::store::border::{Refused, Settings, Stalled};
 use crate::store::decide::notice::{Notice, degraded};
 use crate::store::mutex::lock;
 use crate::store::node::lock::StoreLock;
@@ -33,6 +34,14 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause between the first two tries of a repair; doubled each time, up to [`REPAIR_PAUSE_MAX`].
 const REPAIR_PAUSE: Duration = Duration::from_millis(100);
 const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// For so long a damaged page does not have the store opened anew again: it would be read as damaged again, and deliveries
+/// are answered 503 meanwhile.
+const DAMAGE_PAUSE: Duration = Duration::from_secs(600);
+
+/// How often a kept request is tried again that needs a damaged page: one more than a claim needs, which holds a job that
+/// it has read in vain.
+const DAMAGED_TRIES: u32 = 4;
 
 /// A passive checkpoint is asked for when this share of the log's bound waits to be copied. A commit that
 /// comes meanwhile waits until the disk has taken the pass, so it is to be short.
@@ -67,6 +76,8 @@ pub(crate) struct Writer {
     rest_from: Cell<u64>,
     /// Repairs since the last commit: the pause before the next one grows with them.
     repairs: u32,
+    /// When a damaged page last had the store opened anew.
+    damaged_at: Option<Instant>,
     /// Released last, after every connection is closed.
     lock: Arc<StoreLock>,
     /// Set when everything is closed.
@@ -84,6 +95,8 @@ enum Trouble {
     Full,
     /// The database or its log was removed or replaced.
     Gone,
+    /// A page is not what SQLite wrote. SQLite writes nothing more in that transaction.
+    Damage,
     /// The page cache cannot be trusted any more.
     Io,
 }
@@ -96,9 +109,9 @@ impl Trouble {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Trouble::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
+            Some(ErrorCode::DatabaseCorrupt) => Trouble::Damage,
             Some(
                 ErrorCode::SystemIoFailure
-                | ErrorCode::DatabaseCorrupt
                 | ErrorCode::NotADatabase
                 | ErrorCode::CannotOpen
                 | ErrorCode::ReadOnly
@@ -126,6 +139,7 @@ impl Writer {
             full: false,
             rest_from: Cell::new(0),
             repairs: 0,
+            damaged_at: None,
             lock,
             closed,
         };
@@ -188,7 +202,7 @@ impl Writer {
                 self.recovered();
             }
             Err(error) => match Trouble::of(&error) {
-                Trouble::Request if items.len() > 1 => {
+                Trouble::Request | Trouble::Damage if items.len() > 1 => {
                     for item in items {
                         self.batch(vec![item]);
                     }
@@ -241,18 +255,27 @@ impl Writer {
     }
 
     /// Answers items that cannot be committed now, keeps those that must be, and deals with the cause.
-    fn failed(&mut self, items: Vec<WriteRequest>, trouble: Trouble, error: &rusqlite::Error) {
+    fn failed(&mut self, mut items: Vec<WriteRequest>, trouble: Trouble, error: &rusqlite::Error) {
         let reason = error.to_string();
+        let trouble = match trouble {
+            Trouble::Damage => self.damaged(&mut items, &reason),
+            trouble => trouble,
+        };
         let why = match trouble {
-            Trouble::Request | Trouble::Busy => Refused::Failed(reason.clone()),
+            Trouble::Request | Trouble::Busy | Trouble::Damage => Refused::Failed(reason.clone()),
             Trouble::Full => Refused::NoSpace(reason.clone()),
             Trouble::Io => Refused::Degraded(reason.clone()),
             Trouble::Gone => Refused::Gone(reason.clone()),
         };
-        tracing::error!(items = items.len(), error = reason, "failed to commit");
+        if trouble != Trouble::Damage {
+            tracing::error!(items = items.len(), error = reason, "failed to commit");
+        }
         let retry = trouble != Trouble::Request && !self.giving_up(trouble);
+        let is_kept = |item: &WriteRequest| {
+            retry && item.priority == Priority::Kept && item.damaged < DAMAGED_TRIES
+        };
         let (kept, rest): (Vec<WriteRequest>, Vec<WriteRequest>) =
-            items.into_iter().partition(|item| retry && item.priority == Priority::Kept);
+            items.into_iter().partition(is_kept);
         let any_kept = !kept.is_empty();
         self.shared.queue.put_back(kept);
         // Accepts are refused before the first caller is answered.
@@ -263,7 +286,7 @@ impl Writer {
             item.work.refused(why.clone());
         }
         match trouble {
-            Trouble::Request | Trouble::Busy => {}
+            Trouble::Request | Trouble::Busy | Trouble::Damage => {}
             Trouble::Gone => self.full = true,
             Trouble::Full => {
                 self.full = true;
@@ -277,6 +300,25 @@ impl Writer {
             }
             Trouble::Io => self.repair(&reason),
         }
+    }
+
+    /// What a damaged page means for these items: the store is opened anew, because memory may have changed the page. If
+    /// that was a short time ago, it is so on the disk: then it is their error alone, and this is said once.
+    fn damaged(&mut self, items: &mut [WriteRequest], reason: &str) -> Trouble {
+        items.iter_mut().for_each(|item| item.damaged += 1);
+        if self.damaged_at.is_none_or(|at| at.elapsed() >= DAMAGE_PAUSE) {
+            self.damaged_at = Some(Instant::now());
+            return Trouble::Io;
+        }
+        let (stalls, path) = (&self.shared.stalls, self.shared.settings.path.display());
+        if !stalls.has(Stalled::Pages) {
+            tracing::error!(
+                reason,
+                "a page of {path} is damaged: what needs it fails; restore a backup, and check the disk"
+            );
+        }
+        stalls.set(Stalled::Pages, reason.to_owned(), self.shared.clock.now());
+        Trouble::Damage
     }
 
     /// Something has changed.
@@ -307,7 +349,7 @@ impl Writer {
     /// is not committed then is found and settled at the next start.
     fn giving_up(&self, trouble: Trouble) -> bool {
         let may_last = match trouble {
-            Trouble::Full | Trouble::Busy | Trouble::Gone => true,
+            Trouble::Full | Trouble::Busy | Trouble::Gone | Trouble::Damage => true,
             Trouble::Io => self.repairs > 0,
             Trouble::Request => false,
         };

@@ -29,8 +29,9 @@ use crate::store::sum::{DAMAGED, KeptPayload, unread};
 
 use super::handle::Jobs;
 
-/// How often a claim reads a job's rows in vain before it holds the job. The store is opened anew behind each time.
-const VAIN_READS: u32 = 2;
+/// How often a claim reads a job's rows in vain before it holds the job: with others, by itself, and once the store was
+/// opened anew.
+const VAIN_READS: u32 = 3;
 
 /// How often the rows of jobs were read in vain.
 type VainReads = BTreeMap<i64, u32>;
@@ -269,7 +270,7 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 }
 
 /// Whether a page is damaged or cannot be read. SQLite writes nothing more in that transaction.
-fn is_in_vain(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_in_vain(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure))
 }

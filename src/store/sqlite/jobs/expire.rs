@@ -3,24 +3,35 @@
 //!
 //! The writer does it in short steps, each one transaction that other requests join: a request waits for one
 //! step at most. What must stay true: the caller has checked the clock (K2); a
-//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on.
+//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on. An event in a page
+//! that cannot be read is passed over until the process ends: its page would end each pass at the same place.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::limits::BATCH_JOBS;
 use crate::model::{INTERNAL_SOURCE, Timestamp};
-use crate::store::border::{ClockWatch, Cutoffs, Error, RetentionResult};
+use crate::store::border::{ClockWatch, Cutoffs, Error, Refused, RetentionResult};
+use crate::store::decide::notice::Notice;
+use crate::store::mutex::lock;
 use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::tables::repeat::IS_REPEAT;
 use crate::store::sqlite::tables::{answer, audit, codec};
+use crate::store::sum::UNDELETED;
 
+use super::claim::is_in_vain;
 use super::handle::Jobs;
 
 /// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
+
+/// At so many events it cannot be a page: the pass ends.
+const PASSED_OVER: usize = 100;
 
 /// How long a key is kept beyond its time.
 const KEY_MARGIN: Duration = Duration::from_secs(60);
@@ -40,17 +51,36 @@ struct Candidate<P> {
     needed: bool,
 }
 
+/// The events that are passed over, and the one in a page that the last run of a step could not read; 0 for none.
+#[derive(Clone)]
+struct Skips {
+    events: Arc<Mutex<BTreeSet<i64>>>,
+    last: Arc<AtomicI64>,
+}
+
+impl Skips {
+    fn has(&self, event: i64) -> bool {
+        lock(&self.events).contains(&event)
+    }
+
+    fn note(&self, event: i64, error: &rusqlite::Error) {
+        if is_in_vain(error) {
+            self.last.store(event, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Jobs {
     pub async fn expire(&self, before: Cutoffs) -> Result<RetentionResult, Error> {
         let (payloads, of_payloads) =
-            self.walk(0, move |tx, after| expire_payloads(tx, before, after)).await?;
+            self.walk(0, move |tx, after, known| expire_payloads(tx, before, after, known)).await?;
         let (events, of_events) =
-            self.walk(0, move |tx, after| expire_events(tx, before, after)).await?;
+            self.walk(0, move |tx, after, known| expire_events(tx, before, after, known)).await?;
         let old = move |tx: &Connection| audit::expire(tx, before.ids);
         while self.engine.submit(Priority::Verb, old).await? == BATCH_JOBS {}
         self.engine.submit(Priority::Verb, move |tx| expire_rest(tx, before)).await?;
         // Also what a pass that was cut off, or an earlier version, has left.
-        let bytes = of_payloads + of_events + self.give_back().await?;
+        let bytes = of_payloads + of_events + self.give_back().await;
         Ok(RetentionResult { payloads, events, bytes })
     }
 
@@ -105,21 +135,35 @@ impl Jobs {
         while self.engine.submit(Priority::Verb, forget).await? == BATCH_JOBS {}
         // By the time at which a key expires, and its event.
         let first = (i64::MIN, 0);
-        Ok(self.walk(first, move |tx, after| expire_keys(tx, before, after)).await?.0)
+        let step = move |tx: &Connection, after, known: &Skips| {
+            expire_keys(tx, before, after, known)
+        };
+        Ok(self.walk(first, step).await?.0)
     }
 
     /// Takes step after step from this place on. Returns how much was deleted, and the bytes given back.
     async fn walk<P: Copy + Send + 'static>(
         &self,
         first: P,
-        step: impl Fn(&Connection, P) -> rusqlite::Result<Step<P>> + Copy + Send + 'static,
+        step: impl Fn(&Connection, P, &Skips) -> rusqlite::Result<Step<P>> + Copy + Send + 'static,
     ) -> Result<(u64, u64), Error> {
         let (mut deleted, mut bytes, mut after) = (0, 0, Some(first));
         while let Some(place) = after {
-            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, place)).await?;
+            let known = Skips { events: Arc::clone(&self.unreadable), last: Arc::default() };
+            let own = known.clone();
+            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, place, &own)).await;
+            let done = match (done, known.last.load(Ordering::Relaxed)) {
+                (Ok(done), _) => done,
+                // The same step, without that event.
+                (Err(why), event) if event > 0 && self.pass_over(event, &why) => {
+                    self.until_open().await;
+                    continue;
+                }
+                (Err(why), _) => return Err(why.into()),
+            };
             if done.deleted > 0 {
                 // At once: to find one page among many free ones costs more than among few.
-                bytes += self.give_back().await?;
+                bytes += self.give_back().await;
             }
             deleted += done.deleted;
             after = done.next;
@@ -127,14 +171,45 @@ impl Jobs {
         Ok((deleted, bytes))
     }
 
-    /// Gives all free pages back to the file system, in steps. Returns how many bytes they had.
-    async fn give_back(&self) -> Result<u64, Error> {
+    /// Whether the event is passed over from now on. Says so once.
+    fn pass_over(&self, event: i64, why: &Refused) -> bool {
+        if lock(&self.unreadable).len() >= PASSED_OVER {
+            return false;
+        }
+        lock(&self.unreadable).insert(event);
+        tracing::error!(event, %why, "an old event is not deleted: its page cannot be read");
+        let now = self.engine.clock.now();
+        self.engine.notify(Notice::of_store(UNDELETED, now, now));
+        true
+    }
+
+    /// Waits for the end of a repair.
+    async fn until_open(&self) {
+        let mut changes = self.engine.stirred.subscribe();
+        while matches!(self.engine.queue.door(), Err(Refused::Degraded(_))) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Gives all free pages back to the file system, in steps. Returns how many bytes they had. A page that cannot be read
+    /// may keep the others from it, and keeps nothing from being deleted.
+    async fn give_back(&self) -> u64 {
         let mut bytes = 0;
         loop {
-            let (given, left) = self.engine.submit(Priority::Verb, give_back).await?;
-            bytes += given;
-            if given == 0 || left == 0 {
-                return Ok(bytes);
+            match self.engine.submit(Priority::Verb, give_back).await {
+                Ok((given, left)) => {
+                    bytes += given;
+                    if given == 0 || left == 0 {
+                        return bytes;
+                    }
+                }
+                Err(why) => {
+                    tracing::debug!(%why, "failed to give free pages back");
+                    self.until_open().await;
+                    return bytes;
+                }
             }
         }
     }
@@ -144,6 +219,7 @@ fn expire_keys(
     tx: &Connection,
     before: Timestamp,
     after: (i64, i64),
+    known: &Skips,
 ) -> rusqlite::Result<Step<(i64, i64)>> {
     // By the index of their times, each with its job by the unique (event, handler).
     let keys = tx
@@ -159,7 +235,7 @@ fn expire_keys(
             Ok(Candidate { place, row: event, old: true, needed: row.get(2)? })
         })?
         .collect::<rusqlite::Result<Vec<_>>>()?;
-    delete(tx, &keys, &["DELETE FROM answer WHERE event = ?1"])
+    delete(tx, &keys, known, &["DELETE FROM answer WHERE event = ?1"])
 }
 
 /// Remembers that a job which ran and whose event was the latest of its group is removed: no older one may run any more.
@@ -168,7 +244,12 @@ const REMEMBER_NEWEST: &str =
     "UPDATE meta SET newest_removed = ?1 WHERE newest_removed < ?1 AND EXISTS
     (SELECT 1 FROM job WHERE event = ?1 AND group_rule = 'latest' AND attempt > 0)";
 
-fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
+fn expire_payloads(
+    tx: &Connection,
+    before: Cutoffs,
+    after: i64,
+    known: &Skips,
+) -> rusqlite::Result<Step<i64>> {
     // The next payloads in the order of arrival, and whether each is still needed: a repeat of a request with a key
     // may put its job back.
     let rows = look(
@@ -189,6 +270,7 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
     delete(
         tx,
         &rows,
+        known,
         &[
             "DELETE FROM evidence WHERE event = ?1",
             "UPDATE event SET
@@ -206,7 +288,12 @@ fn expire_payloads(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Re
     )
 }
 
-fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Result<Step<i64>> {
+fn expire_events(
+    tx: &Connection,
+    before: Cutoffs,
+    after: i64,
+    known: &Skips,
+) -> rusqlite::Result<Step<i64>> {
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
     // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
     // old enough as such. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another one's redelivery would be a new event. Requests with
@@ -232,7 +319,7 @@ fn expire_events(tx: &Connection, before: Cutoffs, after: i64) -> rusqlite::Resu
         after,
     )?;
     // Its jobs, attempts and evidence go with it, by their foreign keys.
-    delete(tx, &rows, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
+    delete(tx, &rows, known, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
 }
 
 /// Deletes expired rows that belong to neither a payload nor an event: a few rows of each kind.
@@ -275,12 +362,15 @@ fn look(
 fn delete<P: Copy>(
     tx: &Connection,
     rows: &[Candidate<P>],
+    known: &Skips,
     statements: &[&str],
 ) -> rusqlite::Result<Step<P>> {
     let (mut deleted, begun) = (0, Instant::now());
-    for candidate in rows.iter().filter(|candidate| candidate.old && !candidate.needed) {
+    let may_go = |one: &&Candidate<P>| one.old && !one.needed && !known.has(one.row);
+    for candidate in rows.iter().filter(may_go) {
         for sql in statements {
-            tx.prepare_cached(sql)?.execute([candidate.row])?;
+            let done = tx.prepare_cached(sql)?.execute([candidate.row]);
+            done.inspect_err(|error| known.note(candidate.row, error))?;
         }
         deleted += 1;
         if begun.elapsed() > BUDGET {

@@ -1,7 +1,7 @@
 //! The handle of `dispatcher` on SQLite.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
@@ -20,6 +20,8 @@ pub struct Jobs {
     pub(crate) engine: Engine,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) claim_dedup: Arc<ClaimDedup>,
+    /// The events that retention passes over, because they are in pages that cannot be read.
+    pub(crate) unreadable: Arc<Mutex<BTreeSet<i64>>>,
 }
 
 impl Jobs {

@@ -4,10 +4,9 @@
 //! a key that has none never becomes `succeeded`, or rejected by its handler, since its answer would be unknown; and
 //! while a key is in use its event has this one job.
 
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::model::{Blob, Digest, EventId, JobId, Name, Timestamp};
+use crate::model::{Digest, EventId, JobId, Name, Timestamp};
 use crate::store::answer::{Fate, StoredAnswer};
 use crate::store::border::{KeyRow, KeyState};
 use crate::store::decide::key::{KeyOf, Repeat, repeat, unanswered};
@@ -101,17 +100,15 @@ pub(crate) fn key_row(conn: &Connection, event: i64) -> rusqlite::Result<Option<
     // By the primary key.
     conn.prepare_cached("SELECT * FROM answer WHERE event = ?1")?
         .query_row([event], |row| {
-            let body = match row.get_ref("body")?.as_blob_or_null()? {
-                Some(body) => {
-                    let bytes: i64 = row.get("body_bytes")?;
-                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-                    let body = codec::decompress_now(body, bytes);
-                    Some(Blob(body.map_err(|error| codec::unreadable(0, Type::Blob, error))?))
-                }
+            let stored = row.get_ref("body")?.as_blob_or_null()?;
+            let body = match stored {
+                Some(stored) => codec::body(stored, row.get("body_bytes")?)?,
                 None => None,
             };
+            let damaged = stored.is_some() && body.is_none();
             let headers = row.get_ref("headers")?.as_blob_or_null()?.unwrap_or_default();
-            Ok(KeyRow { headers: codec::header_lines(headers), body, ..codec::read(row)? })
+            let headers = codec::header_lines(headers);
+            Ok(KeyRow { headers, body, damaged, ..codec::read(row)? })
         })
         .optional()
 }

@@ -7,11 +7,12 @@ use rusqlite::types::{Type, Value, ValueRef};
 use rusqlite::{Connection, Params, Row};
 use uuid::Uuid;
 
-use crate::model::{EventId, JobId, Name, Timestamp};
+use crate::model::{Blob, EventId, JobId, Name, Timestamp};
 use crate::store::border::Error;
 use crate::store::columns::{self, At, Cell, Cells, Column, FromRow};
 
-pub(crate) use crate::store::codec::{compress, decompress_now, header_lines, size};
+pub(crate) use crate::store::codec::{compress, header_lines, size};
+use crate::store::codec::{decompress_now, if_whole};
 
 impl Cells for Row<'_> {
     fn cell(&self, at: impl At) -> Result<Cell<'_>, Error> {
@@ -114,6 +115,12 @@ pub(crate) fn unreadable(
     error: impl StdError + Send + Sync + 'static,
 ) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, kind, Box::new(error))
+}
+
+/// A stored body of so many bytes; `None` where it is damaged.
+pub(crate) fn body(stored: &[u8], bytes: i64) -> rusqlite::Result<Option<Blob>> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if_whole(decompress_now(stored, bytes)).map_err(|error| unreadable(0, Type::Blob, error))
 }
 
 /// Each name of an index once, by one look-up each: `next` finds the first one after `?1`.

@@ -1,5 +1,6 @@
 //! Compares stored payloads with what was accepted.
 
+use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, MAIN_DB, OptionalExtension, Row};
 
 use crate::limits::CHECKED_EVENTS;
@@ -39,16 +40,17 @@ pub(crate) fn check(
     Ok(CheckedPayloads { checked, damaged, left, next })
 }
 
-/// Whether an event's payload is whole; none where it has none, or no sum was made of it.
+/// Whether an event's payload is whole; none where it has none.
 fn compare(conn: &Connection, row: i64) -> rusqlite::Result<Option<bool>> {
     // By the primary keys.
     let mut select = conn.prepare_cached(
         "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.sum
-         FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1 AND p.sum IS NOT NULL",
+         FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1",
     )?;
     let whole = |found: &Row<'_>| {
         let stored = conn.blob_open(MAIN_DB, "payload", "body", row, true);
-        Ok(stored.is_ok_and(|stored| is_whole(found, stored)))
+        let Ok(stored) = stored else { return Ok(false) };
+        is_whole(found, stored).map_err(|error| codec::unreadable(0, Type::Blob, error))
     };
     match select.query_row([row], whole).optional() {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {

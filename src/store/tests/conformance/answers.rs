@@ -292,6 +292,16 @@ async fn expire_keys(bench: &Bench, keys: Timestamp) -> u64 {
 }
 
 /// The event's key, as it is shown.
+#[tokio::test]
+async fn a_request_whose_answer_is_damaged_is_shown_without_it() {
+    let mut bench = bench().await;
+    let claimed = running(&bench, "k").await;
+    succeed(&bench, &claimed, Some(answer(201, "made"))).await;
+    bench.change_rows("UPDATE answer SET body = substr(body, 1, 9)").await;
+    let row = shown(&bench, "k").await.unwrap();
+    assert_eq!((row.status, row.body, row.damaged), (Some(201), None, true));
+}
+
 async fn shown(bench: &Bench, key: &str) -> Option<KeyRow> {
     bench.store.admin.show(Some(name("pay")), id(key), None).await.unwrap().remove(0).key
 }
@@ -310,6 +320,7 @@ async fn a_key_and_its_answer_are_shown() {
         status: None,
         headers: Vec::new(),
         body: None,
+        damaged: false,
     };
     assert_eq!(shown(&bench, "k").await, Some(row.clone()));
     bench.advance(HOUR).await;

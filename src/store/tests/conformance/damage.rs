@@ -149,6 +149,21 @@ async fn a_check_compares_every_payload_and_names_the_damaged_ones() {
     assert_eq!(damaged, ["stripe e03", "stripe e11"]);
 }
 
+/// Nothing could be compared with what was accepted.
+#[tokio::test]
+async fn no_payload_is_stored_without_a_sum() {
+    let query = match engine() {
+        EngineKind::Sqlite => {
+            "SELECT count(*) FROM pragma_table_info('payload') WHERE name = 'sum' AND \"notnull\" = 1"
+        }
+        EngineKind::Postgres => {
+            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'hooklatch.payload'::regclass
+                 AND attname = 'sum' AND attnotnull"
+        }
+    };
+    assert_eq!(bench().await.number(query).await, 1);
+}
+
 /// A block that PostgreSQL cannot read (58030): of the body, which is read behind the claim, and of the row, at which
 /// the claim looks.
 #[tokio::test]
@@ -188,6 +203,33 @@ async fn what_the_server_cannot_read_of_a_job_stops_that_job_alone() {
         bench.until_nothing_runs().await;
         let held = "SELECT count(*) FROM job WHERE event = 1 AND reason = 'payload unreadable'";
         assert_eq!(bench.number(held).await, 1, "{column}");
+    }
+}
+
+/// A damaged page, a block that the disk does not give, and a damaged length for which there is no memory.
+#[tokio::test]
+async fn retention_passes_over_what_the_server_cannot_read() {
+    if engine() == EngineKind::Sqlite {
+        return;
+    }
+    for code in ["XX001", "58030", "53200"] {
+        let mut bench = bench().await;
+        for event in ["e1", "e2", "e3"] {
+            bench.accept("stripe", stripe(event, "a", "{}"), &[]).await;
+        }
+        let change = format!(
+            "CREATE FUNCTION unread() RETURNS trigger LANGUAGE plpgsql AS $$
+                 BEGIN RAISE 'invalid page in block 3' USING ERRCODE = '{code}'; END $$;
+             CREATE TRIGGER unread BEFORE DELETE ON payload FOR EACH ROW WHEN (OLD.event = 1)
+                 EXECUTE FUNCTION unread()"
+        );
+        bench.change_rows(&change).await;
+        bench.advance(DAY).await;
+        let day = bench.clock.now();
+        for deleted in [2, 0] {
+            assert_eq!(expired(&bench, day, START).await, (deleted, 0), "{code}");
+        }
+        assert_eq!(bench.number("SELECT event FROM payload").await, 1, "{code}");
     }
 }
 
@@ -270,6 +312,24 @@ async fn a_body_comes_whole_in_parts_or_ends_with_an_error() {
     };
     assert!(ended.is_err(), "what came before is not the whole of it");
     assert!(whole(&bench, "long").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_event_whose_body_is_damaged_is_shown_without_it() {
+    let mut bench = bench().await;
+    for event in ["whole", "cut"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let cut = "UPDATE payload SET body = substr(body, 1, 20)
+        WHERE event = (SELECT row FROM event WHERE event_id = 'cut')";
+    bench.change_rows(cut).await;
+    for (event, damaged) in [("whole", false), ("cut", true)] {
+        let shown = bench.store.admin.show(None, id(event), None).await.unwrap().remove(0);
+        assert_eq!((shown.damaged, shown.body.is_none()), (damaged, damaged), "{event}");
+        assert_eq!((shown.headers.is_empty(), shown.jobs.len()), (false, 1), "{event}");
+        let checked = bench.store.admin.check_body(body_of(event)).await;
+        assert_eq!(matches!(checked, Err(Error::Damaged(_))), damaged, "{event}: {checked:?}");
+    }
 }
 
 /// The others of its group wait: their order is promised.
