@@ -78,7 +78,8 @@ impl Explainer<'_> {
             ));
         }
         if detail.damaged {
-            let damaged = "its payload is damaged: no job of it starts, and a later delivery may mend it";
+            let damaged =
+                "its payload is damaged: no job of it starts, and a later delivery may mend it";
             lines.push(damaged.to_owned());
         }
         if !event.payload_kept {

@@ -135,9 +135,8 @@ impl Jobs {
         while self.engine.submit(Priority::Verb, forget).await? == BATCH_JOBS {}
         // By the time at which a key expires, and its event.
         let first = (i64::MIN, 0);
-        let step = move |tx: &Connection, after, known: &Skips| {
-            expire_keys(tx, before, after, known)
-        };
+        let step =
+            move |tx: &Connection, after, known: &Skips| expire_keys(tx, before, after, known);
         Ok(self.walk(first, step).await?.0)
     }
 
