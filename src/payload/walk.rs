@@ -5,8 +5,9 @@
 //! is [`Twice`], and a text with something after its JSON does not count as JSON. A skipped number or text
 //! is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use std::{fmt, mem};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -107,39 +108,59 @@ fn inside(
     if !begins_with(b'{', json) && !begins_with(b'[', json) {
         return serde_json::from_slice::<IgnoredAny>(json).is_ok();
     }
-    // Read once: a list of a million elements must not cost a comparison of texts for each.
-    let indices = |text: &String| match text.as_str() {
+    // Grouped once: a million items must not cost a comparison with each target.
+    let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    for (slot, steps) in targets {
+        if let Some((step, rest)) = steps.split_first() {
+            groups.entry(step).or_default().targets.push((*slot, rest));
+        }
+    }
+    if begins_with(b'[', json) {
+        return in_list(json, groups, found);
+    }
+    let (names, mut groups): (Vec<&str>, Vec<Group<'_>>) = groups.into_iter().unzip();
+    let wanted = |step: Step<'_>| match step {
+        Step::Name(name) => names.binary_search(&name).ok(),
+        Step::Index(_) => None,
+    };
+    items(json, wanted, |at, raw| {
+        let group = &mut groups[at];
+        if mem::replace(&mut group.is_seen, true) {
+            group.targets.iter().for_each(|(slot, _)| found(*slot, Err(Twice)));
+            return true;
+        }
+        value(raw, &group.targets, found)
+    })
+}
+
+/// The targets with one next step.
+#[derive(Default)]
+struct Group<'p> {
+    targets: Vec<Target<'p>>,
+    /// Whether a member of this name was there.
+    is_seen: bool,
+}
+
+/// Finds what the targets name in a list.
+fn in_list(
+    json: &[u8],
+    groups: BTreeMap<&str, Group<'_>>,
+    found: &mut impl FnMut(usize, Result<&str, Twice>),
+) -> bool {
+    let range = |step: &str| match step {
         "*" => Some(0..=usize::MAX),
         text => text.parse().ok().filter(|at: &usize| at.to_string() == text).map(|at| at..=at),
     };
-    let indices: Vec<Option<RangeInclusive<usize>>> =
-        targets.iter().map(|(_, steps)| steps.first().and_then(indices)).collect();
-    let last = indices.iter().flatten().map(|own| *own.end()).max();
-    let mut seen: Vec<usize> = Vec::new();
-    let wanted = |step: Step<'_>| {
-        if let Step::Index(at) = step
-            && last.is_none_or(|last| at > last)
-        {
-            return None;
-        }
-        let named = targets.iter().zip(&indices).filter(|((_, steps), own)| match step {
-            Step::Name(name) => steps.first().is_some_and(|own| own == name),
-            Step::Index(at) => own.as_ref().is_some_and(|own| own.contains(&at)),
-        });
-        let here: Vec<Target<'_>> = named.map(|((slot, steps), _)| (*slot, &steps[1..])).collect();
-        if here.is_empty() {
-            return None;
-        }
-        let is_again = |target: &Target<'_>| matches!(step, Step::Name(_)) && seen.contains(&target.0);
-        let (twice, once): (Vec<_>, Vec<_>) = here.into_iter().partition(is_again);
-        if let Step::Name(_) = step {
-            seen.extend(once.iter().map(|(slot, _)| *slot));
-        }
-        Some((once, twice))
+    let own: Vec<(RangeInclusive<usize>, Group<'_>)> =
+        groups.into_iter().filter_map(|(step, group)| Some((range(step)?, group))).collect();
+    let last = own.iter().map(|(range, _)| *range.end()).max();
+    let wanted = |step: Step<'_>| match step {
+        Step::Index(at) if last.is_some_and(|last| at <= last) => Some(at),
+        _ => None,
     };
-    items(json, wanted, |(once, twice), raw| {
-        twice.into_iter().for_each(|(slot, _)| found(slot, Err(Twice)));
-        value(raw, &once, found)
+    items(json, wanted, |at, raw| {
+        let mut named = own.iter().filter(|(range, _)| range.contains(&at));
+        named.all(|(_, group)| value(raw, &group.targets, found))
     })
 }
 
