@@ -98,8 +98,8 @@ fn value(
     deeper.is_empty() || inside(raw.as_bytes(), &deeper, found)
 }
 
-/// Finds what the targets name in an object or a list, none of them itself. False if the text is not exactly one JSON
-/// value.
+/// Finds what the targets name inside an object or a list; each has a step left. False if the text is not exactly one
+/// JSON value.
 fn inside(
     json: &[u8],
     targets: &[Target<'_>],

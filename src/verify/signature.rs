@@ -317,7 +317,8 @@ fn stamp_text<'h>(
     }
 }
 
-/// What the body has of its own proof; `None` where the proof is elsewhere, and the body is not read before it.
+/// Reads the parts of the proof that are in the body. `None` where all of it is elsewhere: then the body is not read before
+/// the proof.
 pub(super) fn read_unproven<'a>(scheme: &'a Scheme, request: &'a Request<'_>) -> Option<Facts<'a>> {
     match scheme.proof() {
         proof if proof.reads_json() => Some(Facts::read(scheme, &request.body)),
