@@ -141,25 +141,47 @@ fn proving_in_form(bencher: Bencher, form: &str) {
     });
 }
 
-/// The refusal of the largest body that Adyen's file takes, whose signature is in it, and which a stranger made to cost
-/// much: a list of many items, or an item of many members. At most 5 ms.
-#[divan::bench(args = ["items", "members"])]
-fn proving_a_strangers_body(bencher: Bencher, many: &str) {
-    let scheme = Scheme::embedded("adyen").unwrap();
-    let limit = usize::try_from(scheme.setup().delivery.body_limit_bytes.unwrap()).unwrap();
-    let list = r#"{"notificationItems":["#;
-    let signature = BASE64.encode(&[0; 32]);
-    let item = format!(
-        r#"{list}{{"NotificationRequestItem":{{"additionalData":{{"hmacSignature":"{signature}","#
-    );
-    let (head, piece, tail) = match many {
-        "items" => (list, "1,", "1]}"),
-        _ => (item.as_str(), r#""a":1,"#, r#""b":1}}}]}"#),
+/// The refusal of the largest body that a file with a signature in the body takes, and which a stranger made to cost
+/// much. At most 5 ms.
+#[divan::bench(args = [
+    "adyen, elements", "adyen, members",
+    "aws-sns, escapes", "aws-sns, members",
+    "braintree, escapes", "braintree, fields",
+    "microsoft-graph, elements", "microsoft-graph, members",
+])]
+fn proving_a_strangers_body(bencher: Bencher, made_of: &str) {
+    let (provider, pieces) = made_of.split_once(", ").unwrap();
+    let scheme = Scheme::embedded(provider).unwrap().with_sender("a");
+    let adyen = [
+        r#"{"notificationItems":[{"NotificationRequestItem":{"additionalData":{"hmacSignature":""#,
+        &BASE64.encode(&[0; 32]),
+        r#"","#,
+    ];
+    let sns = [
+        r#"{"Type":"Notification","Timestamp":"2026-01-01T00:00:00Z","Signature":""#,
+        &BASE64.encode(&[0; 256]),
+        r#"","#,
+    ];
+    let (head, piece, tail) = match (provider, pieces) {
+        ("adyen", "elements") => (r#"{"notificationItems":["#.to_owned(), "1,", "1]}"),
+        ("adyen", _) => (adyen.concat(), r#""a":1,"#, r#""b":1}}}]}"#),
+        ("aws-sns", "escapes") => (sns.concat() + r#""Message":""#, r"\u00e4", r#""}"#),
+        ("aws-sns", _) => (sns.concat(), r#""a":1,"#, r#""b":1}"#),
+        ("braintree", "escapes") => {
+            (format!("bt_signature=a|{}&bt_payload=", "00".repeat(20)), "%41", "")
+        }
+        ("braintree", _) => (format!("bt_signature=a|{}&bt_payload=b", "00".repeat(20)), "&a", ""),
+        (_, "elements") => (r#"{"value":["#.to_owned(), "1,", "1]}"),
+        _ => (r#"{"value":[{"clientState":"x","#.to_owned(), r#""a":1,"#, r#""b":1}]}"#),
     };
-    let pieces = (limit - head.len() - tail.len()) / piece.len();
-    let body = [head, &piece.repeat(pieces), tail].concat();
-    let body = Bytes::from(body);
-    let keys = [key(&scheme, "bench", "00ff17").unwrap()];
+    let limit = usize::try_from(scheme.setup().delivery.body_limit_bytes.unwrap()).unwrap();
+    let repeats = (limit - head.len() - tail.len()) / piece.len();
+    let body = Bytes::from([&head, piece.repeat(repeats).as_str(), tail].concat());
+    // The head of a SubjectPublicKeyInfo of an RSA key of 2,048 bits, and its exponent (RFC 3279).
+    let rsa = "30820122300d06092a864886f70d01010105000382010f003082010a0282010100";
+    let rsa = HEXLOWER.decode(format!("{rsa}{}0203010001", "ff".repeat(256)).as_bytes()).unwrap();
+    let secret = if provider == "aws-sns" { BASE64.encode(&rsa) } else { "00ff17".to_owned() };
+    let keys = [key(&scheme, "bench", &secret).unwrap()];
     let (headers, now) = (Headers::new(), Timestamp(1_767_225_600_000));
     bencher.counter(BytesCount::new(body.len())).bench(|| {
         let request =

@@ -23,8 +23,13 @@ pub(crate) fn field<'b>(body: &'b [u8], name: &str) -> Result<Option<Cow<'b, str
 /// The text of a field that is all that a form has but for the field `beside`: no file, and decoded without a loss. `None`
 /// for any other body.
 pub(crate) fn only_field(body: &[u8], name: &str, beside: Option<&str>) -> Option<String> {
-    let text = field(body, name).ok()??.into_owned();
     let is_beside = |own: &str| Some(own) == beside;
+    let pairs = || form_urlencoded::parse(body);
+    // First: a stranger's form of many fields is not read to its end.
+    if is_url_encoded(body) && pairs().filter(|(own, _)| !is_beside(own)).nth(1).is_some() {
+        return None;
+    }
+    let text = field(body, name).ok()??.into_owned();
     let is_only = match parts(body) {
         Some(parts) => {
             let mut others = parts.iter().filter(|part| !is_beside(part.name) || part.is_file);
@@ -34,12 +39,11 @@ pub(crate) fn only_field(body: &[u8], name: &str, beside: Option<&str>) -> Optio
         None => {
             // Bytes outside UTF-8 are decoded to this character too.
             let unknown = |text: &str| text.matches('\u{fffd}').count();
-            let pairs = || form_urlencoded::parse(body);
             let decoded: usize =
                 pairs().map(|(name, value)| unknown(&name) + unknown(&value)).sum();
             let written = std::str::from_utf8(body).ok()?.to_ascii_uppercase();
             let meant = written.matches("%EF%BF%BD").count() + unknown(&written);
-            decoded == meant && pairs().filter(|(own, _)| !is_beside(own)).count() == 1
+            decoded == meant
         }
     };
     is_only.then_some(text)

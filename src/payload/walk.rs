@@ -5,8 +5,11 @@
 //! is [`Twice`], and a text with something after its JSON does not count as JSON. A skipped number or text
 //! is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::{fmt, mem};
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Pointer;
@@ -21,11 +24,15 @@ pub(crate) struct Twice;
 pub(crate) fn walk<'p>(
     json: &[u8],
     pointers: impl Iterator<Item = (usize, &'p Pointer)>,
-    found: impl FnMut(usize, Result<&str, Twice>),
+    mut found: impl FnMut(usize, Result<&str, Twice>),
 ) -> bool {
-    let targets = pointers.map(|(slot, pointer)| (slot, pointer.steps())).collect();
-    let mut walk = Walk { rest: json, found };
-    walk.value(targets).is_some() && walk.peek().is_none()
+    let targets: Vec<Target<'_>> =
+        pointers.map(|(slot, pointer)| (slot, pointer.steps())).collect();
+    match targets.iter().any(|(_, steps)| steps.is_empty()) {
+        true => serde_json::from_slice::<&RawValue>(json)
+            .is_ok_and(|raw| value(raw.get(), &targets, &mut found)),
+        false => inside(json, &targets, &mut found),
+    }
 }
 
 /// The one value at each pointer as it is written; `Ok(None)` where nothing or null stands. `None` if the text is
@@ -53,157 +60,206 @@ pub(crate) fn members<'j>(
     wanted: impl Fn(&str) -> bool,
     mut found: impl FnMut(&str, &'j str),
 ) -> bool {
-    let mut walk = Walk { rest: json, found: () };
-    let read = |walk: &mut Walk<'j, ()>| {
-        let name = walk.name()?;
-        if !wanted(&name) {
-            return walk.read::<IgnoredAny>().map(drop);
-        }
-        found(&name, walk.read::<&RawValue>()?.get());
-        Some(())
+    let own = |step: Step<'_>| match step {
+        Step::Name(name) if wanted(name) => Some(name.to_owned()),
+        _ => None,
     };
-    walk.peek() == Some(b'{') && walk.items(b'}', read).is_some() && walk.peek().is_none()
+    begins_with(b'{', json)
+        && items(json, own, |name, raw| {
+            found(&name, raw);
+            true
+        })
 }
 
 /// Hands over the elements of a list, each as written, and stops after `most`. False if the text begins with no such
 /// list.
 pub(crate) fn elements<'j>(json: &'j [u8], most: usize, mut found: impl FnMut(&'j str)) -> bool {
-    let mut walk = Walk { rest: json, found: () };
     let mut left = most;
-    let read = |walk: &mut Walk<'j, ()>| {
-        left = left.checked_sub(1)?;
-        found(walk.read::<&RawValue>()?.get());
-        Some(())
+    let until = |(), raw| {
+        found(raw);
+        left = left.saturating_sub(1);
+        left > 0
     };
-    walk.peek() == Some(b'[') && (walk.items(b']', read).is_some() || left == 0)
+    begins_with(b'[', json) && (items(json, |_| Some(()), until) || left == 0)
 }
 
 /// A pointer's number, and its remaining steps.
 type Target<'p> = (usize, &'p [String]);
 
-struct Walk<'j, F> {
-    /// The unread rest of the text.
-    rest: &'j [u8],
-    found: F,
+/// Finds what the targets name in a value that is read. False if it is not JSON.
+fn value(
+    raw: &str,
+    targets: &[Target<'_>],
+    found: &mut impl FnMut(usize, Result<&str, Twice>),
+) -> bool {
+    let (here, deeper): (Vec<_>, Vec<_>) =
+        targets.iter().copied().partition(|(_, steps)| steps.is_empty());
+    here.into_iter().for_each(|(slot, _)| found(slot, Ok(raw)));
+    deeper.is_empty() || inside(raw.as_bytes(), &deeper, found)
 }
 
-impl<'j, F: FnMut(usize, Result<&str, Twice>)> Walk<'j, F> {
-    /// Reads a value for the targets that end at it or are in it. `None` if it is not JSON.
-    fn value(&mut self, targets: Vec<Target<'_>>) -> Option<()> {
-        let (here, inside): (Vec<_>, Vec<_>) =
-            targets.into_iter().partition(|(_, steps)| steps.is_empty());
-        if !here.is_empty() {
-            let begin = self.rest;
-            let raw: &RawValue = self.read()?;
-            for (slot, _) in here {
-                (self.found)(slot, Ok(raw.get()));
-            }
-            if inside.is_empty() {
-                return Some(());
-            }
-            // Another pointer goes on into this value: it is read a second time.
-            self.rest = begin;
-        }
-        let is_index = |step: &str| step == "*" || step.bytes().all(|byte| byte.is_ascii_digit());
-        match self.peek() {
-            Some(b'{') if !inside.is_empty() => self.object(&inside),
-            Some(b'[') if !through(&inside, is_index).is_empty() => self.array(&inside),
-            _ => self.read::<IgnoredAny>().map(drop),
+/// Finds what the targets name inside an object or a list; each has a step left. False if the text is not exactly one
+/// JSON value.
+fn inside(
+    json: &[u8],
+    targets: &[Target<'_>],
+    found: &mut impl FnMut(usize, Result<&str, Twice>),
+) -> bool {
+    if !begins_with(b'{', json) && !begins_with(b'[', json) {
+        return serde_json::from_slice::<IgnoredAny>(json).is_ok();
+    }
+    // Grouped once: a million items must not cost a comparison with each target.
+    let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    for (slot, steps) in targets {
+        if let Some((step, rest)) = steps.split_first() {
+            groups.entry(step).or_default().targets.push((*slot, rest));
         }
     }
-
-    fn object(&mut self, targets: &[Target<'_>]) -> Option<()> {
-        let mut seen: Vec<usize> = Vec::new();
-        self.items(b'}', |walk| {
-            let name = walk.name()?;
-            let mut targets = through(targets, |step| step == name);
-            targets.retain(|(slot, _)| {
-                let is_new = !seen.contains(slot);
-                if is_new {
-                    seen.push(*slot);
-                } else {
-                    (walk.found)(*slot, Err(Twice));
-                }
-                is_new
-            });
-            walk.value(targets)
-        })
+    if begins_with(b'[', json) {
+        return in_list(json, groups, found);
     }
-
-    fn array<'p>(&mut self, targets: &[Target<'p>]) -> Option<()> {
-        // Read once: a list of a million elements must not cost a comparison of texts for each.
-        let own = |(slot, steps): &Target<'p>| {
-            let (first, rest) = steps.split_first()?;
-            let index = match first.as_str() {
-                "*" => None,
-                text => Some(text.parse().ok().filter(|index: &usize| index.to_string() == text)?),
-            };
-            Some((index, (*slot, rest)))
-        };
-        let own: Vec<(Option<usize>, Target<'p>)> = targets.iter().filter_map(own).collect();
-        let mut at = 0_usize;
-        self.items(b']', |walk| {
-            let here = own.iter().filter(|(index, _)| index.is_none_or(|index| index == at));
-            let here: Vec<Target<'p>> = here.map(|(_, target)| *target).collect();
-            at += 1;
-            match here.is_empty() {
-                true => walk.read::<IgnoredAny>().map(drop),
-                false => walk.value(here),
-            }
-        })
-    }
-}
-
-impl<'j, F> Walk<'j, F> {
-    /// Reads an opening bracket, items between commas, and `close`.
-    fn items(&mut self, close: u8, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.rest = self.rest.get(1..)?;
-        if self.take(close) {
-            return Some(());
-        }
-        loop {
-            item(self)?;
-            if !self.take(b',') {
-                return self.take(close).then_some(());
-            }
-        }
-    }
-
-    /// Reads a member's name, and the colon behind it.
-    fn name(&mut self) -> Option<String> {
-        let name = self.read()?;
-        self.take(b':').then_some(name)
-    }
-
-    /// Reads a value as serde_json does.
-    fn read<T: Deserialize<'j>>(&mut self) -> Option<T> {
-        let mut reader = serde_json::Deserializer::from_slice(self.rest).into_iter();
-        let value = reader.next()?.ok()?;
-        self.rest = &self.rest[reader.byte_offset()..];
-        Some(value)
-    }
-
-    /// Reads `byte`, if it comes next.
-    fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.rest = &self.rest[usize::from(is_next)..];
-        is_next
-    }
-
-    /// The next byte that is not white space of JSON.
-    fn peek(&mut self) -> Option<u8> {
-        while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
-            self.rest = rest;
-        }
-        self.rest.first().copied()
-    }
-}
-
-/// The targets whose next step fits, without that step.
-fn through<'p>(targets: &[Target<'p>], fits: impl Fn(&str) -> bool) -> Vec<Target<'p>> {
-    let next = |(slot, steps): &Target<'p>| {
-        let (_, rest) = steps.split_first().filter(|(first, _)| fits(first))?;
-        Some((*slot, rest))
+    let (names, mut groups): (Vec<&str>, Vec<Group<'_>>) = groups.into_iter().unzip();
+    let wanted = |step: Step<'_>| match step {
+        // Few, and of different lengths: faster than a search that compares texts.
+        Step::Name(name) => names.iter().position(|own| *own == name),
+        Step::Index(_) => None,
     };
-    targets.iter().filter_map(next).collect()
+    items(json, wanted, |at, raw| {
+        let group = &mut groups[at];
+        if mem::replace(&mut group.is_seen, true) {
+            group.targets.iter().for_each(|(slot, _)| found(*slot, Err(Twice)));
+            return true;
+        }
+        value(raw, &group.targets, found)
+    })
+}
+
+/// The targets with one next step.
+#[derive(Default)]
+struct Group<'p> {
+    targets: Vec<Target<'p>>,
+    /// Whether a member of this name was there.
+    is_seen: bool,
+}
+
+/// Finds what the targets name in a list.
+fn in_list(
+    json: &[u8],
+    groups: BTreeMap<&str, Group<'_>>,
+    found: &mut impl FnMut(usize, Result<&str, Twice>),
+) -> bool {
+    let range = |step: &str| match step {
+        "*" => Some(0..=usize::MAX),
+        text => text.parse().ok().filter(|at: &usize| at.to_string() == text).map(|at| at..=at),
+    };
+    let own: Vec<(RangeInclusive<usize>, Group<'_>)> =
+        groups.into_iter().filter_map(|(step, group)| Some((range(step)?, group))).collect();
+    let last = own.iter().map(|(range, _)| *range.end()).max();
+    let wanted = |step: Step<'_>| match step {
+        Step::Index(at) if last.is_some_and(|last| at <= last) => Some(at),
+        _ => None,
+    };
+    items(json, wanted, |at, raw| {
+        let mut named = own.iter().filter(|(range, _)| range.contains(&at));
+        named.all(|(_, group)| value(raw, &group.targets, found))
+    })
+}
+
+/// What an item of an object or a list is called.
+#[derive(Clone, Copy)]
+enum Step<'n> {
+    Name(&'n str),
+    Index(usize),
+}
+
+/// Reads an object or a list. `item` gets each item as it is written, with what `wanted` says of its step, and says
+/// whether to go on; an item that is not wanted is skipped. False if it said no, or the text is not exactly one of both.
+fn items<'j, T>(
+    json: &'j [u8],
+    wanted: impl FnMut(Step<'_>) -> Option<T>,
+    item: impl FnMut(T, &'j str) -> bool,
+) -> bool {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let items = Items { wanted, item };
+    reader.deserialize_any(items).is_ok() && reader.end().is_ok()
+}
+
+struct Items<W, I> {
+    wanted: W,
+    item: I,
+}
+
+impl<'j, T, W, I> Visitor<'j> for Items<W, I>
+where
+    W: FnMut(Step<'_>) -> Option<T>,
+    I: FnMut(T, &'j str) -> bool,
+{
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or a list")
+    }
+
+    fn visit_map<A: MapAccess<'j>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(wanted) = map.next_key_seed(Named(&mut self.wanted))? {
+            match wanted {
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                Some(wanted) => {
+                    let raw: &RawValue = map.next_value()?;
+                    go_on((self.item)(wanted, raw.get()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'j>>(mut self, mut list: A) -> Result<(), A::Error> {
+        for at in 0.. {
+            let is_item = match (self.wanted)(Step::Index(at)) {
+                None => list.next_element::<IgnoredAny>()?.is_some(),
+                Some(wanted) => {
+                    let raw = list.next_element::<&RawValue>()?;
+                    raw.map(|raw| go_on((self.item)(wanted, raw.get()))).transpose()?.is_some()
+                }
+            };
+            if !is_item {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn go_on<E: Error>(does: bool) -> Result<(), E> {
+    if does { Ok(()) } else { Err(E::custom("stopped")) }
+}
+
+/// Asks about a member's name, without a copy of it.
+struct Named<W>(W);
+
+impl<'j, T, W: FnMut(Step<'_>) -> Option<T>> DeserializeSeed<'j> for Named<W> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'j>>(self, name: D) -> Result<Option<T>, D::Error> {
+        name.deserialize_str(self)
+    }
+}
+
+impl<T, W: FnMut(Step<'_>) -> Option<T>> Visitor<'_> for Named<W> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member's name")
+    }
+
+    fn visit_str<E: Error>(mut self, name: &str) -> Result<Option<T>, E> {
+        Ok((self.0)(Step::Name(name)))
+    }
+}
+
+/// Whether the text's first byte is this one, behind white space of JSON.
+fn begins_with(byte: u8, json: &[u8]) -> bool {
+    json.iter().find(|byte| !b" \n\r\t".contains(byte)) == Some(&byte)
 }

@@ -159,6 +159,9 @@ pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejec
 /// Whether every element of a list that a pointer names is the only one of its list.
 pub(super) fn only_elements<'p>(body: &[u8], pointers: impl Iterator<Item = &'p Pointer>) -> bool {
     let lists: BTreeSet<Pointer> = pointers.flat_map(Pointer::lists).collect();
+    if lists.is_empty() {
+        return true;
+    }
     let found = written(body, &lists.iter().collect::<Vec<_>>()).unwrap_or_default();
     found.into_iter().flatten().flatten().all(|raw| {
         let mut count = 0;

@@ -181,8 +181,11 @@ fn prove<'s>(
                 "signed headers could be a part of the body, which does not begin with '{'";
             return Err(Rejection::unproven("ambiguous_part", detail));
         }
-        let key = signature::matching(family, keys, request, &presented, now)
-            .map_err(|rejection| naming_key(key_url(scheme, request).as_ref(), rejection))?;
+        let found = signature::read_unproven(family, request);
+        let key = signature::matching(family, keys, request, &presented, found.as_ref(), now)
+            .map_err(|rejection| {
+                naming_key(key_url(scheme, request, found.as_ref()).as_ref(), rejection)
+            })?;
         Ok((family, key, presented))
     })
 }
@@ -252,7 +255,7 @@ pub fn judge(
     };
     let mut kept = kept_by(scheme, family, request.headers);
     let (scheme, identity) = (family, family.identity());
-    if key_url(scheme, &request).is_some_and(|url| url.is_err()) {
+    if key_url(scheme, &request, None).is_some_and(|url| url.is_err()) {
         let detail = "the key's URL is not by https at a host and a path of the provider's file";
         return Err(Rejection::unproven("bad_signature", detail));
     }
@@ -339,15 +342,13 @@ pub fn judge(
     }
     for body in elements {
         let element = Request { body: body.clone(), ..request.clone() };
+        let found = extract::Facts::read(scheme, &body);
         let proven = match by_element {
-            true => signature::matching(scheme, keys, &element, &presented, now),
+            true => signature::matching(scheme, keys, &element, &presented, Some(&found), now),
             false => Ok(secret),
         };
         match proven {
-            Ok(secret) => {
-                let found = extract::Facts::read(scheme, &body);
-                events.push(event(body.clone(), &body, &found, secret)?);
-            }
+            Ok(secret) => events.push(event(body.clone(), &body, &found, secret)?),
             Err(rejection) => (unproven, last_unproven) = (unproven + 1, Some(rejection)),
         }
     }
@@ -376,13 +377,18 @@ pub const KEY_AT: &str = "; its key is at ";
 
 /// The URL at which the request's key is published; an `Err` if no key may be fetched from there. The request chose it,
 /// so it proves nothing.
-fn key_url(scheme: &Scheme, request: &Request<'_>) -> Option<Result<String, ()>> {
+fn key_url(
+    scheme: &Scheme,
+    request: &Request<'_>,
+    found: Option<&extract::Facts<'_>>,
+) -> Option<Result<String, ()>> {
     let keys = scheme.proof().published_keys.as_ref()?;
     let url = match &keys.url {
         KeyUrl::Fixed(url) => url.clone(),
-        KeyUrl::In(place @ Place::Json(_)) => {
-            extract::Facts::read(scheme, &request.body).at(place).ok()??
-        }
+        KeyUrl::In(place @ Place::Json(_)) => match found.filter(|found| found.is_json()) {
+            Some(found) => found.at(place).ok()??,
+            None => extract::Facts::read(scheme, &request.body).at(place).ok()??,
+        },
         KeyUrl::In(place) => header(request.headers, place.header()?)?,
     };
     Some(if keys.allows_key(&url) { Ok(url) } else { Err(()) })

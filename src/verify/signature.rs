@@ -317,22 +317,28 @@ fn stamp_text<'h>(
     }
 }
 
-/// The key that made one of the presented signatures; `None` if the scheme is unsigned.
+/// Reads the parts of the proof that are in the body. `None` where all of it is elsewhere: then the body is not read before
+/// the proof.
+pub(super) fn read_unproven<'a>(scheme: &'a Scheme, request: &'a Request<'_>) -> Option<Facts<'a>> {
+    match scheme.proof() {
+        proof if proof.reads_json() => Some(Facts::read(scheme, &request.body)),
+        proof => proof.is_in_body().then(|| Facts::unparsed(&request.body)),
+    }
+}
+
+/// The key that made one of the presented signatures; `None` if the scheme is unsigned. `found` is [`read_unproven`]'s.
 pub(super) fn matching<'k>(
     scheme: &Scheme,
     keys: &'k [Key],
     request: &Request<'_>,
     presented: &Presented<'_>,
+    found: Option<&Facts<'_>>,
     now: Timestamp,
 ) -> Result<Option<&'k Key>, Rejection> {
     let Some(signature) = &scheme.proof().signature else { return Ok(None) };
     if keys.is_empty() {
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
-    let found = match scheme.proof() {
-        proof if proof.reads_json() => Some(Facts::read(scheme, &request.body)),
-        proof => proof.is_in_body().then(|| Facts::unparsed(&request.body)),
-    };
     if found.is_some()
         && let Some(signed) = scheme.proof().signed_content()
         && !extract::only_elements(&request.body, signed.pointers())
@@ -340,7 +346,7 @@ pub(super) fn matching<'k>(
         let detail = "the signature covers one element of a list, and the list has more";
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
-    let in_body = match found.as_ref().filter(|_| scheme.proof().is_in_body()) {
+    let in_body = match found.filter(|_| scheme.proof().is_in_body()) {
         Some(found) => of_body(scheme.proof(), signature, found)?,
         None => Vec::new(),
     };
@@ -362,7 +368,7 @@ pub(super) fn matching<'k>(
             return judged(token).map(Some);
         }
         Mechanism::Signed { algorithm: Algorithm::Hmac(hash), signed, .. } => {
-            let pieces = pieces(scheme, signed, request, presented, found.as_ref())?;
+            let pieces = pieces(scheme, signed, request, presented, found)?;
             if scheme.challenge().signs_tokens() && is_token(&pieces) {
                 let detail = "the content looks like a token, which a challenge has signed";
                 return Err(Rejection::unproven("bad_signature", detail));
@@ -372,7 +378,7 @@ pub(super) fn matching<'k>(
         }
         Mechanism::Signed { algorithm, signed, .. } => {
             // `ring` takes a message in one piece.
-            let message = pieces(scheme, signed, request, presented, found.as_ref())?.concat();
+            let message = pieces(scheme, signed, request, presented, found)?.concat();
             let mut given = presented.signatures.iter().chain(&in_body).take(SIGNATURES_MAX);
             let made = |key: &Key, signature: &Vec<u8>| match &key.public[..] {
                 [] => public::verifies(*algorithm, false, &key.bytes, &message, signature),

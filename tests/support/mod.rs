@@ -181,11 +181,11 @@ impl Site {
         while left > 0 {
             let jobs = self.json(&["jobs", "--limit", "100000"]);
             let under_way = |job: &&Value| job["state"] != "succeeded" && job["state"] != "held";
-            let count = jobs.as_array().unwrap().iter().filter(under_way).count();
-            if count < left {
-                (left, end) = (count, Instant::now() + PATIENCE);
+            let unsettled: Vec<_> = jobs.as_array().unwrap().iter().filter(under_way).collect();
+            if unsettled.len() < left {
+                (left, end) = (unsettled.len(), Instant::now() + PATIENCE);
             }
-            assert!(Instant::now() < end, "no job finishes any more, and {count} jobs are left");
+            assert!(Instant::now() < end, "no job finishes any more: {unsettled:#?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

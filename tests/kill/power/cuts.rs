@@ -10,9 +10,10 @@ use crate::support::account::{Ledger, Stored};
 use crate::support::disk::Disk;
 use crate::support::{PATIENCE, Site};
 
-/// A small log, so that some cuts happen during checkpoints.
-const LIMITS: &str =
-    "[limits]\nlist_count = 100000\nlog_bytes = \"4 MiB\"\nbackoff_base_millis = \"100ms\"";
+/// A small log, so that some cuts happen during checkpoints. A job that many cuts have hit does not wait for minutes at
+/// the end.
+const LIMITS: &str = "[limits]\nlist_count = 100000\nlog_bytes = \"4 MiB\"\n\
+    backoff_base_millis = \"100ms\"\nbackoff_max_millis = \"1s\"";
 
 const HANDLERS: &str = r#"
 [handlers.once]
