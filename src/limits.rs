@@ -297,6 +297,9 @@ pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
 /// The largest body of a request without a signature that may be a challenge: the largest known one has 1 KiB.
 pub const CHALLENGE_BYTES: u64 = 4 * KIB;
 
+/// Most fields of a form that are sorted to be proven, which costs about 2 ms; our choice. A form with more is refused.
+pub const SORTED_FIELDS_COUNT: usize = 10_000;
+
 /// Most parts of a form that comes as multipart/form-data: as many fields as a large form has. One with more is not read.
 pub const FORM_PARTS_COUNT: usize = 1000;
 

@@ -6,6 +6,7 @@
 //! over each, and its caller compares them. A text with something after its JSON does not count as JSON. A skipped number
 //! or text is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::{fmt, mem};
@@ -28,11 +29,37 @@ pub(crate) fn walk<'p>(
 ) -> bool {
     let targets: Vec<Target<'_>> =
         pointers.map(|(slot, pointer)| (slot, pointer.steps())).collect();
-    match targets.iter().any(|(_, steps)| steps.is_empty()) {
-        true => serde_json::from_slice::<&RawValue>(json)
+    let plain = plain(json);
+    // The values of `plain` are at the same places in `json`.
+    let mut is_text = true;
+    let mut found = |slot, raw: Result<&str, Twice>| match raw {
+        Ok(raw) => {
+            let at = raw.as_ptr().addr() - plain.as_ptr().addr();
+            let own = json.get(at..at + raw.len()).and_then(|own| std::str::from_utf8(own).ok());
+            is_text &= own.is_some();
+            own.into_iter().for_each(|own| found(slot, Ok(own)));
+        }
+        Err(Twice) => found(slot, Err(Twice)),
+    };
+    let is_json = match targets.iter().any(|(_, steps)| steps.is_empty()) {
+        true => serde_json::from_slice::<&RawValue>(&plain)
             .is_ok_and(|raw| value(raw.get(), &targets, &mut found)),
-        false => inside(json, &targets, &mut found),
+        false => inside(&plain, &targets, &mut found),
+    };
+    is_json && is_text
+}
+
+/// The text with a DEL for each byte that is not UTF-8, so that one in a place that no pointer names hides nothing.
+fn plain(json: &[u8]) -> Cow<'_, [u8]> {
+    if std::str::from_utf8(json).is_ok() {
+        return Cow::Borrowed(json);
     }
+    let mut plain = Vec::with_capacity(json.len());
+    for chunk in json.utf8_chunks() {
+        plain.extend_from_slice(chunk.valid().as_bytes());
+        plain.extend(chunk.invalid().iter().map(|_| b'\x7f'));
+    }
+    Cow::Owned(plain)
 }
 
 /// The one value at each pointer as it is written; `Ok(None)` where nothing or null stands. `None` if the text is

@@ -59,7 +59,9 @@ impl<'a> Facts<'a> {
         let field = proof.signature.iter().filter_map(|signature| signature.field.as_ref());
         let signed = proof.signed_content().into_iter().flat_map(Template::pointers).chain(field);
         let proven = stamp.chain(signed).chain(scheme.challenge().pointers());
-        let pointers: Vec<&Pointer> = places.chain(proven).collect();
+        // Each once: a text is decoded for each.
+        let pointers: BTreeSet<&Pointer> = places.chain(proven).collect();
+        let pointers: Vec<&Pointer> = pointers.into_iter().collect();
         let json = json_of(body, identity.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
@@ -156,17 +158,24 @@ pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejec
     Ok(if is_list { all } else { vec![body.clone()] })
 }
 
-/// Whether every element of a list that a pointer names is the only one of its list.
-pub(super) fn only_elements<'p>(body: &[u8], pointers: impl Iterator<Item = &'p Pointer>) -> bool {
+/// Whether every element of a list that a pointer names is the only one of its list in a body of JSON. False for an
+/// object in the place of a list.
+pub(super) fn only_elements<'p>(
+    body: &[u8],
+    form_field: Option<&str>,
+    pointers: impl Iterator<Item = &'p Pointer>,
+) -> bool {
     let lists: BTreeSet<Pointer> = pointers.flat_map(Pointer::lists).collect();
     if lists.is_empty() {
         return true;
     }
-    let found = written(body, &lists.iter().collect::<Vec<_>>()).unwrap_or_default();
-    found.into_iter().flatten().flatten().all(|raw| {
+    let lists: Vec<&Pointer> = lists.iter().collect();
+    let found = json_of(body, form_field).and_then(|json| written(&json, &lists));
+    let is_only = |raw: Option<String>| {
         let mut count = 0;
-        !walk::elements(raw.as_bytes(), 2, |_| count += 1) || count < 2
-    })
+        raw.is_none_or(|raw| walk::elements(raw.as_bytes(), 2, |_| count += 1) && count < 2)
+    };
+    found.is_some_and(|found| found.into_iter().all(|raw| raw.is_ok_and(is_only)))
 }
 
 /// The decoded text of a JSON string, or a whole number as it is written; `None` for any other value.

@@ -181,10 +181,10 @@ fn prove<'s>(
                 "signed headers could be a part of the body, which does not begin with '{'";
             return Err(Rejection::unproven("ambiguous_part", detail));
         }
-        let found = signature::read_unproven(family, request);
+        let found = keys.first().and_then(|_| signature::read_unproven(family, request));
         let key = signature::matching(family, keys, request, &presented, found.as_ref(), now)
             .map_err(|rejection| {
-                naming_key(key_url(scheme, request, found.as_ref()).as_ref(), rejection)
+                naming_key(key_url(family, request, found.as_ref()).as_ref(), rejection)
             })?;
         Ok((family, key, presented))
     })
