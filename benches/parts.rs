@@ -168,6 +168,9 @@ fn proving_a_strangers_body(bencher: Bencher, made_of: &str) {
         &"00".repeat(32),
         r#"","#,
     ];
+    // A notification of the fewest bytes that many may have.
+    let graph =
+        format!(r#"{{"clientState":"x","changeType":"x","resource":"{}"}},"#, "x".repeat(210));
     let (head, piece, tail) = match (provider, pieces) {
         ("adyen", "elements") => (r#"{"notificationItems":["#.to_owned(), "1,", "1]}"),
         ("adyen", _) => (adyen.concat(), r#""a":1,"#, r#""b":1}}}]}"#),
@@ -180,12 +183,7 @@ fn proving_a_strangers_body(bencher: Bencher, made_of: &str) {
         ("braintree", _) => (format!("bt_signature=a|{}&bt_payload=b", "00".repeat(20)), "&a", ""),
         ("ko-fi", _) => (r#"data={"verification_token":"x","#.to_owned(), r#""a":1,"#, r#""b":1}"#),
         ("mailgun", _) => (mailgun.concat(), r#""a":1,"#, r#""b":1}}"#),
-        // The most elements that its bytes allow.
-        ("microsoft-graph", "elements") => (
-            r#"{"value":["#.to_owned(),
-            r#"{"clientState":"x","changeType":"x","resource":"xxxxxxxxxxxxxx"},"#,
-            "1]}",
-        ),
+        ("microsoft-graph", "elements") => (r#"{"value":["#.to_owned(), graph.as_str(), "1]}"),
         _ => (r#"{"value":[{"clientState":"x","#.to_owned(), r#""a":1,"#, r#""b":1}]}"#),
     };
     let limit = usize::try_from(scheme.setup().delivery.body_limit_bytes.unwrap()).unwrap();

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Rejection;
-use crate::limits::{LIST_EVENT_BYTES, LIST_EVENTS};
+use crate::limits::LIST_EVENTS;
 use crate::model::{Digest, Headers};
 use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, Unclear, field, json_of};
@@ -136,23 +136,26 @@ pub(super) fn header(headers: &Headers, name: &str) -> Option<String> {
 ///
 /// # Errors
 /// The list has more elements than its bytes allow.
-pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejection> {
+pub(super) fn elements(
+    body: &Bytes,
+    list: &Pointer,
+    event_bytes: usize,
+) -> Result<Vec<Bytes>, Rejection> {
     let mut found = None;
     let json = json_of(body, None).unwrap_or_default();
     let is_json = walk(&json, std::iter::once((0, list)), |_, raw| {
         let raw = raw.ok().map(|raw| body.slice_ref(raw.as_bytes()));
         found = Some(raw.filter(|_| found.is_none()));
     });
-    let most = (body.len() / LIST_EVENT_BYTES).max(LIST_EVENTS);
+    let most = (body.len() / event_bytes).max(LIST_EVENTS);
     let mut all = Vec::new();
     let list = found.flatten().filter(|_| is_json);
     let is_list = list.is_some_and(|raw| {
         walk::elements(&raw, most + 1, |one| all.push(raw.slice_ref(one.as_bytes())))
     });
     if all.len() > most {
-        let detail = format!(
-            "the list has more than {most} events, so under {LIST_EVENT_BYTES} bytes for each"
-        );
+        let detail =
+            format!("the list has more than {most} events, so under {event_bytes} bytes for each");
         return Err(Rejection::malformed("too_many_events", detail));
     }
     Ok(if is_list { all } else { vec![body.clone()] })

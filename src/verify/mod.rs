@@ -26,7 +26,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::{LIST_HEADERS_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS};
+use crate::limits::{
+    LIST_EVENT_BYTES, LIST_HEADERS_BYTES, PROVEN_EVENT_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS,
+};
 use crate::model::{
     CONTENT_ENCODING, Digest, EventId, EventType, Headers, Repeats, ReplayGuard, SENDER_ID,
     Timestamp,
@@ -333,7 +335,8 @@ pub fn judge(
     };
     // Only the last of the unproven ones is kept: any client can send a long list.
     let (mut events, mut unproven, mut last_unproven) = (Vec::new(), 0_usize, None);
-    let elements = extract::elements(&body, list)?;
+    let event_bytes = if by_element { PROVEN_EVENT_BYTES } else { LIST_EVENT_BYTES };
+    let elements = extract::elements(&body, list, event_bytes)?;
     let kept_bytes = kept.bytes();
     if elements.len().saturating_mul(kept_bytes) > LIST_HEADERS_BYTES {
         let detail =
