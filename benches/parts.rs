@@ -142,7 +142,7 @@ fn proving_in_form(bencher: Bencher, form: &str) {
 }
 
 /// The refusal of the largest body that a file with a signature in the body takes, and which a stranger made to cost
-/// much. At most 5 ms.
+/// much. About 5 ms at most.
 #[divan::bench(args = [
     "adyen, elements", "adyen, members",
     "aws-sns, escapes", "aws-sns, lines", "aws-sns, members",
