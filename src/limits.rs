@@ -297,7 +297,8 @@ pub const HEADERS_KEPT_BYTES: u64 = 16 << 10;
 /// The largest body of a request without a signature that may be a challenge: the largest known one has 1 KiB.
 pub const CHALLENGE_BYTES: u64 = 4 * KIB;
 
-/// Most fields of a form that are sorted to be proven, which costs about 2 ms; our choice. A form with more is refused.
+/// Most fields of a form that are sorted to be proven, for a stranger's are sorted too; our choice. A form with more is
+/// refused.
 pub const SORTED_FIELDS_COUNT: usize = 10_000;
 
 /// Most parts of a form that comes as multipart/form-data: as many fields as a large form has. One with more is not read.
@@ -371,8 +372,9 @@ pub const LIST_HEADERS_BYTES: usize = 16 << 20;
 /// stored, so a body costs at most sixteen times its size.
 pub const LIST_EVENT_BYTES: usize = 64;
 
-/// The fewest bytes of an event of a longer list on average where each has its own proof, which costs 2.4 µs before anything is proven: a notification of Microsoft
-/// Graph has over 256 bytes, for it names two GUIDs, a time, a resource and its client state.
+/// The fewest bytes that an event of a longer list has on average where each has its own proof, which costs 2.4 µs before
+/// anything is proven. Microsoft Graph's have some 230 and the texts of resource and state: two GUIDs, a time, a kind and a
+/// resource are required (its page on changeNotification).
 pub const PROVEN_EVENT_BYTES: usize = 256;
 
 /// The largest secret; one trailing newline does not count. A set of public keys has a few KiB.

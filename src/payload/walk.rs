@@ -1,7 +1,7 @@
 //! Readers of JSON text that build no tree: by pointer (`walk`, `written`), the members of an object, the elements of a
 //! list.
 //!
-//! What is on a pointer's path is scanned once for each step, all else once. Must stay true: if a member on the path
+//! What is on a pointer's path is scanned once for each step, and the rest once. Must stay true: if a member on the path
 //! occurs twice, so that two readers could read the text differently, `walk` and `written` say [`Twice`]; `members` hands
 //! over each, and its caller compares them. A text with something after its JSON does not count as JSON. A skipped number
 //! or text is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.

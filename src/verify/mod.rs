@@ -519,8 +519,8 @@ fn equal_digest(scheme: &Scheme, request: &Request<'_>, body: &Bytes, plain: &By
     }
 }
 
-/// The digest by which the replay guard knows a captured request: that of equal ones, or of what is signed of the body if
-/// the request verifies with another body too.
+/// The digest by which the replay guard knows a captured request: `equal`, the digest of equal requests, or one of what is
+/// signed of the body if the request verifies with another body too.
 fn guarded_digest(
     scheme: &Scheme,
     found: &extract::Facts<'_>,
