@@ -1,10 +1,12 @@
-//! One pass over a JSON text: hands over the values at given pointers, and skips everything else, so that a
-//! body of 25 MiB needs no tree.
+//! Readers of JSON text that build no tree: by pointer (`walk`, `written`), the members of an object, the elements of a
+//! list.
 //!
-//! Must stay true: if two readers could read a text differently, no value is reported. A member that occurs twice
-//! is [`Twice`], and a text with something after its JSON does not count as JSON. A skipped number or text
-//! is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
+//! What is on a pointer's path is scanned once for each step, and the rest once. Must stay true: if a member on the path
+//! occurs twice, so that two readers could read the text differently, `walk` and `written` say [`Twice`]; `members` hands
+//! over each, and its caller compares them. A text with something after its JSON does not count as JSON. A skipped number
+//! or text is not decoded, so one that fits no type (`1e999`) does not hide the values next to it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::{fmt, mem};
@@ -14,13 +16,12 @@ use serde_json::value::RawValue;
 
 use super::Pointer;
 
-/// A member, or one on the path to it, occurs twice.
+/// More than one value could be meant: a member, or one on the path to it, occurs twice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Twice;
 
-/// Walks `json` for numbered pointers, whose step `*` means any element of a list. `found` gets the pointer's number,
-/// and a value exactly as written or [`Twice`]. False if the text is not exactly one JSON value: then the values handed
-/// over do not count.
+/// Calls `found` with the slot of a pointer, and each value at it as it is written, or [`Twice`]. In a list the step `*`
+/// means every element. False if the text is not exactly one JSON value: then the values handed over do not count.
 pub(crate) fn walk<'p>(
     json: &[u8],
     pointers: impl Iterator<Item = (usize, &'p Pointer)>,
@@ -28,11 +29,37 @@ pub(crate) fn walk<'p>(
 ) -> bool {
     let targets: Vec<Target<'_>> =
         pointers.map(|(slot, pointer)| (slot, pointer.steps())).collect();
-    match targets.iter().any(|(_, steps)| steps.is_empty()) {
-        true => serde_json::from_slice::<&RawValue>(json)
+    let plain = plain(json);
+    // The values of `plain` are at the same places in `json`.
+    let mut is_text = true;
+    let mut found = |slot, raw: Result<&str, Twice>| match raw {
+        Ok(raw) => {
+            let at = raw.as_ptr().addr() - plain.as_ptr().addr();
+            let own = json.get(at..at + raw.len()).and_then(|own| std::str::from_utf8(own).ok());
+            is_text &= own.is_some();
+            own.into_iter().for_each(|own| found(slot, Ok(own)));
+        }
+        Err(Twice) => found(slot, Err(Twice)),
+    };
+    let is_json = match targets.iter().any(|(_, steps)| steps.is_empty()) {
+        true => serde_json::from_slice::<&RawValue>(&plain)
             .is_ok_and(|raw| value(raw.get(), &targets, &mut found)),
-        false => inside(json, &targets, &mut found),
+        false => inside(&plain, &targets, &mut found),
+    };
+    is_json && is_text
+}
+
+/// The text with a DEL for each byte that is not UTF-8, so that one in a place that no pointer names hides nothing.
+fn plain(json: &[u8]) -> Cow<'_, [u8]> {
+    if std::str::from_utf8(json).is_ok() {
+        return Cow::Borrowed(json);
     }
+    let mut plain = Vec::with_capacity(json.len());
+    for chunk in json.utf8_chunks() {
+        plain.extend_from_slice(chunk.valid().as_bytes());
+        plain.extend(chunk.invalid().iter().map(|_| b'\x7f'));
+    }
+    Cow::Owned(plain)
 }
 
 /// The one value at each pointer as it is written; `Ok(None)` where nothing or null stands. `None` if the text is
@@ -53,7 +80,7 @@ pub(crate) fn written(
     is_json.then_some(values)
 }
 
-/// Hands over the name and the text of each member that is `wanted`, as written. False if the text is not exactly one
+/// Hands over the decoded name of each member that is `wanted`, and its value as written. False if the text is not exactly one
 /// JSON object: then the members handed over do not count.
 pub(crate) fn members<'j>(
     json: &'j [u8],
@@ -71,22 +98,22 @@ pub(crate) fn members<'j>(
         })
 }
 
-/// Hands over the elements of a list, each as written, and stops after `most`. False if the text begins with no such
-/// list.
+/// Hands over the elements of a list, each as written. True if the text is exactly one list, or once `most`, which is at
+/// least 1, are handed over: the rest is not read. After false the elements do not count.
 pub(crate) fn elements<'j>(json: &'j [u8], most: usize, mut found: impl FnMut(&'j str)) -> bool {
     let mut left = most;
-    let until = |(), raw| {
+    let take = |(), raw| {
         found(raw);
         left = left.saturating_sub(1);
         left > 0
     };
-    begins_with(b'[', json) && (items(json, |_| Some(()), until) || left == 0)
+    begins_with(b'[', json) && (items(json, |_| Some(()), take) || left == 0)
 }
 
-/// A pointer's number, and its remaining steps.
+/// A pointer's slot, and its remaining steps.
 type Target<'p> = (usize, &'p [String]);
 
-/// Finds what the targets name in a value that is read. False if it is not JSON.
+/// Finds what the targets name in the text of one value. False if it is not JSON.
 fn value(
     raw: &str,
     targets: &[Target<'_>],
@@ -98,8 +125,8 @@ fn value(
     deeper.is_empty() || inside(raw.as_bytes(), &deeper, found)
 }
 
-/// Finds what the targets name inside an object or a list; each has a step left. False if the text is not exactly one
-/// JSON value.
+/// Finds what the targets name inside an object or a list; each target has a step left at least. False if the text is not
+/// exactly one JSON value.
 fn inside(
     json: &[u8],
     targets: &[Target<'_>],
@@ -108,7 +135,7 @@ fn inside(
     if !begins_with(b'{', json) && !begins_with(b'[', json) {
         return serde_json::from_slice::<IgnoredAny>(json).is_ok();
     }
-    // Grouped once: a million items must not cost a comparison with each target.
+    // Grouped: an item is compared once with each different step, and not with each target.
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     for (slot, steps) in targets {
         if let Some((step, rest)) = steps.split_first() {
@@ -120,7 +147,7 @@ fn inside(
     }
     let (names, mut groups): (Vec<&str>, Vec<Group<'_>>) = groups.into_iter().unzip();
     let wanted = |step: Step<'_>| match step {
-        // Few, and of different lengths: faster than a search that compares texts.
+        // Mostly few, and of different lengths: faster than a search that compares texts.
         Step::Name(name) => names.iter().position(|own| *own == name),
         Step::Index(_) => None,
     };
@@ -134,15 +161,15 @@ fn inside(
     })
 }
 
-/// The targets with one next step.
+/// The targets that have the same next step.
 #[derive(Default)]
 struct Group<'p> {
     targets: Vec<Target<'p>>,
-    /// Whether a member of this name was there.
+    /// Whether an object had a member of this name already.
     is_seen: bool,
 }
 
-/// Finds what the targets name in a list.
+/// Finds what the targets name in a list. A step that is neither an index nor `*` names nothing.
 fn in_list(
     json: &[u8],
     groups: BTreeMap<&str, Group<'_>>,
@@ -154,6 +181,7 @@ fn in_list(
     };
     let own: Vec<(RangeInclusive<usize>, Group<'_>)> =
         groups.into_iter().filter_map(|(step, group)| Some((range(step)?, group))).collect();
+    // The largest index that is wanted.
     let last = own.iter().map(|(range, _)| *range.end()).max();
     let wanted = |step: Step<'_>| match step {
         Step::Index(at) if last.is_some_and(|last| at <= last) => Some(at),
@@ -172,8 +200,9 @@ enum Step<'n> {
     Index(usize),
 }
 
-/// Reads an object or a list. `item` gets each item as it is written, with what `wanted` says of its step, and says
-/// whether to go on; an item that is not wanted is skipped. False if it said no, or the text is not exactly one of both.
+/// Reads an object or a list. Each item for whose step `wanted` returns something is given to `item` with that, as it is
+/// written; the others are skipped. False if `item` returned false, which ends the reading, or if the text is not exactly
+/// one object or one list.
 fn items<'j, T>(
     json: &'j [u8],
     wanted: impl FnMut(Step<'_>) -> Option<T>,
@@ -232,11 +261,12 @@ where
     }
 }
 
-fn go_on<E: Error>(does: bool) -> Result<(), E> {
-    if does { Ok(()) } else { Err(E::custom("stopped")) }
+/// Fails where the reading is to end.
+fn go_on<E: Error>(goes_on: bool) -> Result<(), E> {
+    if goes_on { Ok(()) } else { Err(E::custom("stopped")) }
 }
 
-/// Asks about a member's name, without a copy of it.
+/// Passes a member's decoded name on without a copy of it.
 struct Named<W>(W);
 
 impl<'j, T, W: FnMut(Step<'_>) -> Option<T>> DeserializeSeed<'j> for Named<W> {
@@ -259,7 +289,7 @@ impl<T, W: FnMut(Step<'_>) -> Option<T>> Visitor<'_> for Named<W> {
     }
 }
 
-/// Whether the text's first byte is this one, behind white space of JSON.
+/// Whether this is the first byte behind white space of JSON.
 fn begins_with(byte: u8, json: &[u8]) -> bool {
-    json.iter().find(|byte| !b" \n\r\t".contains(byte)) == Some(&byte)
+    json.iter().find(|first| !b" \n\r\t".contains(first)) == Some(&byte)
 }

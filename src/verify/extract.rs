@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Rejection;
-use crate::limits::{LIST_EVENT_BYTES, LIST_EVENTS};
+use crate::limits::LIST_EVENTS;
 use crate::model::{Digest, Headers};
 use crate::payload::walk::{self, members, walk, written};
 use crate::payload::{Pointer, Unclear, field, json_of};
@@ -59,7 +59,9 @@ impl<'a> Facts<'a> {
         let field = proof.signature.iter().filter_map(|signature| signature.field.as_ref());
         let signed = proof.signed_content().into_iter().flat_map(Template::pointers).chain(field);
         let proven = stamp.chain(signed).chain(scheme.challenge().pointers());
-        let pointers: Vec<&Pointer> = places.chain(proven).collect();
+        // Each once: a text is decoded for each.
+        let pointers: BTreeSet<&Pointer> = places.chain(proven).collect();
+        let pointers: Vec<&Pointer> = pointers.into_iter().collect();
         let json = json_of(body, identity.form_field.as_deref()).filter(|_| !pointers.is_empty());
         let found = json.and_then(|json| written(&json, &pointers));
         let is_json = found.is_some();
@@ -134,39 +136,49 @@ pub(super) fn header(headers: &Headers, name: &str) -> Option<String> {
 ///
 /// # Errors
 /// The list has more elements than its bytes allow.
-pub(super) fn elements(body: &Bytes, list: &Pointer) -> Result<Vec<Bytes>, Rejection> {
+pub(super) fn elements(
+    body: &Bytes,
+    list: &Pointer,
+    event_bytes: usize,
+) -> Result<Vec<Bytes>, Rejection> {
     let mut found = None;
     let json = json_of(body, None).unwrap_or_default();
     let is_json = walk(&json, std::iter::once((0, list)), |_, raw| {
         let raw = raw.ok().map(|raw| body.slice_ref(raw.as_bytes()));
         found = Some(raw.filter(|_| found.is_none()));
     });
-    let most = (body.len() / LIST_EVENT_BYTES).max(LIST_EVENTS);
+    let most = (body.len() / event_bytes).max(LIST_EVENTS);
     let mut all = Vec::new();
     let list = found.flatten().filter(|_| is_json);
     let is_list = list.is_some_and(|raw| {
         walk::elements(&raw, most + 1, |one| all.push(raw.slice_ref(one.as_bytes())))
     });
     if all.len() > most {
-        let detail = format!(
-            "the list has more than {most} events, so under {LIST_EVENT_BYTES} bytes for each"
-        );
+        let detail =
+            format!("the list has more than {most} events, so under {event_bytes} bytes for each");
         return Err(Rejection::malformed("too_many_events", detail));
     }
     Ok(if is_list { all } else { vec![body.clone()] })
 }
 
-/// Whether every element of a list that a pointer names is the only one of its list.
-pub(super) fn only_elements<'p>(body: &[u8], pointers: impl Iterator<Item = &'p Pointer>) -> bool {
+/// Whether every element of a list that a pointer names is the only one of its list in a body of JSON. False for an
+/// object in the place of a list.
+pub(super) fn only_elements<'p>(
+    body: &[u8],
+    form_field: Option<&str>,
+    pointers: impl Iterator<Item = &'p Pointer>,
+) -> bool {
     let lists: BTreeSet<Pointer> = pointers.flat_map(Pointer::lists).collect();
     if lists.is_empty() {
         return true;
     }
-    let found = written(body, &lists.iter().collect::<Vec<_>>()).unwrap_or_default();
-    found.into_iter().flatten().flatten().all(|raw| {
+    let lists: Vec<&Pointer> = lists.iter().collect();
+    let found = json_of(body, form_field).and_then(|json| written(&json, &lists));
+    let is_only = |raw: Option<String>| {
         let mut count = 0;
-        !walk::elements(raw.as_bytes(), 2, |_| count += 1) || count < 2
-    })
+        raw.is_none_or(|raw| walk::elements(raw.as_bytes(), 2, |_| count += 1) && count < 2)
+    };
+    found.is_some_and(|found| found.into_iter().all(|raw| raw.is_ok_and(is_only)))
 }
 
 /// The decoded text of a JSON string, or a whole number as it is written; `None` for any other value.

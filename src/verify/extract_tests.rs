@@ -212,3 +212,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_byte_that_is_not_utf_8_hides_no_value_but_its_own() {
+    for (body, pointer, expected) in [
+        (&b"{\"d\":{\"x\":\"\xff\",\"id\":\"a\"}}"[..], "/d/id", Some("a")),
+        (b"{\"s\":\"\xff\",\"id\":\"a\"}", "/id", Some("a")),
+        (b"[\"\xc3\",\"a\"]", "/1", Some("a")),
+        (b"{\"d\":{\"id\":\"\xff\"}}", "/d/id", None),
+        (b"{\"d\":\xff,\"id\":\"a\"}", "/id", None),
+    ] {
+        let found = text_at(body, &Pointer::parse(pointer).unwrap());
+        assert_eq!(found.as_deref(), expected, "{pointer}");
+    }
+}

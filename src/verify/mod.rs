@@ -26,7 +26,9 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::limits::{LIST_HEADERS_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS};
+use crate::limits::{
+    LIST_EVENT_BYTES, LIST_HEADERS_BYTES, PROVEN_EVENT_BYTES, SENDER_ID_BYTES, TOLERANCE_RUNS,
+};
 use crate::model::{
     CONTENT_ENCODING, Digest, EventId, EventType, Headers, Repeats, ReplayGuard, SENDER_ID,
     Timestamp,
@@ -181,10 +183,10 @@ fn prove<'s>(
                 "signed headers could be a part of the body, which does not begin with '{'";
             return Err(Rejection::unproven("ambiguous_part", detail));
         }
-        let found = signature::read_unproven(family, request);
+        let found = keys.first().and_then(|_| signature::read_unproven(family, request));
         let key = signature::matching(family, keys, request, &presented, found.as_ref(), now)
             .map_err(|rejection| {
-                naming_key(key_url(scheme, request, found.as_ref()).as_ref(), rejection)
+                naming_key(key_url(family, request, found.as_ref()).as_ref(), rejection)
             })?;
         Ok((family, key, presented))
     })
@@ -333,7 +335,8 @@ pub fn judge(
     };
     // Only the last of the unproven ones is kept: any client can send a long list.
     let (mut events, mut unproven, mut last_unproven) = (Vec::new(), 0_usize, None);
-    let elements = extract::elements(&body, list)?;
+    let event_bytes = if by_element { PROVEN_EVENT_BYTES } else { LIST_EVENT_BYTES };
+    let elements = extract::elements(&body, list, event_bytes)?;
     let kept_bytes = kept.bytes();
     if elements.len().saturating_mul(kept_bytes) > LIST_HEADERS_BYTES {
         let detail =
@@ -516,8 +519,8 @@ fn equal_digest(scheme: &Scheme, request: &Request<'_>, body: &Bytes, plain: &By
     }
 }
 
-/// The digest by which the replay guard knows a captured request: that of equal ones, or of what is signed of the body if
-/// the request verifies with another body too.
+/// The digest by which the replay guard knows a captured request: `equal`, the digest of equal requests, or one of what is
+/// signed of the body if the request verifies with another body too.
 fn guarded_digest(
     scheme: &Scheme,
     found: &extract::Facts<'_>,

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::extract::{self, Facts};
 use super::stamp;
+use crate::limits::LIST_EVENT_BYTES;
 use crate::model::Timestamp;
 use crate::payload::Pointer;
 use crate::provider::place::Place;
@@ -160,7 +161,10 @@ pub fn read_body(scheme: &Scheme, body: &[u8], event_type: &str) -> BodyFacts {
     let identity = scheme.identity();
     // The first of a list: `send` makes lists of one.
     let first = identity.each.as_ref().and_then(|list| {
-        extract::elements(&Bytes::copy_from_slice(body), list).ok()?.into_iter().next()
+        extract::elements(&Bytes::copy_from_slice(body), list, LIST_EVENT_BYTES)
+            .ok()?
+            .into_iter()
+            .next()
     });
     let facts = Facts::read(scheme, first.as_deref().unwrap_or(body));
     let at = |places: &[Place]| facts.at(places.first()?).ok().flatten();

@@ -16,6 +16,7 @@ use super::extract::{self, Facts};
 use super::keyed::{alphabet, lengths, tag};
 use super::public::{self, PublicKey};
 use super::{Key, Rejection, Request, jwt, stamp};
+use crate::limits::SORTED_FIELDS_COUNT;
 use crate::model::{Digest, EventId, Headers, Timestamp, is_header_name, is_same_secret};
 use crate::payload::{Pointer, one, only_field, parameters};
 use crate::provider::place::Place;
@@ -339,9 +340,10 @@ pub(super) fn matching<'k>(
     if keys.is_empty() {
         return Err(Rejection::unproven("no_secret", "the source has no secret"));
     }
-    if found.is_some()
+    let form_field = scheme.identity().form_field.as_deref();
+    if found.is_some_and(Facts::is_json)
         && let Some(signed) = scheme.proof().signed_content()
-        && !extract::only_elements(&request.body, signed.pointers())
+        && !extract::only_elements(&request.body, form_field, signed.pointers())
     {
         let detail = "the signature covers one element of a list, and the list has more";
         return Err(Rejection::unproven("ambiguous_part", detail));
@@ -435,6 +437,11 @@ pub(super) fn pieces<'a>(
     }
     if signed.joins_url_and_body() && proof.queries.is_empty() && !ends_before_body(request) {
         let detail = "the query could end elsewhere in the signed content";
+        return Err(Rejection::unproven("ambiguous_part", detail));
+    }
+    let sorts_fields = signed.has(&Part::Form) || signed.has(&Part::UrlForm);
+    if sorts_fields && form_urlencoded::parse(&request.body).nth(SORTED_FIELDS_COUNT).is_some() {
+        let detail = format!("the form has more than {SORTED_FIELDS_COUNT} fields");
         return Err(Rejection::unproven("ambiguous_part", detail));
     }
     let (stamp, listed) = (presented.stamp, presented.listed);
@@ -594,19 +601,20 @@ fn form(scheme: &Scheme, request: &Request<'_>) -> Option<(String, bool)> {
         let own = HEXLOWER.encode(&Sha256::digest(&request.body));
         return digest.is_ok_and(|digest| *digest == own).then(|| (String::new(), true));
     }
-    let fields = extract::sorted_fields(&request.body, true);
-    let is_of_query = query.is_empty() && fields.starts_with('?');
     // Only one field, with the expected name: then URL, name and value can be told apart in one way only.
     let is_alone = |field: &String| {
         let mut pairs = form_urlencoded::parse(&request.body);
         pairs.next().is_none_or(|(name, _)| name == **field) && pairs.next().is_none()
     };
+    if !identity.form_field.as_ref().is_none_or(is_alone) {
+        return Some((String::new(), false));
+    }
+    let fields = extract::sorted_fields(&request.body, true);
+    let is_of_query = query.is_empty() && fields.starts_with('?');
     let kind = request.headers.all("Content-Type").next().map(<[u8]>::to_ascii_lowercase);
     let is_form = kind.is_none_or(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
     let needs_digest = parameter.is_some() && !is_form && !request.body.is_empty();
-    let is_clear =
-        !is_of_query && !needs_digest && identity.form_field.as_ref().is_none_or(is_alone);
-    Some((fields, is_clear))
+    Some((fields, !is_of_query && !needs_digest))
 }
 
 /// What `{url+form}` stands for, and whether it can be read in one way only. A query has '=' for each pair, so without '.'

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::tag;
 use crate::document::Problems;
+use crate::limits::SORTED_FIELDS_COUNT;
 use crate::model::{Headers, Timestamp};
 use crate::provider::{Hash, Scheme};
 use crate::verify::{Key, Rejection, Request, Verified, key, verify};
@@ -115,6 +116,16 @@ fn a_form_whose_field_is_known_has_it_alone() {
     ] {
         assert_eq!(judged(url, body.as_bytes()).unwrap_err(), "ambiguous_part", "{body}");
     }
+}
+
+/// Sorting costs a stranger nothing and the receiver much.
+#[test]
+fn a_form_of_very_many_fields_is_not_sorted_to_be_proven() {
+    let judged = |count: usize| {
+        judge(&form(), &hmac("x"), URL, "a=1&".repeat(count).as_bytes()).unwrap_err().reason
+    };
+    assert_eq!(judged(SORTED_FIELDS_COUNT), "bad_signature");
+    assert_eq!(judged(SORTED_FIELDS_COUNT + 1), "ambiguous_part");
 }
 
 #[test]

@@ -474,8 +474,14 @@ fn a_signature_over_one_element_refuses_a_list_of_two() {
     );
     let judged = |body: &str| delivered(&scheme, "s", &draft("", "", body)).map(|_| ());
     judged(r#"{"items":[{"id":"a"}],"id":"b"}"#).unwrap();
-    let reason = judged(r#"{"items":[{"id":"a"},{"id":"b"}],"id":"b"}"#).unwrap_err().reason;
-    assert_eq!(reason, "ambiguous_part");
+    judged("\u{feff}{\"items\":[{\"id\":\"a\"}],\"id\":\"b\"}").unwrap();
+    for body in [
+        r#"{"items":[{"id":"a"},{"id":"b"}],"id":"b"}"#,
+        "\u{feff}{\"items\":[{\"id\":\"a\"},{\"id\":\"b\"}],\"id\":\"b\"}",
+        r#"{"items":{"0":{"id":"a"},"1":{"id":"b"}},"id":"b"}"#,
+    ] {
+        assert_eq!(judged(body).unwrap_err().reason, "ambiguous_part", "{body}");
+    }
     judged(r#"{"items":[{"id":"a"},null],"id":"b"}"#).unwrap_err();
 }
 
