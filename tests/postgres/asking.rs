@@ -124,7 +124,7 @@ async fn no_duplicate_and_no_known_key_is_told_before_the_standby_has_a_commit()
     let known = tokio::spawn(async move { b.ask(request("k", 1)).await });
     let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' HAVING count(*) = 2";
     cluster.server.wait_for(waits).await;
-    assert!(!repeated.is_finished() && !known.is_finished());
+    assert_eq!((repeated.is_finished(), known.is_finished()), (false, false));
     cluster.server.set("synchronous_standby_names", "s1").await;
     assert_eq!(repeated.await.unwrap(), Ok(vec![duplicate(State::Ready); 2]));
     assert_eq!(known.await.unwrap(), Ok(Asked::Known { job, state: PENDING }));

@@ -355,6 +355,13 @@ impl Server {
         // The checkpointer tells the backends whether to wait for a standby. It reads the settings before it
         // begins a checkpoint.
         admin.batch_execute("CHECKPOINT").await.unwrap();
+        // The sender of each standby releases who waits for it, by the settings that it has read itself. It shows the
+        // place of its standby among them.
+        self.wait_for(
+            "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_replication WHERE \
+             (sync_priority > 0) <> (application_name = current_setting('synchronous_standby_names')))",
+        )
+        .await;
     }
 
     /// Waits until a query of the superuser returns a row, and returns it. The server has no event for most of what
