@@ -293,11 +293,12 @@ fn reason(error: &Error) -> Option<No> {
         Error::Ambiguous { .. } | Error::SeveralIds { .. } => Some(No::Ambiguous),
         Error::Variants { .. } => Some(No::Variants),
         Error::PayloadGone { .. } | Error::JobsGone { .. } => Some(No::PayloadGone),
-        // The simulation has no requests with keys, no conditions, no long listings, and one node.
+        // The simulation has no requests with keys, no conditions, no long listings, no damage, and one node.
         Error::NewerAttempt { .. }
         | Error::NoRows { .. }
         | Error::LargeBatch { .. }
         | Error::TooSlow(_)
+        | Error::Damaged(_)
         | Error::Answered { .. }
         | Error::AnswerNeeded { .. }
         | Error::NobodyWaits { .. }
