@@ -25,6 +25,39 @@ fail() {
     exit 1
 }
 
+# Process groups of the background, and the files of what they print.
+declare -A BESIDE BESIDE_LOGS
+
+# beside NAME COMMAND...: runs it in the background until `joined NAME`, and not longer than the script.
+beside() {
+    local name=$1
+    shift
+    BESIDE_LOGS[$name]=$(mktemp)
+    set -m
+    "$@" >"${BESIDE_LOGS[$name]}" 2>&1 &
+    set +m
+    BESIDE[$name]=$!
+    trap end_beside EXIT
+}
+
+# joined NAME: waits for it and prints what it printed; ends the script if it failed.
+joined() {
+    local status=0
+    wait "${BESIDE[$1]}" || status=$?
+    cat "${BESIDE_LOGS[$1]}"
+    rm "${BESIDE_LOGS[$1]}"
+    unset "BESIDE[$1]" "BESIDE_LOGS[$1]"
+    [ "$status" = 0 ] || fail "$1"
+}
+
+end_beside() {
+    local name
+    for name in "${!BESIDE[@]}"; do
+        kill -- "-${BESIDE[$name]}" 2>/dev/null || true
+        rm -f "${BESIDE_LOGS[$name]}"
+    done
+}
+
 # finish: prints the time of each step.
 finish() {
     end_step
