@@ -102,10 +102,10 @@ async fn a_payload_that_the_server_cannot_read_leaves_the_others_readable() {
     let a = holder(&cluster, "a").await;
     add_jobs(&a, 0, 3).await;
     let claimed = claim(&a, 9).await;
-    // One of the rows cannot be read.
+    // One of the rows cannot be read. A volatile function would be run for all rows of the view.
     let damaged = |code: &str| {
         format!(
-            "CREATE OR REPLACE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql AS $$
+            "CREATE OR REPLACE FUNCTION damaged(bytea) RETURNS bytea LANGUAGE plpgsql STABLE AS $$
                  BEGIN RAISE 'invalid page in block 3' USING ERRCODE = '{code}'; END $$;"
         )
     };
