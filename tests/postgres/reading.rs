@@ -317,7 +317,7 @@ async fn an_event_is_shown_whole() {
     assert_eq!(event.body.as_deref(), Some(b"body".as_slice()));
     assert_eq!(event.headers[0], ("Content-Type".to_owned(), "application/json".to_owned()));
     assert!(event.digest.starts_with("230d8358"), "{}", event.digest);
-    assert_eq!((variant.event.variant, &variant.body, variant.headers.len()), (1, &None, 0));
+    assert_eq!((variant.event.variant, &variant.body, variant.headers.len()), (1, &None, 4));
     assert_eq!(event.jobs.len(), 1);
     let [one, two] = &event.jobs[0].attempts[..] else { panic!("{event:?}") };
     assert_eq!((one.outcome, two.outcome), (Some(Outcome::Failed), Some(Outcome::Unknown)));
