@@ -544,6 +544,41 @@ async fn a_job_whose_rows_cannot_be_read_keeps_no_other_from_running() {
     assert_eq!(bench.number(held).await, 1);
 }
 
+/// A changed byte has made the number of their event that of none.
+#[tokio::test]
+async fn jobs_of_no_event_end_or_are_held_and_keep_no_other_from_running() {
+    let mut bench = bench();
+    let claimed = bench.running("e0").await;
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let change = "PRAGMA foreign_keys = OFF; UPDATE job SET event = event + 97 WHERE row <= 2";
+    bench.with_file(|conn| conn.execute_batch(change).unwrap()).await;
+    let wanted = vec![(name("alert"), vec![Pattern::new("store.degraded", true)])];
+    bench.store.admin.set_interest(NoticeSubscribers::new(wanted));
+    assert_eq!(bench.starts().await, ["e2"]);
+    let told = "SELECT count(*) FROM event WHERE type = 'store.degraded'";
+    assert_eq!(bench.number(told).await, 1);
+    let running = bench.store.jobs.running().await.unwrap();
+    assert!(running.iter().any(|running| running.job == claimed.facts.job), "{running:?}");
+    assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+    let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+    let held = bench.store.admin.jobs(filter.clone()).await.unwrap().rows.remove(0);
+    assert_eq!(
+        (&*held.event_id.to_string(), held.reason.as_deref()),
+        ("unreadable", Some("payload damaged"))
+    );
+    assert_eq!(bench.store.admin.stuck().await.unwrap().groups.len(), 1);
+    for verb in [Verb::Replay, Verb::Drop] {
+        let ask = JobSelection { filter: filter.clone(), after: None, verb };
+        assert_eq!(bench.store.admin.select(ask).await.unwrap().jobs.len(), 1, "{verb:?}");
+    }
+    let replayed = bench.store.admin.replay(Replay::Job(held.job, None), true).await;
+    assert!(matches!(replayed, Err(Error::Damaged(_))), "{replayed:?}");
+    bench.store.admin.drop_job(held.job, None).await.unwrap();
+    assert_eq!(bench.job(held.job).await.state, State::Dropped);
+}
+
 /// A body whose stored form takes several pages.
 fn large(event: &str) -> Verified {
     let digest = |number: u32| Digest::of(number.to_le_bytes()).to_string();

@@ -255,16 +255,18 @@ fn claim(
     Ok(taken)
 }
 
-/// Whether a column has what the store has never written.
+/// Whether a column has what the store has never written, or the job's event is none.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{
-        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, QueryReturnedNoRows,
+        Utf8Error,
     };
     matches!(
         error,
         FromSqlConversionFailure(..)
             | IntegralValueOutOfRange(..)
             | InvalidColumnType(..)
+            | QueryReturnedNoRows
             | Utf8Error(..)
     )
 }
