@@ -39,9 +39,9 @@ const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// are answered 503 meanwhile.
 const DAMAGE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How often a kept request is tried again that needs a damaged page: one more than a claim needs, which holds a job that
-/// it has read in vain.
-const DAMAGED_TRIES: u32 = 4;
+/// How often a kept request is tried that needs a damaged page: once more after the store was opened anew, which is also
+/// when a claim holds a job that it has read in vain.
+const DAMAGED_TRIES: u32 = 2;
 
 /// A passive checkpoint is asked for when this share of the log's bound waits to be copied. A commit that
 /// comes meanwhile waits until the disk has taken the pass, so it is to be short.

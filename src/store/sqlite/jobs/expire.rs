@@ -19,11 +19,11 @@ use crate::store::border::{ClockWatch, Cutoffs, Error, Refused, RetentionResult}
 use crate::store::decide::notice::Notice;
 use crate::store::mutex::lock;
 use crate::store::sqlite::engine::queue::Priority;
+use crate::store::sqlite::engine::writer::is_in_vain;
 use crate::store::sqlite::tables::repeat::IS_REPEAT;
 use crate::store::sqlite::tables::{answer, audit, codec};
 use crate::store::sum::UNDELETED;
 
-use super::claim::is_in_vain;
 use super::handle::Jobs;
 
 /// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
