@@ -638,6 +638,22 @@ async fn retention_passes_over_a_payload_in_a_broken_page_and_deletes_the_others
     assert_eq!(bench.number("SELECT event FROM payload").await, 1);
 }
 
+/// The root of the payloads, which are looked at for the events too.
+#[tokio::test]
+async fn what_retention_cannot_read_keeps_nothing_else_from_being_deleted() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e1", "a", "{}"), &[]).await;
+    bench.store.admin.pause(&name("h")).await.unwrap();
+    assert_eq!(bench.number("SELECT count(*) FROM audit").await, 1);
+    break_file(&mut bench, |conn, _| pages(conn, "name = 'payload'")[0]).await;
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    let expired = bench.store.jobs.expire(Cutoffs { payloads: day, ids: day, dead: day }).await;
+    assert!(matches!(expired, Err(Error::Unavailable(_))), "{expired:?}");
+    assert_eq!(bench.number("SELECT count(*) FROM event").await, 1);
+    assert_eq!(bench.number("SELECT count(*) FROM audit").await, 0);
+}
+
 /// The page of an index that claims look at, and that each new job changes.
 #[tokio::test]
 async fn a_broken_page_fails_what_needs_it_and_is_said_and_all_else_goes_on() {
