@@ -8,6 +8,7 @@ use super::opening::Mount;
 use super::*;
 use crate::pattern::Pattern;
 use crate::store::sqlite::engine::queue::Queue;
+use crate::store::sqlite::tables::payload;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -652,6 +653,41 @@ async fn what_retention_cannot_read_keeps_nothing_else_from_being_deleted() {
     assert!(matches!(expired, Err(Error::Unavailable(_))), "{expired:?}");
     assert_eq!(bench.number("SELECT count(*) FROM event").await, 1);
     assert_eq!(bench.number("SELECT count(*) FROM audit").await, 0);
+}
+
+/// Each step of SQLite's may be interrupted, as a check is that takes too long.
+#[tokio::test]
+async fn a_check_names_a_payload_in_a_broken_page_and_none_that_it_was_kept_from_reading() {
+    let mut bench = bench();
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", large(event), &[]).await;
+    }
+    let interrupt = |conn: &Connection| {
+        let mut conn = Connection::open(conn.path().unwrap()).unwrap();
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+        for most in 0.. {
+            let mut steps = 0;
+            let stop = move || {
+                steps += 1;
+                steps > most
+            };
+            conn.progress_handler(1, Some(stop)).unwrap();
+            match payload::check(&conn, None) {
+                Ok(found) => {
+                    assert_eq!((found.checked, found.damaged), (2, Vec::new()), "{most} steps");
+                    break;
+                }
+                Err(error) => {
+                    let code = error.sqlite_error_code();
+                    assert_eq!(code, Some(rusqlite::ErrorCode::OperationInterrupted), "{error}");
+                }
+            }
+        }
+    };
+    bench.with_file(interrupt).await;
+    break_file(&mut bench, |conn, _| pages(conn, OF_BODIES)[0]).await;
+    let found = bench.store.admin.check_payloads(PayloadCheck { after: None }).await.unwrap();
+    assert_eq!((found.checked, found.damaged), (2, vec!["stripe e1".to_owned()]));
 }
 
 /// The page of an index that claims look at, and that each new job changes.
