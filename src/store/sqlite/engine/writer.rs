@@ -3,8 +3,8 @@
 //! What must stay true: a request is answered after the flush of its commit (S3); after an unexpected error the
 //! batch is rolled back and each request gets a transaction by itself, so that one bad request never fails the
 //! others (S4); after an I/O error every connection is closed and
-//! the store is opened again by the start's own path (S1). A page that is damaged or cannot be read is read from the disk
-//! once more by that, and then fails only what needs it. The thread's death is the process's (S13).
+//! the store is opened again by the start's own path (S1). A page that is damaged or cannot be read is read from the
+//! disk once more by that, and then fails only what needs it. The thread's death is the process's (S13).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// are answered 503 meanwhile.
 const DAMAGE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How often a kept request is tried that needs a damaged page: once more after the store was opened anew, which is also
-/// when a claim holds a job that it has read in vain.
+/// How often a kept request is tried that needs a damaged page: once more after the store was opened anew, which is
+/// also when a claim holds a job that it has read in vain.
 const DAMAGED_TRIES: u32 = 2;
 
 /// A passive checkpoint is asked for when this share of the log's bound waits to be copied. A commit that
@@ -124,16 +124,16 @@ impl Trouble {
     }
 }
 
-/// Whether a page is damaged or cannot be read, which says nothing against what is in the page cache. SQLite writes nothing
-/// more in that transaction.
+/// Whether a page is damaged or cannot be read, which says nothing against what is in the page cache. SQLite writes
+/// nothing more in that transaction.
 pub(crate) fn is_in_vain(error: &rusqlite::Error) -> bool {
     let is_read = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ];
     error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt)
         || error.sqlite_extended_error_code().is_some_and(|code| is_read.contains(&code))
 }
 
-/// What an error means at the beginning or the end of a transaction: no request alone needs that page. And a commit reads
-/// frames of the log after it has written them.
+/// What an error means at the beginning or the end of a transaction: no request alone needs that page. And a commit
+/// reads frames of the log after it has written them.
 fn of_all(error: rusqlite::Error) -> rusqlite::Error {
     match is_in_vain(&error) {
         true => {
@@ -335,7 +335,7 @@ impl Writer {
         if !stalls.has(Stalled::Pages) {
             tracing::error!(
                 reason,
-                "a page of {path} is damaged or cannot be read: what needs it fails; check the disk, and restore a backup"
+                "a page of {path} cannot be read: what needs it fails; check the disk, and restore a backup"
             );
         }
         stalls.set(Stalled::Pages, reason.to_owned(), self.shared.clock.now());
