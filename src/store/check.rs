@@ -6,7 +6,7 @@ use crate::limits::{CHECKED_BYTES, CHECKED_EVENTS};
 use crate::model::{EventId, EventType, Name};
 use crate::store::border::{Error, PayloadCursor};
 use crate::store::codec;
-use crate::store::columns::{Cell, Cells, column, unreadable};
+use crate::store::columns::{Cell, Cells, column};
 use crate::store::rows::raw_type;
 use crate::store::sum::{FRAME_CHECKSUM_BYTES, Given};
 
@@ -26,32 +26,44 @@ pub(crate) fn together(found: &[(i64, i64)]) -> (Vec<i64>, Option<PayloadCursor>
 }
 
 /// Whether the payload is what was accepted, of which this row has all but the body, and `stored` the body's stored form.
-/// What cannot even be read is not.
+/// A column that cannot be read is not.
 ///
 /// # Errors
-/// Where there is too little memory to say.
-pub(crate) fn is_whole(row: &impl Cells, mut stored: impl Read + Seek) -> io::Result<bool> {
-    let Ok(Some(bytes)) = with_sum(row, &mut stored) else { return Ok(false) };
-    match has_bytes(stored, bytes) {
-        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Err(error),
-        has_bytes => Ok(has_bytes.unwrap_or(false)),
+/// Where that cannot be said, because the body cannot be read now or there is too little memory.
+pub(crate) fn is_whole(row: &impl Cells, stored: impl Read + Seek) -> io::Result<bool> {
+    match compare(row, stored) {
+        Err(error) if is_damage(&error) => Ok(false),
+        whole => whole,
     }
 }
 
-/// The number of the body's bytes; `None` where the sum is another one.
-fn with_sum(row: &impl Cells, stored: &mut (impl Read + Seek)) -> Result<Option<usize>, Error> {
+fn compare(row: &impl Cells, mut stored: impl Read + Seek) -> io::Result<bool> {
+    let mut end = [0; FRAME_CHECKSUM_BYTES];
+    stored.seek(SeekFrom::End(-(FRAME_CHECKSUM_BYTES as i64)))?;
+    stored.read_exact(&mut end)?;
+    match with_sum(row, &end) {
+        Ok(Some(bytes)) => has_bytes(stored, bytes),
+        Ok(None) | Err(_) => Ok(false),
+    }
+}
+
+/// Whether it is one of zstd's, or of a body that ends too early: even before it begins.
+fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
+}
+
+/// The number of the body's bytes, which ends with these; `None` where the sum is another one.
+fn with_sum(row: &impl Cells, end: &[u8]) -> Result<Option<usize>, Error> {
     let (source, event_id): (String, EventId) = (column(row, "source")?, column(row, "event_id")?);
     let (text, raw): (String, _) = (column(row, "type")?, raw_type(row)?);
     let Cell::Bytes(headers) = row.cell("headers")? else { return Ok(None) };
-    let mut end = [0; FRAME_CHECKSUM_BYTES];
-    let ended = stored.seek(SeekFrom::End(-(FRAME_CHECKSUM_BYTES as i64)));
-    ended.and_then(|_| stored.read_exact(&mut end)).map_err(|error| unreadable("body", error))?;
     let given = Given {
         source: &source,
         event_id: event_id.as_str(),
         event_type: &EventType::from_parts(&text, raw.as_deref()),
         headers,
-        body: &end,
+        body: end,
     };
     let sum: i64 = column(row, "sum")?;
     let is_same = sum == given.sum(column(row, "received_at")?);

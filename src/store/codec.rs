@@ -120,14 +120,20 @@ pub(crate) fn if_whole(body: io::Result<Vec<u8>>) -> io::Result<Option<Blob>> {
     }
 }
 
-/// How many bytes a stored body has that is read to its end, in parts.
+/// How many bytes a stored body has that is read to its end, in parts. An error of reading it stays as it is.
 pub(crate) fn unpacked_bytes(stored: impl io::Read) -> io::Result<u64> {
-    let mut body = Decoder::new(stored)?;
-    body.window_log_max(WINDOW_LOG)?;
-    io::copy(&mut body, &mut io::sink()).map_err(|error| {
+    let unpack = || -> io::Result<u64> {
+        let mut body = Decoder::new(stored)?;
+        body.window_log_max(WINDOW_LOG)?;
+        io::copy(&mut body, &mut io::sink())
+    };
+    unpack().map_err(|error| {
         let of_zstd = error.get_ref().and_then(|inner| inner.downcast_ref::<zstd::Error>());
-        let has_no_memory = of_zstd.is_some_and(|of_zstd| of_zstd.is(NO_MEMORY));
-        if has_no_memory { io::ErrorKind::OutOfMemory.into() } else { error }
+        match of_zstd.map(|of_zstd| of_zstd.is(NO_MEMORY)) {
+            Some(true) => io::ErrorKind::OutOfMemory.into(),
+            Some(false) => io::Error::new(io::ErrorKind::InvalidData, error),
+            None => error,
+        }
     })
 }
 
@@ -214,6 +220,6 @@ mod tests {
             get_error_name(code(ZSTD_ErrorCode::ZSTD_error_checksum_wrong))
         );
         assert_eq!(unread(&damaged).0, HeldReason::PayloadDamaged);
-        assert_ne!(unpacked_bytes(&stored[..]).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        assert_eq!(unpacked_bytes(&stored[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

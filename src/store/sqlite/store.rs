@@ -84,8 +84,13 @@ impl SqliteStore {
             recent: Arc::default(),
             quarantine: Arc::new(quarantine),
         };
-        let (claim_dedup, unreadable) = (Arc::default(), Arc::default());
-        let jobs = Jobs { engine: engine.clone(), subscriptions, claim_dedup, unreadable };
+        let jobs = Jobs {
+            engine: engine.clone(),
+            subscriptions,
+            claim_dedup: Arc::default(),
+            vain_reads: Arc::default(),
+            unreadable: Arc::default(),
+        };
         let caller = Arc::new(Caller { uid: geteuid().as_raw(), by: By::default() });
         let router = Arc::<ArcSwap<_>>::default();
         let quarantine = Arc::clone(&intake.quarantine);

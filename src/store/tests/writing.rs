@@ -8,6 +8,7 @@ use super::opening::Mount;
 use super::*;
 use crate::pattern::Pattern;
 use crate::store::sqlite::engine::queue::Queue;
+use crate::store::sqlite::tables::payload;
 
 /// Holds the writer inside a transaction until the sender is dropped.
 pub(crate) async fn hold_writer(store: &Store) -> mpsc::Sender<()> {
@@ -544,6 +545,41 @@ async fn a_job_whose_rows_cannot_be_read_keeps_no_other_from_running() {
     assert_eq!(bench.number(held).await, 1);
 }
 
+/// A changed byte has made the number of their event that of none.
+#[tokio::test]
+async fn jobs_of_no_event_end_or_are_held_and_keep_no_other_from_running() {
+    let mut bench = bench();
+    let claimed = bench.running("e0").await;
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", stripe(event, "a", "{}"), &["h"]).await;
+    }
+    let change = "PRAGMA foreign_keys = OFF; UPDATE job SET event = event + 97 WHERE row <= 2";
+    bench.with_file(|conn| conn.execute_batch(change).unwrap()).await;
+    let wanted = vec![(name("alert"), vec![Pattern::new("store.degraded", true)])];
+    bench.store.admin.set_interest(NoticeSubscribers::new(wanted));
+    assert_eq!(bench.starts().await, ["e2"]);
+    let told = "SELECT count(*) FROM event WHERE type = 'store.degraded'";
+    assert_eq!(bench.number(told).await, 1);
+    let running = bench.store.jobs.running().await.unwrap();
+    assert!(running.iter().any(|running| running.job == claimed.facts.job), "{running:?}");
+    assert!(bench.complete(&claimed, Outcome::Succeeded, Next::Succeeded).await);
+    let filter = JobFilter { state: Some(State::Held), ..JobFilter::default() };
+    let held = bench.store.admin.jobs(filter.clone()).await.unwrap().rows.remove(0);
+    assert_eq!(
+        (&*held.event_id.to_string(), held.reason.as_deref()),
+        ("unreadable", Some("payload damaged"))
+    );
+    assert_eq!(bench.store.admin.stuck().await.unwrap().groups.len(), 1);
+    for verb in [Verb::Replay, Verb::Drop] {
+        let ask = JobSelection { filter: filter.clone(), after: None, verb };
+        assert_eq!(bench.store.admin.select(ask).await.unwrap().jobs.len(), 1, "{verb:?}");
+    }
+    let replayed = bench.store.admin.replay(Replay::Job(held.job, None), true).await;
+    assert!(matches!(replayed, Err(Error::Damaged(_))), "{replayed:?}");
+    bench.store.admin.drop_job(held.job, None).await.unwrap();
+    assert_eq!(bench.job(held.job).await.state, State::Dropped);
+}
+
 /// A body whose stored form takes several pages.
 fn large(event: &str) -> Verified {
     let digest = |number: u32| Digest::of(number.to_le_bytes()).to_string();
@@ -603,6 +639,57 @@ async fn retention_passes_over_a_payload_in_a_broken_page_and_deletes_the_others
     assert_eq!(bench.number("SELECT event FROM payload").await, 1);
 }
 
+/// The root of the payloads, which are looked at for the events too.
+#[tokio::test]
+async fn what_retention_cannot_read_keeps_nothing_else_from_being_deleted() {
+    let mut bench = bench();
+    bench.accept("stripe", stripe("e1", "a", "{}"), &[]).await;
+    bench.store.admin.pause(&name("h")).await.unwrap();
+    assert_eq!(bench.number("SELECT count(*) FROM audit").await, 1);
+    break_file(&mut bench, |conn, _| pages(conn, "name = 'payload'")[0]).await;
+    bench.clock.advance(DAY);
+    let day = bench.clock.now();
+    let expired = bench.store.jobs.expire(Cutoffs { payloads: day, ids: day, dead: day }).await;
+    assert!(matches!(expired, Err(Error::Unavailable(_))), "{expired:?}");
+    assert_eq!(bench.number("SELECT count(*) FROM event").await, 1);
+    assert_eq!(bench.number("SELECT count(*) FROM audit").await, 0);
+}
+
+/// Each step of SQLite's may be interrupted, as a check is that takes too long.
+#[tokio::test]
+async fn a_check_names_a_payload_in_a_broken_page_and_none_that_it_was_kept_from_reading() {
+    let mut bench = bench();
+    for event in ["e1", "e2"] {
+        bench.accept("stripe", large(event), &[]).await;
+    }
+    let interrupt = |conn: &Connection| {
+        let mut conn = Connection::open(conn.path().unwrap()).unwrap();
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).unwrap();
+        for most in 0.. {
+            let mut steps = 0;
+            let stop = move || {
+                steps += 1;
+                steps > most
+            };
+            conn.progress_handler(1, Some(stop)).unwrap();
+            match payload::check(&conn, None) {
+                Ok(found) => {
+                    assert_eq!((found.checked, found.damaged), (2, Vec::new()), "{most} steps");
+                    break;
+                }
+                Err(error) => {
+                    let code = error.sqlite_error_code();
+                    assert_eq!(code, Some(rusqlite::ErrorCode::OperationInterrupted), "{error}");
+                }
+            }
+        }
+    };
+    bench.with_file(interrupt).await;
+    break_file(&mut bench, |conn, _| pages(conn, OF_BODIES)[0]).await;
+    let found = bench.store.admin.check_payloads(PayloadCheck { after: None }).await.unwrap();
+    assert_eq!((found.checked, found.damaged), (2, vec!["stripe e1".to_owned()]));
+}
+
 /// The page of an index that claims look at, and that each new job changes.
 #[tokio::test]
 async fn a_broken_page_fails_what_needs_it_and_is_said_and_all_else_goes_on() {
@@ -624,22 +711,74 @@ async fn a_broken_page_fails_what_needs_it_and_is_said_and_all_else_goes_on() {
     assert_eq!(stalls, [Stalled::Pages]);
 }
 
-/// SQLite's code for a damaged database.
+const HELD: &str =
+    "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload unreadable'";
+
+/// The claims of `h` fail, and hold nothing.
+async fn claim_fails(bench: &Bench) {
+    let claims = bench.store.jobs.claim(&name("h"), 9, None).await;
+    assert!(matches!(claims, Err(Error::Unavailable(_))), "{claims:?}");
+    assert_eq!(bench.number(HELD).await, 0);
+}
+
 #[tokio::test]
 async fn a_job_whose_payload_is_in_a_broken_page_is_held_and_the_store_goes_on() {
     let mut bench = bench();
     bench.accept("stripe", large("e1"), &["h"]).await;
-    bench.accept("stripe", stripe("e2", "a", "{}"), &["h"]).await;
+    bench.accept("stripe", stripe("e2", "a", "{}"), &["h", "other"]).await;
     break_file(&mut bench, |conn, _| pages(conn, OF_BODIES)[0]).await;
-    // A claim may only hold.
-    let mut starts = bench.starts().await;
-    starts.extend(bench.starts().await);
-    assert_eq!(starts, ["e2"]);
-    let held = "SELECT count(*) FROM job WHERE state = 'held' AND reason = 'payload unreadable'";
-    assert_eq!(bench.number(held).await, 1);
+    for millis in [0, 4_000, 4_000, 1_999] {
+        bench.advance(Duration::from_millis(millis)).await;
+        claim_fails(&bench).await;
+    }
+    assert_eq!(bench.store.jobs.claim(&name("other"), 9, None).await.unwrap().jobs.len(), 1);
+    bench.advance(Duration::from_millis(1)).await;
+    // This one holds it.
+    assert!(bench.starts().await.is_empty());
+    assert_eq!(bench.number(HELD).await, 1);
+    assert_eq!(bench.starts().await, ["e2"]);
     // A later delivery of it is a duplicate, and others are accepted.
     let again = bench.accept("stripe", large("e1"), &["h"]).await;
     assert!(matches!(again, Accepted::Duplicate { replayed: 0, conflict: false, .. }), "{again:?}");
     bench.accept("stripe", stripe("e3", "a", "{}"), &["h"]).await;
     assert_eq!(bench.starts().await, ["e3"]);
+}
+
+/// Both times the disk gives the page again before three claims and 10 s. A claim that has read it ends the count.
+#[tokio::test]
+async fn a_payload_that_the_disk_gives_again_is_held_for_no_earlier_failure() {
+    let mut bench = bench();
+    bench.accept("stripe", large("e1"), &["h"]).await;
+    let (mut place, mut whole) = (0, [0; 4]);
+    break_file(&mut bench, |conn, file| {
+        place = pages(conn, OF_BODIES)[0];
+        file.read_exact_at(&mut whole, place).unwrap();
+        place
+    })
+    .await;
+    // Closed behind the store: a close drops SQLite's locks.
+    let file = File::options().write(true).open(&bench.settings.path).unwrap();
+    for _ in 0..2 {
+        file.write_all_at(&[0xff; 4], place).unwrap();
+        // No connection has it in memory any more.
+        bench.break_down().await;
+        for seconds in [0, 9] {
+            bench.advance(Duration::from_secs(seconds)).await;
+            claim_fails(&bench).await;
+        }
+        file.write_all_at(&whole, place).unwrap();
+        bench.break_down().await;
+        bench.advance(Duration::from_secs(60)).await;
+        let claimed = bench.claim_one().await;
+        assert_eq!(&claimed.facts.body, large("e1").body());
+        assert!(bench.complete(&claimed, Outcome::NotStarted, Next::Ready).await);
+    }
+    // One that was read long ago does not count with two of now.
+    file.write_all_at(&[0xff; 4], place).unwrap();
+    bench.break_down().await;
+    for seconds in [0, 3600] {
+        bench.advance(Duration::from_secs(seconds)).await;
+        claim_fails(&bench).await;
+    }
+    bench.store.close().await;
 }

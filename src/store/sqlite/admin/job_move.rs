@@ -3,10 +3,10 @@
 //! What must stay true: a replayed job keeps its key (R22) unless a new one is asked for, and its attempt numbers go
 //! on. A held job keeps its payload until it is resolved or dropped (S12).
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::model::{EventId, JobId, Name, State, Timestamp};
-use crate::store::border::Group;
+use crate::store::border::{Error, Group};
 use crate::store::decide::job_move::{
     FoundEvent, FoundJob, JobMove, Move, ReplayFacts, drop_job, replay,
 };
@@ -36,10 +36,13 @@ impl FoundJob {
             (_, None) => None,
         };
         let key = key_of(tx, self.event)?;
-        // The job's event exists, by its foreign key.
         let event = tx
             .prepare_cached(&format!("{FOUND} WHERE e.row = ?1"))?
-            .query_row([self.event], read_event)?;
+            .query_row([self.event], read_event)
+            .optional()?;
+        // It exists, by the foreign key, unless a byte has changed.
+        let none = || Error::Damaged(format!("job {} is of no event", self.job));
+        let event = event.ok_or_else(none)?;
         Ok(replay(self, ReplayFacts { event: &event, key, newer, routed })?)
     }
 

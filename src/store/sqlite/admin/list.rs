@@ -55,7 +55,7 @@ pub(crate) const EVENT: &str =
     EXISTS (SELECT 1 FROM payload p WHERE p.event = e.row) AS payload_kept, e.row AS row, e.digest,
     e.removed_succeeded, e.removed_dropped FROM event e";
 
-/// The columns of a [`JobRow`].
+/// The columns of a [`JobRow`]. A changed byte may have left a job without its event.
 pub(crate) const JOB: &str = "SELECT j.id AS job, e.source, e.event_id, e.type AS event_type, j.handler, j.state,
     j.reason, j.attempt, j.replays, j.created_at, j.due_at, j.settled_at,
     EXISTS (SELECT 1 FROM paused p WHERE p.handler = j.handler) AS paused,
@@ -63,7 +63,7 @@ pub(crate) const JOB: &str = "SELECT j.id AS job, e.source, e.event_id, e.type A
         AS stopped_at,
     nullif(a.detail, '') AS last_detail, j.row AS row, j.detail AS detail, j.group_key AS \"group\", j.behind,
     j.superseded_by
-    FROM job j JOIN event e ON e.row = j.event
+    FROM job j LEFT JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt";
 
 /// An event's variants, the first one first: `?1` is its source, `?2` its id in stored form. By the unique

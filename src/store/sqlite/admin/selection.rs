@@ -43,7 +43,7 @@ fn select(conn: &Connection, ask: &JobSelection) -> rusqlite::Result<SelectedJob
     // The next in the order of their making, so that a page ends where the following one begins.
     let sql = format!(
         "SELECT j.row, j.id, j.attempt, j.handler, coalesce(j.reason, ''), j.event FROM job j
-         JOIN event e ON e.row = j.event {} ORDER BY j.row LIMIT {SELECTED_JOBS}",
+         LEFT JOIN event e ON e.row = j.event {} ORDER BY j.row LIMIT {SELECTED_JOBS}",
         clauses.sql()
     );
     let found = conn

@@ -3,8 +3,8 @@
 //! What must stay true: a request is answered after the flush of its commit (S3); after an unexpected error the
 //! batch is rolled back and each request gets a transaction by itself, so that one bad request never fails the
 //! others (S4); after an I/O error every connection is closed and
-//! the store is opened again by the start's own path (S1). A damaged page is read from the disk once more by that, and
-//! then fails only what needs it. The thread's death is the process's (S13).
+//! the store is opened again by the start's own path (S1). A page that is damaged or cannot be read is read from the
+//! disk once more by that, and then fails only what needs it. The thread's death is the process's (S13).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, ErrorCode, MAIN_DB};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, ffi};
 use tokio::sync::watch;
 
 use crate::model::Timestamp;
@@ -39,9 +39,9 @@ const REPAIR_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// are answered 503 meanwhile.
 const DAMAGE_PAUSE: Duration = Duration::from_secs(600);
 
-/// How often a kept request is tried again that needs a damaged page: one more than a claim needs, which holds a job that
-/// it has read in vain.
-const DAMAGED_TRIES: u32 = 4;
+/// How often a kept request is tried that needs a damaged page: once more after the store was opened anew, which is
+/// also when a claim holds a job that it has read in vain.
+const DAMAGED_TRIES: u32 = 2;
 
 /// A passive checkpoint is asked for when this share of the log's bound waits to be copied. A commit that
 /// comes meanwhile waits until the disk has taken the pass, so it is to be short.
@@ -56,7 +56,7 @@ const RESTART_SHARE: u64 = 2;
 const REST_BYTES: u64 = 256 * 1024;
 
 /// SQLite's code for a database that was moved while it was open.
-const GONE: i32 = rusqlite::ffi::SQLITE_READONLY_DBMOVED;
+const GONE: i32 = ffi::SQLITE_READONLY_DBMOVED;
 
 /// One page of 4,096 bytes and its frame header of 24 (the SQLite file format, section 4).
 const FRAME_BYTES: u64 = 4096 + 24;
@@ -95,7 +95,7 @@ enum Trouble {
     Full,
     /// The database or its log was removed or replaced.
     Gone,
-    /// A page is not what SQLite wrote. SQLite writes nothing more in that transaction.
+    /// A page is not what SQLite wrote, or cannot be read.
     Damage,
     /// The page cache cannot be trusted any more.
     Io,
@@ -103,13 +103,15 @@ enum Trouble {
 
 impl Trouble {
     fn of(error: &rusqlite::Error) -> Self {
-        if error.sqlite_error().is_some_and(|error| error.extended_code == GONE) {
+        if error.sqlite_extended_error_code() == Some(GONE) {
             return Trouble::Gone;
+        }
+        if is_in_vain(error) {
+            return Trouble::Damage;
         }
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Trouble::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
-            Some(ErrorCode::DatabaseCorrupt) => Trouble::Damage,
             Some(
                 ErrorCode::SystemIoFailure
                 | ErrorCode::NotADatabase
@@ -119,6 +121,26 @@ impl Trouble {
             ) => Trouble::Io,
             _ => Trouble::Request,
         }
+    }
+}
+
+/// Whether a page is damaged or cannot be read, which says nothing against what is in the page cache. SQLite writes
+/// nothing more in that transaction.
+pub(crate) fn is_in_vain(error: &rusqlite::Error) -> bool {
+    let is_read = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ];
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt)
+        || error.sqlite_extended_error_code().is_some_and(|code| is_read.contains(&code))
+}
+
+/// What an error means at the beginning or the end of a transaction: no request alone needs that page. And a commit
+/// reads frames of the log after it has written them.
+fn of_all(error: rusqlite::Error) -> rusqlite::Error {
+    match is_in_vain(&error) {
+        true => {
+            let io = ffi::Error::new(ffi::SQLITE_IOERR);
+            rusqlite::Error::SqliteFailure(io, Some(error.to_string()))
+        }
+        false => error,
     }
 }
 
@@ -238,7 +260,7 @@ impl Writer {
 
     fn transact(&self, conn: &Connection, items: &mut [WriteRequest]) -> rusqlite::Result<()> {
         // IMMEDIATE: the write lock is taken before anything is read, so a later write cannot fail busy.
-        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        execute(conn, "BEGIN IMMEDIATE").map_err(of_all)?;
         for item in items {
             item.work.run(conn)?;
         }
@@ -247,11 +269,10 @@ impl Writer {
             conn.prepare_cached("UPDATE meta SET probes = probes + 1 WHERE one = 1")?.execute([])?;
         }
         if let Some(why) = self.shared.space.gone() {
-            let code = rusqlite::ffi::Error::new(GONE);
+            let code = ffi::Error::new(GONE);
             return Err(rusqlite::Error::SqliteFailure(code, Some(why)));
         }
-        conn.prepare_cached("COMMIT")?.execute([])?;
-        Ok(())
+        execute(conn, "COMMIT").map_err(of_all)
     }
 
     /// Answers items that cannot be committed now, keeps those that must be, and deals with the cause.
@@ -303,7 +324,7 @@ impl Writer {
     }
 
     /// What a damaged page means for these items: the store is opened anew, because memory may have changed the page. If
-    /// that was a short time ago, it is so on the disk: then it is their error alone, and this is said once.
+    /// that was a short time ago, the disk does not give it: then it is their error alone, and this is said once.
     fn damaged(&mut self, items: &mut [WriteRequest], reason: &str) -> Trouble {
         items.iter_mut().for_each(|item| item.damaged += 1);
         if self.damaged_at.is_none_or(|at| at.elapsed() >= DAMAGE_PAUSE) {
@@ -314,7 +335,7 @@ impl Writer {
         if !stalls.has(Stalled::Pages) {
             tracing::error!(
                 reason,
-                "a page of {path} is damaged: what needs it fails; restore a backup, and check the disk"
+                "a page of {path} cannot be read: what needs it fails; check the disk, and restore a backup"
             );
         }
         stalls.set(Stalled::Pages, reason.to_owned(), self.shared.clock.now());
@@ -514,9 +535,45 @@ impl Writer {
     }
 }
 
+fn execute(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(sql)?.execute([]).map(drop)
+}
+
 fn closed() -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(
-        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN),
-        Some("the store is closed".to_owned()),
-    )
+    let code = ffi::Error::new(ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some("the store is closed".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: i32) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    #[test]
+    fn a_failed_read_is_its_requests_alone_except_in_the_commit() {
+        // SQLite makes the first one of a block that the disk does not give, too (EIO).
+        for code in [
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_CORRUPT_INDEX,
+            ffi::SQLITE_IOERR_READ,
+            ffi::SQLITE_IOERR_SHORT_READ,
+        ] {
+            assert_eq!(Trouble::of(&failure(code)), Trouble::Damage, "{code}");
+            assert_eq!(Trouble::of(&of_all(failure(code))), Trouble::Io, "{code}");
+        }
+        for code in [ffi::SQLITE_IOERR, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_FSYNC] {
+            assert_eq!(Trouble::of(&failure(code)), Trouble::Io, "{code}");
+        }
+        for (code, trouble) in [
+            (GONE, Trouble::Gone),
+            (ffi::SQLITE_FULL, Trouble::Full),
+            (ffi::SQLITE_BUSY, Trouble::Busy),
+            (ffi::SQLITE_CONSTRAINT, Trouble::Request),
+        ] {
+            assert_eq!(Trouble::of(&of_all(failure(code))), trouble, "{code}");
+        }
+    }
 }

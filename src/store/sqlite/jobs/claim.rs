@@ -3,14 +3,14 @@
 //! What must stay true: no attempt is in the answers of two claims. A claim whose commit is uncertain is
 //! retried, and then takes for its own only what no other claim has taken since.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::{Connection, params};
 
+use crate::clock::Clock;
 use crate::crash;
 use crate::model::{
     DeadReason, EventType, Facts, Headers, HeldReason, JobId, Name, Outcome, Runner, Timestamp,
@@ -19,6 +19,7 @@ use crate::retry::Next;
 use crate::store::border::{Claim, Claimed, Claims, Completion, Error, Record};
 use crate::store::decide::notice::Notice;
 use crate::store::sqlite::engine::queue::{Priority, WriteReply, WriteRequest};
+use crate::store::sqlite::engine::writer::is_in_vain;
 use crate::store::sqlite::tables::codec;
 use crate::store::sqlite::tables::codec::change_one;
 use crate::store::sqlite::tables::group;
@@ -28,13 +29,10 @@ use crate::store::sqlite::tables::paused::is_paused;
 use crate::store::sum::{DAMAGED, KeptPayload, unread};
 
 use super::handle::Jobs;
+use super::vain_reads::VainReads;
 
-/// How often a claim reads a job's rows in vain before it holds the job: with others, by itself, and once the store was
-/// opened anew.
-const VAIN_READS: u32 = 3;
-
-/// How often the rows of jobs were read in vain.
-type VainReads = BTreeMap<i64, u32>;
+/// The job whose rows a try of this claim has read in vain, and whether the next one is to hold it.
+type InVain = Option<(i64, bool)>;
 
 /// What a claim has taken.
 pub(crate) struct Taken {
@@ -78,9 +76,9 @@ impl Jobs {
 
     pub(crate) fn claiming(&self, asked: Claim) -> (WriteRequest, WriteReply<Taken>) {
         let (clock, notices) = (self.engine.clock.clone(), self.engine.notices.clone());
-        let dedup = Arc::clone(&self.claim_dedup);
+        let (dedup, vain_reads) = (Arc::clone(&self.claim_dedup), Arc::clone(&self.vain_reads));
         let (mut number, mut last): (u64, Vec<(i64, u32)>) = (0, Vec::new());
-        let mut vain = VainReads::new();
+        let mut in_vain = None;
         let take = {
             let dedup = Arc::clone(&dedup);
             move |tx: &Connection| {
@@ -94,7 +92,7 @@ impl Jobs {
                             .map(|&(row, _)| read(tx, row, &asked.handler))
                             .collect::<rusqlite::Result<Vec<_>>>()?
                     }
-                    _ => claim(tx, &asked, clock.now(), &notices, &mut vain)?,
+                    _ => claim(tx, &asked, &clock, &notices, &vain_reads, &mut in_vain)?,
                 };
                 number = dedup.took(jobs.iter().map(|job| job.row));
                 last = jobs.iter().map(|job| (job.row, job.attempt)).collect();
@@ -178,11 +176,13 @@ async fn unpacked(taken: Job) -> io::Result<Claimed> {
 fn claim(
     tx: &Connection,
     asked: &Claim,
-    now: Timestamp,
+    clock: &Clock,
     notices: &Notices,
-    vain: &mut VainReads,
+    vain_reads: &VainReads,
+    in_vain: &mut InVain,
 ) -> rusqlite::Result<Vec<Job>> {
     let Claim { handler, limit, runner, rate, .. } = asked;
+    let now = clock.now();
     if is_paused(tx, handler)? {
         return Ok(Vec::new());
     }
@@ -196,7 +196,7 @@ fn claim(
     let chosen = choose(tx, handler, limit, now)?;
     let mut taken = Vec::with_capacity(chosen.len());
     for row in chosen {
-        if vain.get(&row).is_some_and(|&times| times >= VAIN_READS) {
+        if *in_vain == Some((row, true)) {
             hold(tx, row, HeldReason::PayloadUnreadable)?;
             tracing::error!(row, "a job cannot be claimed: its rows cannot be read");
             // Committed before another one is read in vain, which would take it back.
@@ -211,11 +211,16 @@ fn claim(
                 continue;
             }
             Err(error) if is_in_vain(&error) => {
-                *vain.entry(row).or_default() += 1;
+                // Once, however often this claim is tried.
+                if in_vain.is_none_or(|(noted, _)| noted != row) {
+                    let lasts = vain_reads.note(handler, row, clock.monotonic());
+                    *in_vain = Some((row, lasts));
+                }
                 return Err(error);
             }
             found => found?,
         };
+        vain_reads.forget(handler, row);
         // A job without its payload is never run with an empty stdin: it dies here (R19, S12).
         let Some((facts, _)) = &mut job.given else {
             change_one(
@@ -255,24 +260,20 @@ fn claim(
     Ok(taken)
 }
 
-/// Whether a column has what the store has never written.
+/// Whether a column has what the store has never written, or the job's event is none.
 fn is_damage(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{
-        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, QueryReturnedNoRows,
+        Utf8Error,
     };
     matches!(
         error,
         FromSqlConversionFailure(..)
             | IntegralValueOutOfRange(..)
             | InvalidColumnType(..)
+            | QueryReturnedNoRows
             | Utf8Error(..)
     )
-}
-
-/// Whether a page is damaged or cannot be read. SQLite writes nothing more in that transaction.
-pub(crate) fn is_in_vain(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure))
 }
 
 /// The others of its handler are claimed all the same.

@@ -133,7 +133,7 @@ impl Jobs {
 /// The running attempts, each with its job, by the index of live attempts: of all jobs, or of job ?1.
 pub(crate) const RUNNING: &str =
     "SELECT j.id, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
-     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number JOIN event e ON e.row = j.event
+     FROM attempt a JOIN job j ON j.row = a.job AND j.attempt = a.number LEFT JOIN event e ON e.row = j.event
      WHERE a.outcome IS NULL AND j.state = 'running' AND (?1 IS NULL OR j.id = ?1) ORDER BY a.job";
 
 pub(crate) fn running_attempt(row: &Row<'_>) -> rusqlite::Result<RunningAttempt> {

@@ -4,7 +4,8 @@
 //! The writer does it in short steps, each one transaction that other requests join: a request waits for one
 //! step at most. What must stay true: the caller has checked the clock (K2); a
 //! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on. An event in a page
-//! that cannot be read is passed over until the process ends: its page would end each pass at the same place.
+//! that cannot be read is tried twice, and passed over until the process ends: its page would end each pass at the same
+//! place. What cannot be deleted keeps nothing else from it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,11 +20,11 @@ use crate::store::border::{ClockWatch, Cutoffs, Error, Refused, RetentionResult}
 use crate::store::decide::notice::Notice;
 use crate::store::mutex::lock;
 use crate::store::sqlite::engine::queue::Priority;
+use crate::store::sqlite::engine::writer::is_in_vain;
 use crate::store::sqlite::tables::repeat::IS_REPEAT;
 use crate::store::sqlite::tables::{answer, audit, codec};
 use crate::store::sum::UNDELETED;
 
-use super::claim::is_in_vain;
 use super::handle::Jobs;
 
 /// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
@@ -72,16 +73,22 @@ impl Skips {
 
 impl Jobs {
     pub async fn expire(&self, before: Cutoffs) -> Result<RetentionResult, Error> {
-        let (payloads, of_payloads) =
-            self.walk(0, move |tx, after, known| expire_payloads(tx, before, after, known)).await?;
-        let (events, of_events) =
-            self.walk(0, move |tx, after, known| expire_events(tx, before, after, known)).await?;
-        let old = move |tx: &Connection| audit::expire(tx, before.ids);
-        while self.engine.submit(Priority::Verb, old).await? == BATCH_JOBS {}
-        self.engine.submit(Priority::Verb, move |tx| expire_rest(tx, before)).await?;
+        // Each part, whatever became of the others.
+        let payloads =
+            self.walk(0, move |tx, after, known| expire_payloads(tx, before, after, known)).await;
+        let events =
+            self.walk(0, move |tx, after, known| expire_events(tx, before, after, known)).await;
+        let audit = self.run_all(move |tx| audit::expire(tx, before.ids)).await;
+        let mut rest = Ok(());
+        for (sql, before) in expire_rest(before) {
+            let delete = move |tx: &Connection| tx.prepare_cached(sql)?.execute([before.0]);
+            rest = rest.and(self.run(delete).await.map(drop));
+        }
         // Also what a pass that was cut off, or an earlier version, has left.
-        let bytes = of_payloads + of_events + self.give_back().await;
-        Ok(RetentionResult { payloads, events, bytes })
+        let given = self.give_back().await;
+        let ((payloads, of_payloads), (events, of_events)) = (payloads?, events?);
+        audit.and(rest)?;
+        Ok(RetentionResult { payloads, events, bytes: of_payloads + of_events + given })
     }
 
     pub async fn clock_watch(&self) -> Result<Option<ClockWatch>, Error> {
@@ -132,12 +139,35 @@ impl Jobs {
         let before = now.before(KEY_MARGIN);
         let forget =
             move |tx: &Connection| answer::forget_errors(tx, before, codec::size(BATCH_JOBS));
-        while self.engine.submit(Priority::Verb, forget).await? == BATCH_JOBS {}
+        let forgotten = self.run_all(forget).await;
         // By the time at which a key expires, and its event.
         let first = (i64::MIN, 0);
         let step =
             move |tx: &Connection, after, known: &Skips| expire_keys(tx, before, after, known);
-        Ok(self.walk(first, step).await?.0)
+        let keys = self.walk(first, step).await?.0;
+        Ok(forgotten.map(|()| keys)?)
+    }
+
+    /// Runs a step. Where it has failed, a repair may be under way, whose end it waits for.
+    async fn run<T, F>(&self, step: F) -> Result<T, Refused>
+    where
+        T: Send + 'static,
+        F: FnMut(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        let done = self.engine.submit(Priority::Verb, step).await;
+        if done.is_err() {
+            self.until_open().await;
+        }
+        done
+    }
+
+    /// Runs a step again until it deletes fewer rows than it may.
+    async fn run_all(
+        &self,
+        step: impl FnMut(&Connection) -> rusqlite::Result<usize> + Copy + Send + 'static,
+    ) -> Result<(), Refused> {
+        while self.run(step).await? == BATCH_JOBS {}
+        Ok(())
     }
 
     /// Takes step after step from this place on. Returns how much was deleted, and the bytes given back.
@@ -147,17 +177,17 @@ impl Jobs {
         step: impl Fn(&Connection, P, &Skips) -> rusqlite::Result<Step<P>> + Copy + Send + 'static,
     ) -> Result<(u64, u64), Error> {
         let (mut deleted, mut bytes, mut after) = (0, 0, Some(first));
+        let mut tried = BTreeSet::new();
         while let Some(place) = after {
             let known = Skips { events: Arc::clone(&self.unreadable), last: Arc::default() };
             let own = known.clone();
-            let done = self.engine.submit(Priority::Verb, move |tx| step(tx, place, &own)).await;
+            let done = self.run(move |tx: &Connection| step(tx, place, &own)).await;
             let done = match (done, known.last.load(Ordering::Relaxed)) {
                 (Ok(done), _) => done,
+                // The disk may give the page again.
+                (Err(_), event) if event > 0 && tried.insert(event) => continue,
                 // The same step, without that event.
-                (Err(why), event) if event > 0 && self.pass_over(event, &why) => {
-                    self.until_open().await;
-                    continue;
-                }
+                (Err(why), event) if event > 0 && self.pass_over(event, &why) => continue,
                 (Err(why), _) => return Err(why.into()),
             };
             if done.deleted > 0 {
@@ -197,7 +227,7 @@ impl Jobs {
     async fn give_back(&self) -> u64 {
         let mut bytes = 0;
         loop {
-            match self.engine.submit(Priority::Verb, give_back).await {
+            match self.run(give_back).await {
                 Ok((given, left)) => {
                     bytes += given;
                     if given == 0 || left == 0 {
@@ -206,7 +236,6 @@ impl Jobs {
                 }
                 Err(why) => {
                     tracing::debug!(%why, "failed to give free pages back");
-                    self.until_open().await;
                     return bytes;
                 }
             }
@@ -321,26 +350,27 @@ fn expire_events(
     delete(tx, &rows, known, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
 }
 
-/// Deletes expired rows that belong to neither a payload nor an event: a few rows of each kind.
-fn expire_rest(tx: &Connection, before: Cutoffs) -> rusqlite::Result<()> {
-    // Other bodies that came when the first one was deleted already.
-    tx.prepare_cached(
-        "DELETE FROM evidence WHERE received_at < ?1
-             AND NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = evidence.event)",
-    )?
-    .execute([before.payloads.0])?;
-    // One row per secret that ever matched. A source that has an event is not gone.
-    tx.prepare_cached(
-        "DELETE FROM secret_use WHERE last_matched_at < ?1
-             AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
-    )?
-    .execute([before.ids.0])?;
-    // Notices without a newer occurrence.
-    tx.prepare_cached(
-        "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(reported_at, 0)) < ?1",
-    )?
-    .execute([before.ids.0])?;
-    Ok(())
+/// What deletes expired rows that belong to neither a payload nor an event, and from when: a few rows of each kind.
+fn expire_rest(before: Cutoffs) -> [(&'static str, Timestamp); 3] {
+    [
+        // Other bodies that came when the first one was deleted already.
+        (
+            "DELETE FROM evidence WHERE received_at < ?1
+                 AND NOT EXISTS (SELECT 1 FROM payload p WHERE p.event = evidence.event)",
+            before.payloads,
+        ),
+        // One row per secret that ever matched. A source that has an event is not gone.
+        (
+            "DELETE FROM secret_use WHERE last_matched_at < ?1
+                 AND NOT EXISTS (SELECT 1 FROM event e WHERE e.source = secret_use.source)",
+            before.ids,
+        ),
+        // Notices without a newer occurrence.
+        (
+            "DELETE FROM notice WHERE max(coalesce(last_at, 0), coalesce(reported_at, 0)) < ?1",
+            before.ids,
+        ),
+    ]
 }
 
 fn look(

@@ -13,6 +13,7 @@ use crate::store::node::subscriptions::Subscriptions;
 use crate::store::sqlite::engine::handle::Engine;
 
 use super::claim_dedup::ClaimDedup;
+use super::vain_reads::VainReads;
 
 /// What its verbs promise is in `handles`.
 #[derive(Clone)]
@@ -20,6 +21,7 @@ pub struct Jobs {
     pub(crate) engine: Engine,
     pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) claim_dedup: Arc<ClaimDedup>,
+    pub(crate) vain_reads: Arc<VainReads>,
     /// The events that retention passes over, because they are in pages that cannot be read.
     pub(crate) unreadable: Arc<Mutex<BTreeSet<i64>>>,
 }

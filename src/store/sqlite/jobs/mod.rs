@@ -8,3 +8,4 @@ pub(crate) mod expire;
 pub(crate) mod handle;
 mod notices;
 pub(crate) mod recover;
+pub(crate) mod vain_reads;

@@ -85,7 +85,7 @@ pub(crate) fn find_fate(conn: &Connection, job: JobId) -> rusqlite::Result<Optio
     .optional()
 }
 
-/// Whether the event is a request whose key is in use, and whether it is answered.
+/// Whether the event is a request whose key is in use, and whether it is answered. Nobody waits for one that is none.
 pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
     // By the primary keys.
     tx.prepare_cached(
@@ -93,6 +93,8 @@ pub(crate) fn key_of(tx: &Connection, event: i64) -> rusqlite::Result<KeyOf> {
          FROM event e LEFT JOIN answer a ON a.event = e.row WHERE e.row = ?1",
     )?
     .query_row([event], |row| Ok(KeyOf::of(row.get(0)?, row.get(1)?, row.get(2)?)))
+    .optional()
+    .map(|key| key.unwrap_or(KeyOf::Nobody))
 }
 
 /// The event's key for people, where it has one.

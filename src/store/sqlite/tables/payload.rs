@@ -42,15 +42,20 @@ pub(crate) fn check(
 
 /// Whether an event's payload is whole; none where it has none.
 fn compare(conn: &Connection, row: i64) -> rusqlite::Result<Option<bool>> {
-    // By the primary keys.
+    // By the primary keys. The sum is behind the body, so this has seen each of its pages.
     let mut select = conn.prepare_cached(
         "SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.sum
          FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1",
     )?;
     let whole = |found: &Row<'_>| {
-        let stored = conn.blob_open(MAIN_DB, "payload", "body", row, true);
-        let Ok(stored) = stored else { return Ok(false) };
-        is_whole(found, stored).map_err(|error| codec::unreadable(0, Type::Blob, error))
+        match conn.blob_open(MAIN_DB, "payload", "body", row, true) {
+            Ok(stored) => {
+                is_whole(found, stored).map_err(|error| codec::unreadable(0, Type::Blob, error))
+            }
+            // SQLite's general error: the value is of another kind.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => Ok(false),
+            Err(error) => Err(error),
+        }
     };
     match select.query_row([row], whole).optional() {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
