@@ -45,7 +45,7 @@ pub struct Route {
 /// The answer to a request that was carried out.
 pub(super) enum Answer {
     Json(Vec<u8>, Paid),
-    Stream(&'static str, ByteStream),
+    Stream { content_type: &'static str, is_endless: bool, parts: ByteStream },
 }
 
 /// All routes, in the order of the reference. A literal segment stands before a parameter in its place.
@@ -117,7 +117,9 @@ const fn stream<O: StreamOperation>() -> Route {
         answer: |context, parameters| {
             Box::pin(async move {
                 let operation: O = parameters.parse(Method::Get)?;
-                Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context).await?))
+                let parts = start(operation, &context).await?;
+                let (content_type, is_endless) = (O::CONTENT_TYPE, O::IS_ENDLESS);
+                Ok(Answer::Stream { content_type, is_endless, parts })
             })
         },
         #[cfg(debug_assertions)]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
@@ -19,7 +19,7 @@ use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest,
 use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::{App, HttpResponse};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -170,8 +170,8 @@ async fn answer(served: Served, mut request: ServiceRequest) -> ServiceResponse 
             let text = Text { text: text.into(), _paid: paid };
             response(HttpResponse::Ok(), "application/json").body(BoxBody::new(text))
         }
-        Ok(Answer::Stream(content_type, stream)) => {
-            response(HttpResponse::Ok(), content_type).streaming(stream)
+        Ok(Answer::Stream { content_type, parts, .. }) => {
+            response(HttpResponse::Ok(), content_type).streaming(parts)
         }
         Err(failure) => problem(failure, request.path()),
     };
@@ -251,8 +251,9 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         _ = closing.wait_for(|closing| *closing), if place.is_some() => Err(stopping()),
     };
     match answer? {
-        Answer::Stream(content_type, stream) => {
-            Ok(Answer::Stream(content_type, bounded(served, stream)?))
+        Answer::Stream { content_type, is_endless, parts } => {
+            let parts = bounded(served, parts, is_endless)?;
+            Ok(Answer::Stream { content_type, is_endless, parts })
         }
         json @ Answer::Json(..) => Ok(json),
     }
@@ -283,8 +284,9 @@ fn place(served: &Served) -> Result<OwnedSemaphorePermit, Failure> {
     })
 }
 
-/// A stream that has one of the places, and ends when the receiver stops.
-fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
+/// A stream that has one of the places, and ends when the receiver stops: with an error, unless it is endless, so that
+/// its reader does not take what it has for all of it.
+fn bounded(served: &Served, parts: ByteStream, is_endless: bool) -> Result<ByteStream, Failure> {
     let place = place(served)?;
     let mut closing = served.closing.clone();
     let closed = async move {
@@ -292,5 +294,11 @@ fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
         let _ = closing.wait_for(|closing| *closing).await;
         drop(place);
     };
-    Ok(Box::pin(stream.take_until(Box::pin(closed))))
+    let mut parts = parts.take_until(Box::pin(closed));
+    Ok(Box::pin(stream::poll_fn(move |cx| match ready!(parts.poll_next_unpin(cx)) {
+        None if !is_endless && parts.take_result().is_some() => {
+            Poll::Ready(Some(Err(io::Error::other("the receiver is stopping"))))
+        }
+        part => Poll::Ready(part),
+    })))
 }

@@ -20,6 +20,8 @@ pub trait StreamOperation: Serialize + DeserializeOwned + Send + 'static {
     const PATH: &'static str;
     const EFFECT: Effect;
     const CONTENT_TYPE: &'static str;
+    /// It goes on until its reader or the receiver ends it. A stop cuts any other off.
+    const IS_ENDLESS: bool = false;
 
     /// Begins the answer, or says why there is none; then sends it. The future that sends it ends when the reader is gone,
     /// and is dropped when the receiver stops.

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use hooklatch::admin::{
     AcceptQuarantine, CallError, CancelJob, Client, ConnectError, DropJob, Effect, FailureKind,
-    FollowEvents, FollowedEvents, GetChanges, GetInfo, GetStatus, ListHandlers, ListSecrets,
-    ListenError, Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent, ShowJob,
-    StoreClient, listen, reading_socket_path, socket_path,
+    FollowEvents, FollowedEvents, GetBody, GetChanges, GetInfo, GetStatus, ListHandlers,
+    ListSecrets, ListenError, Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent,
+    ShowJob, StoreClient, listen, reading_socket_path, socket_path,
 };
 use hooklatch::clock::Clock;
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
@@ -556,11 +557,42 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     assert!(matches!(ended, Ok(None)), "{ended:?}");
 }
 
+/// The body is longer than what is on its way at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_a_stop_cuts_off_is_not_taken_for_a_whole_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let listener = serve(&settings, &store);
+    accept_body(&store, "e1", vec![b' '; 16 << 20].into(), Vec::new()).await;
+    let client = client(&settings).await.unwrap();
+    let mut stream = client.open_stream(body_of("e1")).await.unwrap();
+    let reading = async {
+        loop {
+            match stream.part().await {
+                Ok(Some(_)) => {}
+                end => return end,
+            }
+        }
+    };
+    let ((), end) = tokio::join!(listener.stop(), reading);
+    assert!(end.is_err(), "{end:?}");
+}
+
+fn body_of(id: &str) -> GetBody {
+    let (event, source) = (id.parse().unwrap(), "shop".parse().unwrap());
+    GetBody { event, source, variant: 0, answer: false }
+}
+
 async fn accept(store: &Store, id: &str, jobs: Vec<NewJob>) {
+    accept_body(store, id, "{}".into(), jobs).await;
+}
+
+async fn accept_body(store: &Store, id: &str, body: Bytes, jobs: Vec<NewJob>) {
     let mut headers = Headers::new();
     headers.push("Idempotency-Key", id);
     headers.push("X-Event-Type", "thing.made");
-    let (now, body) = (Clock::system().now(), "{}".into());
+    let now = Clock::system().now();
     let request = Delivery { method: "POST", url: None, headers: &headers, body };
     let scheme = Scheme::embedded("none").unwrap();
     let delivery = verify(&scheme, &[], request, now).unwrap();

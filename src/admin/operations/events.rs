@@ -224,6 +224,7 @@ impl StreamOperation for FollowEvents {
     const PATH: &'static str = "/v1/event-stream";
     const EFFECT: Effect = Effect::Reads;
     const CONTENT_TYPE: &'static str = "application/x-ndjson";
+    const IS_ENDLESS: bool = true;
 
     async fn send(
         self,
