@@ -61,7 +61,7 @@ impl Door {
         }
     }
 
-    /// For another listener, whose clients share all but the places of requests that bring a body.
+    /// For other clients, who share all but the places of requests that bring a body.
     pub(crate) fn beside(&self) -> Self {
         let places_with_body = Arc::new(Semaphore::new(self.requests / 2));
         Door { places_with_body, ..self.clone() }
