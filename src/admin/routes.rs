@@ -96,9 +96,10 @@ const fn route<O: Operation>() -> Route {
         effect: O::EFFECT,
         request: type_name::<O>,
         reply: Some(type_name::<O::Reply>),
-        max_body_bytes: match O::METHOD {
-            Method::Get => limits::ADMIN_GET_BYTES,
-            Method::Post => O::MAX_BODY_BYTES,
+        max_body_bytes: match (O::METHOD, O::EFFECT) {
+            (Method::Get, _) => limits::ADMIN_GET_BYTES,
+            (Method::Post, Effect::Changes) => O::MAX_BODY_BYTES,
+            (Method::Post, Effect::Reads | Effect::Waits) => limits::ADMIN_READING_BYTES,
         },
         answer: |context, parameters| Box::pin(answer::<O>(context, parameters)),
         #[cfg(debug_assertions)]

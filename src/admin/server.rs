@@ -16,7 +16,7 @@ use actix_service::{
 };
 use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::{App, HttpResponse};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, info};
 
-use super::budget::Paid;
+use super::budget::{self, Paid, Permit};
 use super::by;
 use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Effect, Parameters};
@@ -232,10 +232,10 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     let by = by::read(request.headers())?;
     let mut closing = served.closing.clone();
     let stopping = || Failure::unavailable("the receiver is stopping");
-    let body = tokio::select! {
+    let (body, _long) = tokio::select! {
         // A stop does not wait for a client that is slow to send.
         _ = closing.wait_for(|closing| *closing) => return Err(stopping()),
-        body = read_body(request, route.max_body_bytes) => body?,
+        read = read_body(request, route.max_body_bytes) => read?,
     };
     if route.effect == Effect::Changes {
         // Before it is done: no change is made without this line.
@@ -259,13 +259,21 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     }
 }
 
-async fn read_body(request: &mut ServiceRequest, most: usize) -> Result<Bytes, Failure> {
+/// The body of a request, and the right to have it where it is long.
+async fn read_body(
+    request: &mut ServiceRequest,
+    most: usize,
+) -> Result<(Bytes, Option<Permit>), Failure> {
+    let declared = request.headers().get(CONTENT_LENGTH);
+    let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+    let is_long = most.min(declared.unwrap_or(most)) > limits::ADMIN_REQUEST_BYTES;
+    let long = if is_long { Some(budget::request().await?) } else { None };
     let payload = BodyStream::new(request.take_payload());
     let unreadable = |why: String| {
         Failure::new(FailureKind::Malformed, format!("the body cannot be read: {why}"))
     };
     match timeout(limits::ADMIN_WAIT, to_bytes_limited(payload, most)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Ok(body))) => Ok((body, long)),
         Ok(Ok(Err(error))) => Err(unreadable(error.to_string())),
         Ok(Err(_)) => {
             let message = format!("the body has more than {most} bytes");

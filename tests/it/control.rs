@@ -241,6 +241,7 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     let socket = socket_path(&settings.path);
     let job = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
     let replay = format!("POST /v1/jobs/{job}/replay");
+    let (reading, changing) = (limits::ADMIN_READING_BYTES, limits::ADMIN_REQUEST_BYTES);
     for (line, body, status, kind, detail) in [
         ("GET /", "", 404, "no_route", "no such route"),
         ("GET /v2/info", "", 404, "no_route", env!("CARGO_PKG_VERSION")),
@@ -265,13 +266,10 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         (&replay, &format!("{{\"job\": \"{job}\"}}"), 400, "malformed", "job is in the path"),
         (&format!("{replay}?new_key=true"), "", 400, "malformed", "not in a query"),
         (&replay, "", 404, "not_found", job),
-        (
-            "POST /v1/shorten",
-            &"x".repeat(limits::ADMIN_REQUEST_BYTES + 1),
-            413,
-            "too_large",
-            "more than",
-        ),
+        ("POST /v1/shorten", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/jobs/select", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/quarantine/verify", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/reload", &"x".repeat(changing + 1), 413, "too_large", "more than"),
     ] {
         let (got, got_kind, got_detail) = problem(&socket, line, body).await;
         assert_eq!((got, got_kind.as_str()), (status, kind), "{line} {got_detail}");
@@ -284,6 +282,29 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     .await;
     assert!(allowed.to_ascii_lowercase().contains("allow: get\r\n"), "{allowed}");
     assert!(!allowed.contains("200 OK"), "{allowed}");
+}
+
+/// A resolution may bring a whole answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_long_request_is_read_at_a_time_and_a_short_one_waits_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let socket = socket_path(&settings.path);
+    let line = "POST /v1/jobs/0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/resolve";
+    let bytes = limits::ADMIN_REQUEST_BYTES + 1;
+    let mut half = UnixStream::connect(&socket).unwrap();
+    let head = format!("{line} HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n{{");
+    half.write_all(head.as_bytes()).unwrap();
+    // The server has read its head: a later request is answered.
+    assert_eq!(problem(&socket, line, "{}").await.0, 400);
+    let long = format!("{{}}{}", " ".repeat(bytes - 2));
+    let (status, kind, detail) = problem(&socket, line, &long).await;
+    assert_eq!((status, kind.as_str()), (503, "unavailable"), "{detail}");
+    assert!(detail.contains("ask again"), "{detail}");
+    drop(half);
+    assert_eq!(problem(&socket, line, &long).await.0, 400);
 }
 
 /// The rows of the audit list, as a client of the reading socket gets them.
