@@ -128,9 +128,20 @@ const fn stream<O: StreamOperation>() -> Route {
     }
 }
 
+/// What may make more than a mebibyte: an event has bodies and outputs, a check reads bodies, and a listing has up to
+/// `list_count` rows, of which one of the audit list has up to 10 KiB.
+const LARGE: &[&str] = &[
+    ShowEvent::PATH,
+    PayloadCheck::PATH,
+    EventFilter::PATH,
+    JobFilter::PATH,
+    ListStuck::PATH,
+    QuarantineFilter::PATH,
+    AuditFilter::PATH,
+];
+
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
-    // An event has bodies and outputs, and a check reads bodies; of all others the limits of a page bound what is made.
-    if ![ShowEvent::PATH, PayloadCheck::PATH].contains(&O::PATH) {
+    if !LARGE.contains(&O::PATH) {
         let text = made::<O>(&context, parameters).await?;
         let paid = budget::pay(text.len() as u64).await?;
         return Ok(Answer::Json(text, paid));
@@ -226,4 +237,43 @@ fn matches(pattern: &'static str, path: &str) -> Option<PathParameters> {
 pub(super) fn allowed(path: &str) -> String {
     let at_path = ROUTES.iter().filter(|route| matches(route.path, path).is_some());
     at_path.map(|route| route.method.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::limits::Limits;
+    use crate::store::{Settings, Store};
+
+    async fn ask(store: &Store, path: &str) -> Result<(), Failure> {
+        let context = Context { store: store.admin.clone(), receiver: None };
+        let (route, path) = find("GET", path).unwrap();
+        let (query, body) = (String::new(), Bytes::new());
+        (route.answer)(context, Parameters { path, query, body }).await.map(|_| ())
+    }
+
+    #[tokio::test]
+    async fn what_may_be_large_waits_for_another_and_all_else_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
+        let settings = Settings { path: dir.path().join("t.db"), limits };
+        let store = Store::open(&settings, Clock::system()).unwrap();
+        let making = budget::make().await.unwrap();
+        for refused in join_all(LARGE.iter().map(|path| ask(&store, path))).await {
+            let why = refused.unwrap_err().to_string();
+            assert!(why.contains("ask again"), "{why}");
+        }
+        for path in ["/v1/info", "/v1/status", "/v1/handlers"] {
+            ask(&store, path).await.unwrap();
+        }
+        drop(making);
+        for path in LARGE.iter().filter(|path| **path != ShowEvent::PATH) {
+            ask(&store, path).await.unwrap();
+        }
+    }
 }
