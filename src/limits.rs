@@ -383,7 +383,7 @@ pub const RUNNER_CONNECTIONS: usize = 16;
 /// How long receiver and runner wait for the rest of a message, or for the other to read one.
 pub const RUNNER_WAIT: Duration = Duration::from_secs(30);
 
-/// Scrapers of the metrics served at once; further ones wait in the kernel's queue. Prometheus is one, and a
+/// Scrapers of the metrics served at once; for a further one the most stalled is closed. Prometheus is one, and a
 /// second one and a person's `curl` fit.
 pub const METRICS_CONNECTIONS: usize = 8;
 
