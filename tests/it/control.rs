@@ -1,8 +1,8 @@
 //! The admin API and the way to a stopped store, with real sockets, locks and stores.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,13 +197,73 @@ async fn a_body_is_left_out_unless_it_is_asked_for() {
     assert_eq!(client.show(show(None)).await.unwrap().remove(0).body, stored.body);
 }
 
+/// Answers each request at the socket by its first line, as a receiver might.
+fn answer_at(socket: &Path, answer: impl Fn(&str) -> String + Send + 'static) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut lines = vec![String::new()];
+            // The head, or nothing from a client that only connects.
+            while stream.read_line(lines.last_mut().unwrap()).unwrap() > 2 {
+                lines.push(String::new());
+            }
+            let _gone = stream.get_mut().write_all(answer(&lines[0]).as_bytes());
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_shown_without_a_body_that_is_cut_deleted_or_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    accept(&store, "e1", Vec::new()).await;
+    let show = || ShowEvent { event: "e1".parse().unwrap(), source: None, variant: None };
+    let details = client(&settings).await.unwrap().call(show()).await.unwrap();
+    let details = serde_json::to_string(&details).unwrap();
+    let answer = |status: u16, length: usize, body: &str| {
+        format!(
+            "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let refusal = |status: u16, kind: &str| {
+        let body = format!(r#"{{"title":"x","status":{status},"detail":"x","kind":"{kind}"}}"#);
+        answer(status, body.len(), &body)
+    };
+    // Whether it has its body, is kept, is damaged, and has a body that cannot be read now.
+    let cases = [
+        (answer(200, 2, "{}"), (true, true, false, false)),
+        (answer(200, 1, "{"), (false, true, false, true)),
+        (answer(200, 2, "{"), (false, true, false, true)),
+        (refusal(503, "unavailable"), (false, true, false, true)),
+        (refusal(409, "wrong_state"), (false, true, true, false)),
+        (refusal(404, "not_found"), (false, false, false, false)),
+    ];
+    for (nth, (of_body, wanted)) in cases.into_iter().enumerate() {
+        let socket = dir.path().join(format!("{nth}.sock"));
+        let of_event = answer(200, details.len(), &details);
+        answer_at(&socket, move |line| match line.contains("/body?") {
+            true => of_body.clone(),
+            false => of_event.clone(),
+        });
+        let client = StoreClient::Remote(Client::connect(&socket).await.unwrap());
+        let (mut events, unread) = client.show_now(show()).await.unwrap();
+        let one = events.remove(0);
+        let got = (one.body.is_some(), one.event.payload_kept, one.damaged, unread.is_some());
+        assert_eq!(got, wanted, "{nth}: {unread:?}");
+        assert_eq!(client.show(show()).await.is_err(), unread.is_some(), "{nth}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sockets_are_their_owners_alone_and_replace_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let sockets = [socket_path(&settings.path), reading_socket_path(&settings.path)];
     for socket in &sockets {
-        drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
+        drop(UnixListener::bind(socket).unwrap());
     }
     let store = open(&settings);
     let listener = serve(&settings, &store);

@@ -53,7 +53,7 @@ const OWN: &str = "Sec-Fetch-Site: same-origin\r\n";
 pub(crate) struct Answer {
     pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
