@@ -22,6 +22,7 @@ use super::operations::receiver::{
 };
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
+use crate::panics::contain;
 use crate::store::{
     AuditFilter, Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection, PayloadCheck,
     QuarantineFilter,
@@ -169,7 +170,7 @@ async fn made<O: Operation>(context: &Context, parameters: Parameters) -> Result
     let operation: O = parameters.parse(O::METHOD)?;
     let reply = operation.perform(context).await?;
     // It may be large, and this thread serves others.
-    let text = tokio::task::spawn_blocking(move || write(&reply)).await;
+    let text = tokio::task::spawn_blocking(move || contain(|| write(&reply))).await;
     text.unwrap_or_else(|error| Err(Failure::unavailable(error)))
 }
 

@@ -304,11 +304,11 @@ async fn submit(app: Arc<App>, key: String, asked: Request) -> Answer {
     match app.login.submit(&key, &form) {
         Some(Form::Open) => {
             // A visitor who leaves stops nothing.
-            let change = tokio::spawn(async move {
+            let change = tokio::spawn(contained(async move {
                 let to = act::act(&app, &asked).await?;
                 app.login.led(&key, &form, &to);
                 Ok::<_, Failure>(to)
-            });
+            }));
             Ok(see(&change.await??).finish())
         }
         Some(Form::Led(to)) => Ok(see(&to).finish()),

@@ -13,6 +13,7 @@ use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
 use crate::cmd::show::{is_unread, payload_gone};
 use crate::model::{Blob, JobId, Outcome};
+use crate::panics::contained;
 use crate::runner::message::Stream;
 use crate::store::{AttemptRow, EventDetail, JobRow, KeyRow, OutputExcerpt};
 
@@ -91,10 +92,10 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
     };
     let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
     // The receiver reads on for a visitor who has left.
-    let shown = tokio::spawn(async move {
+    let shown = tokio::spawn(contained(async move {
         let _place = place;
         asking.ask(request).await
-    });
+    }));
     let shown = shown.await.map_err(Failure::io("show the event"))?;
     let shown = shown.map_err(Failure::help_for(Exit::NotFound, IDS_ARE_KEPT))?;
     Ok(shown.events)
