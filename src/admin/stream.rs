@@ -105,7 +105,7 @@ pub(super) async fn start<O: StreamOperation>(
     let parts = stream::poll_fn(move |cx| parts.poll_recv(cx));
     let end = stream::once(sending).filter_map(async |ended| {
         // The panic's own message may quote what was sent.
-        ended.err().map(|_| Err(io::Error::other("the rest could not be sent")))
+        ended.err().map(|_| Err::<Bytes, _>(io::Error::other("the rest could not be sent")))
     });
     Ok(Box::pin(parts.chain(end)))
 }
