@@ -116,7 +116,8 @@ pub const HEAD_LINES: usize = 96;
 /// Largest body of a request to the admin API: a batch of a few hundred jobs is some 20 KiB.
 pub const ADMIN_REQUEST_BYTES: usize = 2 << 20;
 
-/// Largest body of a resolution: it brings a whole answer in base64, and `answer_whole_bytes` may be 16 MiB.
+/// Largest body of a resolution: it brings a whole answer in base64, and `answer_whole_bytes` may be 16 MiB. Those over
+/// [`ADMIN_REQUEST_BYTES`] are read one at a time.
 pub const ADMIN_RESOLVE_BYTES: usize = 32 << 20;
 
 /// Largest answer of the admin API in JSON, and largest line of a stream: an event with the outputs of some hundred
@@ -142,8 +143,9 @@ pub const BODY_PIECE_BYTES: usize = 1 << 20;
 /// The largest body that is in JSON, where it is asked for: as much as a page shows as JSON.
 pub const ADMIN_BODY_BYTES: u64 = MIB;
 
-/// Largest body of a request to shorten 1,000 ids, which the reading socket serves.
-pub const ADMIN_SHORTEN_BYTES: usize = 512 << 10;
+/// Largest body of a POST that changes nothing, which the reading socket serves too: 1,000 ids to shorten have 400 KiB at
+/// most, and keys of [`SECRET_BYTES`] 192 KiB.
+pub const ADMIN_READING_BYTES: usize = 512 << 10;
 
 /// Largest body of a GET, which has none: so much is read to say so.
 pub const ADMIN_GET_BYTES: usize = 4 << 10;
@@ -381,7 +383,7 @@ pub const RUNNER_CONNECTIONS: usize = 16;
 /// How long receiver and runner wait for the rest of a message, or for the other to read one.
 pub const RUNNER_WAIT: Duration = Duration::from_secs(30);
 
-/// Scrapers of the metrics served at once; further ones wait in the kernel's queue. Prometheus is one, and a
+/// Scrapers of the metrics served at once; for a further one the most stalled is closed. Prometheus is one, and a
 /// second one and a person's `curl` fit.
 pub const METRICS_CONNECTIONS: usize = 8;
 

@@ -1,7 +1,7 @@
 //! Decides whether a panic closes one connection or aborts the whole process.
 //!
-//! `cmd` installs the hook; `http` wraps the code that serves one connection in [`contain`] or
-//! [`contained`]. Must stay true: if a thread panics that others depend on (the store's writer, the
+//! `cmd` installs the hook; `http`, `admin` and the dashboard wrap the code that serves one connection, in whatever task,
+//! in [`contain`] or [`contained`]. Must stay true: if a thread panics that others depend on (the store's writer, the
 //! dispatcher, the runner, a worker outside of the connections it serves), the process aborts; otherwise
 //! it would seem to run but do no work. A panic while a contained future is dropped also aborts.
 

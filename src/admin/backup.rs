@@ -17,6 +17,7 @@ use super::client::CallError;
 use super::failure::{ApiProblem, Failure};
 use super::operation::{Context, Effect};
 use super::stream::{ReaderGone, Sender, StreamOperation, StreamReader};
+use crate::panics::contain;
 use crate::store::{CopyInProgress, Manifest, StoreCopy};
 
 /// The pause between two reports of progress: often enough for a bar, and to notice a caller that left.
@@ -98,7 +99,7 @@ async fn send(mut copying: CopyInProgress, to: &Sender) -> Result<(), ReaderGone
     let mut hash = Sha256::new();
     while left > 0 {
         // A disk may make it wait, and a worker serves others.
-        let read = tokio::task::spawn_blocking(move || read_piece(file, left)).await;
+        let read = tokio::task::spawn_blocking(move || contain(|| read_piece(file, left))).await;
         let piece;
         (file, piece) = match read.map_err(io::Error::other).and_then(|read| read) {
             Ok(read) => read,

@@ -1,4 +1,4 @@
-//! The bytes of answers that both sockets have in memory until their readers have taken them.
+//! The bytes of answers that both sockets have in memory until their readers have taken them, and of long requests.
 //!
 //! Must stay true: slow readers add no more than [`ADMIN_ANSWERS_KIB`], the parts of [`ADMIN_BODIES`] and of the streams,
 //! one large answer that is being made, and a few others that wait; and nobody who may make a large answer waits for
@@ -28,16 +28,28 @@ static WAITING: Semaphore = Semaphore::const_new(ADMIN_WAITING_ANSWERS);
 /// For the bodies that are passed on.
 static BODIES: Semaphore = Semaphore::const_new(ADMIN_BODIES);
 
-type Permit = SemaphorePermit<'static>;
+/// The permit for a long request that is read and carried out.
+static REQUESTS: Semaphore = Semaphore::const_new(1);
+
+pub(super) type Permit = SemaphorePermit<'static>;
 
 /// The right to make a large answer, one at a time.
 pub(super) async fn make() -> Result<Permit, Failure> {
-    taken(timeout(ADMIN_BUDGET_WAIT, MAKING.acquire()).await.ok().and_then(Result::ok))
+    permit(&MAKING).await
 }
 
 /// The right to pass a body on.
 pub(super) async fn body() -> Result<Permit, Failure> {
-    taken(timeout(ADMIN_BUDGET_WAIT, BODIES.acquire()).await.ok().and_then(Result::ok))
+    permit(&BODIES).await
+}
+
+/// The right to have a long request, one at a time.
+pub(super) async fn request() -> Result<Permit, Failure> {
+    permit(&REQUESTS).await
+}
+
+async fn permit(of: &'static Semaphore) -> Result<Permit, Failure> {
+    taken(timeout(ADMIN_BUDGET_WAIT, of.acquire()).await.ok().and_then(Result::ok))
 }
 
 /// What an answer in memory has paid, until its reader has it. The heap is trimmed after one of a mebibyte.
@@ -75,7 +87,9 @@ pub(super) async fn pay(bytes: u64) -> Result<Paid, Failure> {
 }
 
 fn taken(permit: Option<Permit>) -> Result<Permit, Failure> {
-    permit.ok_or_else(|| Failure::unavailable("other large answers are being read; ask again"))
+    permit.ok_or_else(|| {
+        Failure::unavailable("other large answers or requests are under way; ask again")
+    })
 }
 
 /// Gives the memory of an answer of so many KiB back, where that is worth its time.

@@ -56,6 +56,7 @@ pub trait Operation: Serialize + DeserializeOwned + Send + 'static {
     /// `{name}` stands for the field of that name.
     const PATH: &'static str;
     const EFFECT: Effect;
+    /// Of a change.
     const MAX_BODY_BYTES: usize = limits::ADMIN_REQUEST_BYTES;
     type Reply: Serialize + DeserializeOwned + Send + 'static;
 

@@ -22,6 +22,7 @@ use super::operations::receiver::{
 };
 use super::stream::{ByteStream, StreamOperation, start};
 use crate::limits;
+use crate::panics::contain;
 use crate::store::{
     AuditFilter, Backfill, EventFilter, IdQuery, JobBatch, JobFilter, JobSelection, PayloadCheck,
     QuarantineFilter,
@@ -45,7 +46,7 @@ pub struct Route {
 /// The answer to a request that was carried out.
 pub(super) enum Answer {
     Json(Vec<u8>, Paid),
-    Stream(&'static str, ByteStream),
+    Stream { content_type: &'static str, is_endless: bool, parts: ByteStream },
 }
 
 /// All routes, in the order of the reference. A literal segment stands before a parameter in its place.
@@ -96,9 +97,10 @@ const fn route<O: Operation>() -> Route {
         effect: O::EFFECT,
         request: type_name::<O>,
         reply: Some(type_name::<O::Reply>),
-        max_body_bytes: match O::METHOD {
-            Method::Get => limits::ADMIN_GET_BYTES,
-            Method::Post => O::MAX_BODY_BYTES,
+        max_body_bytes: match (O::METHOD, O::EFFECT) {
+            (Method::Get, _) => limits::ADMIN_GET_BYTES,
+            (Method::Post, Effect::Changes) => O::MAX_BODY_BYTES,
+            (Method::Post, Effect::Reads | Effect::Waits) => limits::ADMIN_READING_BYTES,
         },
         answer: |context, parameters| Box::pin(answer::<O>(context, parameters)),
         #[cfg(debug_assertions)]
@@ -117,7 +119,9 @@ const fn stream<O: StreamOperation>() -> Route {
         answer: |context, parameters| {
             Box::pin(async move {
                 let operation: O = parameters.parse(Method::Get)?;
-                Ok(Answer::Stream(O::CONTENT_TYPE, start(operation, &context).await?))
+                let parts = start(operation, &context).await?;
+                let (content_type, is_endless) = (O::CONTENT_TYPE, O::IS_ENDLESS);
+                Ok(Answer::Stream { content_type, is_endless, parts })
             })
         },
         #[cfg(debug_assertions)]
@@ -125,9 +129,20 @@ const fn stream<O: StreamOperation>() -> Route {
     }
 }
 
+/// What may make more than a mebibyte: an event has bodies and outputs, a check reads bodies, and a listing has up to
+/// `list_count` rows, of which one of the audit list has up to 10 KiB.
+const LARGE: &[&str] = &[
+    ShowEvent::PATH,
+    PayloadCheck::PATH,
+    EventFilter::PATH,
+    JobFilter::PATH,
+    ListStuck::PATH,
+    QuarantineFilter::PATH,
+    AuditFilter::PATH,
+];
+
 async fn answer<O: Operation>(context: Context, parameters: Parameters) -> Result<Answer, Failure> {
-    // An event has bodies and outputs, and a check reads bodies; of all others the limits of a page bound what is made.
-    if ![ShowEvent::PATH, PayloadCheck::PATH].contains(&O::PATH) {
+    if !LARGE.contains(&O::PATH) {
         let text = made::<O>(&context, parameters).await?;
         let paid = budget::pay(text.len() as u64).await?;
         return Ok(Answer::Json(text, paid));
@@ -155,7 +170,7 @@ async fn made<O: Operation>(context: &Context, parameters: Parameters) -> Result
     let operation: O = parameters.parse(O::METHOD)?;
     let reply = operation.perform(context).await?;
     // It may be large, and this thread serves others.
-    let text = tokio::task::spawn_blocking(move || write(&reply)).await;
+    let text = tokio::task::spawn_blocking(move || contain(|| write(&reply))).await;
     text.unwrap_or_else(|error| Err(Failure::unavailable(error)))
 }
 
@@ -223,4 +238,43 @@ fn matches(pattern: &'static str, path: &str) -> Option<PathParameters> {
 pub(super) fn allowed(path: &str) -> String {
     let at_path = ROUTES.iter().filter(|route| matches(route.path, path).is_some());
     at_path.map(|route| route.method.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::limits::Limits;
+    use crate::store::{Settings, Store};
+
+    async fn ask(store: &Store, path: &str) -> Result<(), Failure> {
+        let context = Context { store: store.admin.clone(), receiver: None };
+        let (route, path) = find("GET", path).unwrap();
+        let (query, body) = (String::new(), Bytes::new());
+        (route.answer)(context, Parameters { path, query, body }).await.map(|_| ())
+    }
+
+    #[tokio::test]
+    async fn what_may_be_large_waits_for_another_and_all_else_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
+        let settings = Settings { path: dir.path().join("t.db"), limits };
+        let store = Store::open(&settings, Clock::system()).unwrap();
+        let making = budget::make().await.unwrap();
+        for refused in join_all(LARGE.iter().map(|path| ask(&store, path))).await {
+            let why = refused.unwrap_err().to_string();
+            assert!(why.contains("ask again"), "{why}");
+        }
+        for path in ["/v1/info", "/v1/status", "/v1/handlers"] {
+            ask(&store, path).await.unwrap();
+        }
+        drop(making);
+        for path in LARGE.iter().filter(|path| **path != ShowEvent::PATH) {
+            ask(&store, path).await.unwrap();
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Poll};
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use actix_http::error::DispatchError;
@@ -16,10 +16,10 @@ use actix_service::{
 };
 use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{AppConfig, Server as Workers, ServerHandle, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use actix_web::http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::{App, HttpResponse};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tracing::{debug, info};
 
-use super::budget::Paid;
+use super::budget::{self, Paid, Permit};
 use super::by;
 use super::failure::{Failure, FailureKind};
 use super::operation::{Context, Effect, Parameters};
@@ -170,8 +170,8 @@ async fn answer(served: Served, mut request: ServiceRequest) -> ServiceResponse 
             let text = Text { text: text.into(), _paid: paid };
             response(HttpResponse::Ok(), "application/json").body(BoxBody::new(text))
         }
-        Ok(Answer::Stream(content_type, stream)) => {
-            response(HttpResponse::Ok(), content_type).streaming(stream)
+        Ok(Answer::Stream { content_type, parts, .. }) => {
+            response(HttpResponse::Ok(), content_type).streaming(parts)
         }
         Err(failure) => problem(failure, request.path()),
     };
@@ -232,10 +232,10 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
     let by = by::read(request.headers())?;
     let mut closing = served.closing.clone();
     let stopping = || Failure::unavailable("the receiver is stopping");
-    let body = tokio::select! {
+    let (body, _long) = tokio::select! {
         // A stop does not wait for a client that is slow to send.
         _ = closing.wait_for(|closing| *closing) => return Err(stopping()),
-        body = read_body(request, route.max_body_bytes) => body?,
+        read = read_body(request, route.max_body_bytes) => read?,
     };
     if route.effect == Effect::Changes {
         // Before it is done: no change is made without this line.
@@ -251,20 +251,29 @@ async fn try_answer(served: &Served, request: &mut ServiceRequest) -> Result<Ans
         _ = closing.wait_for(|closing| *closing), if place.is_some() => Err(stopping()),
     };
     match answer? {
-        Answer::Stream(content_type, stream) => {
-            Ok(Answer::Stream(content_type, bounded(served, stream)?))
+        Answer::Stream { content_type, is_endless, parts } => {
+            let parts = bounded(served, parts, is_endless)?;
+            Ok(Answer::Stream { content_type, is_endless, parts })
         }
         json @ Answer::Json(..) => Ok(json),
     }
 }
 
-async fn read_body(request: &mut ServiceRequest, most: usize) -> Result<Bytes, Failure> {
+/// The body of a request, and the right to have it where it is long.
+async fn read_body(
+    request: &mut ServiceRequest,
+    most: usize,
+) -> Result<(Bytes, Option<Permit>), Failure> {
+    let declared = request.headers().get(CONTENT_LENGTH);
+    let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+    let is_long = most.min(declared.unwrap_or(most)) > limits::ADMIN_REQUEST_BYTES;
+    let long = if is_long { Some(budget::request().await?) } else { None };
     let payload = BodyStream::new(request.take_payload());
     let unreadable = |why: String| {
         Failure::new(FailureKind::Malformed, format!("the body cannot be read: {why}"))
     };
     match timeout(limits::ADMIN_WAIT, to_bytes_limited(payload, most)).await {
-        Ok(Ok(Ok(body))) => Ok(body),
+        Ok(Ok(Ok(body))) => Ok((body, long)),
         Ok(Ok(Err(error))) => Err(unreadable(error.to_string())),
         Ok(Err(_)) => {
             let message = format!("the body has more than {most} bytes");
@@ -283,8 +292,9 @@ fn place(served: &Served) -> Result<OwnedSemaphorePermit, Failure> {
     })
 }
 
-/// A stream that has one of the places, and ends when the receiver stops.
-fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
+/// A stream that has one of the places, and ends when the receiver stops: with an error, unless it is endless, so that
+/// its reader does not take what it has for all of it.
+fn bounded(served: &Served, parts: ByteStream, is_endless: bool) -> Result<ByteStream, Failure> {
     let place = place(served)?;
     let mut closing = served.closing.clone();
     let closed = async move {
@@ -292,5 +302,11 @@ fn bounded(served: &Served, stream: ByteStream) -> Result<ByteStream, Failure> {
         let _ = closing.wait_for(|closing| *closing).await;
         drop(place);
     };
-    Ok(Box::pin(stream.take_until(Box::pin(closed))))
+    let mut parts = parts.take_until(Box::pin(closed));
+    Ok(Box::pin(stream::poll_fn(move |cx| match ready!(parts.poll_next_unpin(cx)) {
+        None if !is_endless && parts.take_result().is_some() => {
+            Poll::Ready(Some(Err(io::Error::other("the receiver is stopping"))))
+        }
+        part => Poll::Ready(part),
+    })))
 }

@@ -126,35 +126,59 @@ impl StoreClient {
 
     /// Everything about the events with an id, their bodies included where they are not damaged.
     pub async fn show(&self, request: ShowEvent) -> Result<Vec<EventDetail>, CallError> {
-        let mut events = self.call(request).await?.events;
+        let (events, unread) = self.show_now(request).await?;
+        unread.map_or(Ok(events), |why| Err(why.into()))
+    }
+
+    /// Like [`StoreClient::show`], but without the bodies that cannot be read now, and why the last of them cannot.
+    pub async fn show_now(
+        &self,
+        request: ShowEvent,
+    ) -> Result<(Vec<EventDetail>, Option<Failure>), CallError> {
+        let (mut events, mut unread) = (self.call(request).await?.events, None);
         for one in &mut events {
             if one.event.payload_kept {
-                one.body = self.body(&one.event, false).await?;
-                one.damaged = one.body.is_none();
+                match self.body(&one.event, false).await? {
+                    Ok(body) => one.body = Some(body),
+                    Err(why) if why.kind == FailureKind::WrongState => one.damaged = true,
+                    // It was deleted meanwhile.
+                    Err(why) if why.kind == FailureKind::NotFound => one.event.payload_kept = false,
+                    Err(why) => unread = Some(why),
+                }
             }
             if let Some(key) = &mut one.key
                 && key.status.is_some()
             {
-                key.body = self.body(&one.event, true).await?;
-                key.damaged = key.body.is_none();
+                match self.body(&one.event, true).await? {
+                    Ok(body) => key.body = Some(body),
+                    Err(why) if why.kind == FailureKind::WrongState => key.damaged = true,
+                    Err(why) if why.kind == FailureKind::NotFound => one.key = None,
+                    Err(why) => unread = Some(why),
+                }
             }
         }
-        Ok(events)
+        Ok((events, unread))
     }
 
-    /// The body of an event, or of its answer; none where it is damaged.
-    async fn body(&self, of: &EventRow, answer: bool) -> Result<Option<Blob>, CallError> {
+    /// The body of an event, or of its answer, or why there is none.
+    async fn body(&self, of: &EventRow, answer: bool) -> Result<Result<Blob, Failure>, CallError> {
         let (event, source) = (of.event_id.clone(), of.source.clone());
         let request = GetBody { event, source, variant: of.variant, answer };
         let mut parts = match self.open_stream(request).await {
-            Err(CallError::Failed(why)) if why.kind == FailureKind::WrongState => return Ok(None),
+            Err(CallError::Failed(why)) => return Ok(Err(why)),
             parts => parts?,
         };
         let mut body = Vec::new();
-        while let Some(part) = parts.part().await.map_err(Failure::unavailable)? {
-            body.extend_from_slice(&part);
+        loop {
+            match parts.part().await {
+                Ok(Some(part)) => body.extend_from_slice(&part),
+                Ok(None) if answer || body.len() as u64 == of.body_bytes => {
+                    return Ok(Ok(Blob(body)));
+                }
+                Ok(None) => return Ok(Err(Failure::unavailable("the body is cut"))),
+                Err(error) => return Ok(Err(Failure::unavailable(error))),
+            }
         }
-        Ok(Some(Blob(body)))
     }
 
     /// Opens a stream.

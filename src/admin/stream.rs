@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -14,12 +14,15 @@ use super::budget;
 use super::failure::Failure;
 use super::operation::{Context, Effect};
 use crate::limits;
+use crate::panics::contained;
 
 /// A GET whose answer comes in parts.
 pub trait StreamOperation: Serialize + DeserializeOwned + Send + 'static {
     const PATH: &'static str;
     const EFFECT: Effect;
     const CONTENT_TYPE: &'static str;
+    /// It goes on until its reader or the receiver ends it. A stop cuts any other off.
+    const IS_ENDLESS: bool = false;
 
     /// Begins the answer, or says why there is none; then sends it. The future that sends it ends when the reader is gone,
     /// and is dropped when the receiver stops.
@@ -85,7 +88,7 @@ impl Sender {
     }
 }
 
-/// Starts a stream in a separate task, which ends when the stream is dropped.
+/// Starts a stream in a separate task, which ends when the stream is dropped. A panic in it is an error for its reader.
 pub(super) async fn start<O: StreamOperation>(
     operation: O,
     context: &Context,
@@ -93,13 +96,18 @@ pub(super) async fn start<O: StreamOperation>(
     let (sender, mut parts) = mpsc::channel(WAITING_PARTS);
     let reader = sender.clone();
     let sending = operation.send(context, Sender(sender)).await?;
-    tokio::spawn(async move {
+    let sending = tokio::spawn(contained(async move {
         tokio::select! {
             _ = sending => {}
             () = reader.closed() => {}
         }
+    }));
+    let parts = stream::poll_fn(move |cx| parts.poll_recv(cx));
+    let end = stream::once(sending).filter_map(async |ended| {
+        // The panic's own message may quote what was sent.
+        ended.err().map(|_| Err::<Bytes, _>(io::Error::other("the rest could not be sent")))
     });
-    Ok(Box::pin(futures_util::stream::poll_fn(move |cx| parts.poll_recv(cx))))
+    Ok(Box::pin(parts.chain(end)))
 }
 
 /// Reads the lines and bytes of a stream.
@@ -160,5 +168,66 @@ impl StreamReader {
             }
             None => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::process::Command;
+
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::limits::Limits;
+    use crate::panics;
+    use crate::store::{Settings, Store};
+
+    #[derive(Serialize, Deserialize)]
+    struct Panics {}
+
+    impl StreamOperation for Panics {
+        const PATH: &'static str = "/";
+        const EFFECT: Effect = Effect::Reads;
+        const CONTENT_TYPE: &'static str = "application/x-ndjson";
+
+        async fn send(
+            self,
+            _: &Context,
+            to: Sender,
+        ) -> Result<impl Future<Output = Result<(), ReaderGone>> + Send + 'static, Failure>
+        {
+            Ok(async move {
+                to.line(1).await?;
+                panic!("on purpose")
+            })
+        }
+    }
+
+    /// The test runs its own program as a child, which any other panic aborts.
+    #[test]
+    fn a_panic_in_a_stream_is_an_error_for_its_reader_alone() {
+        const CHILD: &str = "HOOKLATCH_TEST_STREAM_PANICS";
+        if std::env::var_os(CHILD).is_none() {
+            let test = "admin::stream::tests::a_panic_in_a_stream_is_an_error_for_its_reader_alone";
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            let ended = child.args(["--exact", test]).env(CHILD, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && said.contains("1 passed"), "{ended:?}");
+            return;
+        }
+        panics::install();
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { disk_floor_bytes: 0, ..Limits::default() };
+        let settings = Settings { path: dir.path().join("t.db"), limits };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let store = Store::open(&settings, Clock::system()).unwrap();
+            let context = Context { store: store.admin.clone(), receiver: None };
+            let mut reader = StreamReader::new(start(Panics {}, &context).await.unwrap());
+            assert_eq!(reader.line::<u8>().await.unwrap(), Some(1));
+            assert!(reader.line::<u8>().await.is_err());
+        });
     }
 }

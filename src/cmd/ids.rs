@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::admin::{ShortenIds, ShowEvent, StoreClient};
+use crate::admin::{CallError, ShortenIds, ShowEvent, StoreClient};
 use crate::cli;
 use crate::exit::{Exit, Failure};
 use crate::limits::SHORTENED_IDS;
@@ -54,18 +54,19 @@ pub(super) async fn target(
     })
 }
 
-/// The events of this id with their details; for a job only the event that it belongs to.
+/// The events of this id with their details; for a job only the event that it belongs to. And why a body that is kept
+/// cannot be read now.
 pub(super) async fn shown(
     client: &StoreClient,
     target: &Target,
-) -> Result<Vec<EventDetail>, Failure> {
+) -> Result<(Vec<EventDetail>, Option<CallError>), Failure> {
     let request =
         ShowEvent { source: target.source.clone(), event: target.event.clone(), variant: None };
-    let mut found = client.show(request).await?;
+    let (mut found, unread) = client.show_now(request).await?;
     if let Some(job) = target.job {
         found.retain(|event| event.jobs.iter().any(|one| one.job.job == job));
     }
-    Ok(found)
+    Ok((found, unread.map(CallError::from)))
 }
 
 /// Shortened ids. Each is enough for every command as long as no new id begins with it.

@@ -5,6 +5,7 @@
 //! scheme can use; where deliveries name their keys, which anybody can send, a key is kept only if a kept delivery
 //! verifies with it; and a key that the file has stays, except in a key set, which the provider publishes whole.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -28,8 +29,8 @@ use super::kit::target::Target;
 use super::runtime::block_on;
 use super::{output, store};
 
-/// How many URLs of quarantined deliveries are fetched in one run. A provider has one or two keys in use, and each
-/// stranger can have one URL fetched in its place.
+/// How many URLs of quarantined deliveries are fetched in one run. A provider has one or two keys in use, and strangers
+/// with as many addresses as the provider can have others fetched in their place.
 const URLS: usize = 32;
 
 /// How many certificates the file keeps, the newest last.
@@ -126,8 +127,9 @@ fn of(source: &Name) -> QuarantineFilter {
     QuarantineFilter { source: Some(source.clone()), ..QuarantineFilter::default() }
 }
 
-/// The URLs that kept deliveries name: the newest of each client, then the next of each. So a client that names many
-/// takes no other's turn.
+/// The URLs that kept deliveries name: first those that the most clients name, and of these the newest of each client,
+/// then the next of each. So a client that names many takes no other's turn, nor one with many networks that of a URL
+/// that the provider names from several.
 fn named(kept: &[QuarantinedRow], published: &PublishedKeys) -> Vec<String> {
     let mut of_client: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for one in kept {
@@ -139,15 +141,18 @@ fn named(kept: &[QuarantinedRow], published: &PublishedKeys) -> Vec<String> {
             named.push(url);
         }
     }
-    let mut urls: Vec<String> = Vec::new();
+    let mut clients: BTreeMap<&str, usize> = BTreeMap::new();
+    for url in of_client.values().flatten() {
+        *clients.entry(*url).or_default() += 1;
+    }
+    let mut urls: Vec<(usize, &str)> = Vec::new();
     for nth in 0..URLS {
         for url in of_client.values().filter_map(|named| named.get(nth)) {
-            if urls.len() < URLS && !urls.iter().any(|known| known == url) {
-                urls.push((*url).to_owned());
-            }
+            urls.extend(clients.remove(url).map(|count| (count, *url)));
         }
     }
-    urls
+    urls.sort_by_key(|(count, _)| Reverse(*count));
+    urls.into_iter().take(URLS).map(|(_, url)| url.to_owned()).collect()
 }
 
 /// The texts at the URLs. One that fails is skipped, because a stranger may have named it, unless all of them fail.
@@ -288,14 +293,12 @@ mod tests {
         format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----")
     }
 
-    #[test]
-    fn a_client_that_names_many_urls_takes_no_other_clients_turn() {
-        let sns = Scheme::embedded("aws-sns").unwrap();
-        let published = sns.proof().published_keys.as_ref().unwrap();
-        let url = |name: &str| {
-            format!("https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{name}.pem")
-        };
-        let row = |id: i64, address: &str, url: &str| QuarantinedRow {
+    fn url(name: &str) -> String {
+        format!("https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{name}.pem")
+    }
+
+    fn row(id: i64, address: &str, url: &str) -> QuarantinedRow {
+        QuarantinedRow {
             id,
             source: "alerts".parse().unwrap(),
             received_at: Timestamp(0),
@@ -305,7 +308,29 @@ mod tests {
             unproven_event_id: None,
             body_bytes: 1,
             body_kept: true,
-        };
+        }
+    }
+
+    #[test]
+    fn a_client_with_many_networks_takes_no_turn_of_what_several_clients_name() {
+        let sns = Scheme::embedded("aws-sns").unwrap();
+        let published = sns.proof().published_keys.as_ref().unwrap();
+        let mut kept: Vec<_> = (0..40)
+            .map(|n| row(100 - n, &format!("2001:db8:0:{n:x}::1"), &url(&format!("n{n}"))))
+            .collect();
+        kept.push(row(2, "2001:db8:1::7", &url("own")));
+        kept.push(row(1, "2001:db8:1:1::8", &url("own")));
+        let holders = kept.iter().map(|one| holder(one.address.as_ref().unwrap().parse().ok()));
+        let holders: Vec<_> = holders.collect();
+        assert!(holders[..40].iter().all(|other| other < &holders[40]), "{holders:?}");
+        let urls = named(&kept, published);
+        assert_eq!((urls.len(), &urls[..2]), (URLS, &[url("own"), url("n0")][..]));
+    }
+
+    #[test]
+    fn a_client_that_names_many_urls_takes_no_other_clients_turn() {
+        let sns = Scheme::embedded("aws-sns").unwrap();
+        let published = sns.proof().published_keys.as_ref().unwrap();
         let mut kept: Vec<_> = (0..200)
             .map(|n| row(1000 - n, "192.0.2.1", &url(&format!("n{n}"))))
             .chain((0..200).map(|n| {

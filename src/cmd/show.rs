@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::admin::StoreClient;
+use crate::admin::{CallError, StoreClient};
 use crate::cli;
 use crate::exit::{Exit, Failure};
 use crate::model::EventId;
@@ -16,21 +16,31 @@ use super::{events, jobs, store};
 const DAMAGED: &str =
     "the stored payload, of which no job starts; a later delivery of the event may mend it";
 
+/// What is said of an event whose body is kept, and could not be read.
+const UNREAD: &str = "the stored body, which cannot be read now";
+
 /// Shows the event with its jobs and attempts, or with the one job that was named; or its raw body alone. The answer is no
-/// where a body is damaged.
+/// where a body is damaged. One that cannot be read now is left out.
 pub(super) fn run(args: &cli::Show) -> Result<Exit, Failure> {
     let config = store::load(&args.options)?;
-    let found = store::with_client(&config, async |client| {
+    let (found, unread) = store::with_client(&config, async |client| {
         let target = ids::target(client, IdKind::Any, args.source.as_ref(), &args.event).await?;
-        find(client, &target).await
+        find_now(client, &target).await
     })?;
     if args.body {
-        return body(&found, args);
+        return unread.map_or_else(|| body(&found, args), |why| Err(why.into()));
+    }
+    if let Some(why) = &unread {
+        output::note(format_args!("a body is left out: {why}"));
     }
     let of_answer = |one: &EventDetail| one.key.as_ref().is_some_and(|key| key.damaged);
     let damaged = found.iter().any(|one| one.damaged || of_answer(one));
     let shown = output::either(&args.options.format, &found, || people(&found))?;
-    Ok(if damaged { Exit::No } else { shown })
+    Ok(match damaged {
+        true => Exit::No,
+        false if unread.is_some() => Exit::Unavailable,
+        false => shown,
+    })
 }
 
 /// The events that are meant, without other jobs than the one that was named.
@@ -38,11 +48,25 @@ pub(super) async fn find(
     client: &StoreClient,
     target: &Target,
 ) -> Result<Vec<EventDetail>, Failure> {
-    let mut found = ids::shown(client, target).await?;
+    let (found, unread) = find_now(client, target).await?;
+    unread.map_or(Ok(found), |why| Err(why.into()))
+}
+
+/// Like [`find`], but without the bodies that cannot be read now, and why.
+async fn find_now(
+    client: &StoreClient,
+    target: &Target,
+) -> Result<(Vec<EventDetail>, Option<CallError>), Failure> {
+    let (mut found, unread) = ids::shown(client, target).await?;
     if let Some(job) = target.job {
         found.iter_mut().for_each(|event| event.jobs.retain(|one| one.job.job == job));
     }
-    Ok(found)
+    Ok((found, unread))
+}
+
+/// Whether the event's body is kept, and could not be read.
+pub(super) fn is_unread(detail: &EventDetail) -> bool {
+    detail.event.payload_kept && detail.body.is_none() && !detail.damaged
 }
 
 /// Prints events for people.
@@ -105,6 +129,7 @@ fn event(detail: &EventDetail) -> Result<(), Failure> {
     output::fact("body", size(event.body_bytes))?;
     output::fact("digest", &detail.digest)?;
     output::list("damaged", detail.damaged.then_some(DAMAGED))?;
+    output::list("unread", is_unread(detail).then_some(UNREAD))?;
     output::list("notes", Some(events::notes(event)).filter(|notes| !notes.is_empty()))?;
     for restored in &detail.restores {
         let lost = "what its jobs did in between is not known";
@@ -137,9 +162,10 @@ fn key(row: &KeyRow) -> Result<(), Failure> {
         return output::fact("answer", "none yet");
     };
     let body = row.body.as_deref().unwrap_or_default();
-    let bytes = match row.damaged {
-        true => "its body is damaged".to_owned(),
-        false => size(body.len() as u64),
+    let bytes = match &row.body {
+        _ if row.damaged => "its body is damaged".to_owned(),
+        None => "its body cannot be read now".to_owned(),
+        Some(body) => size(body.len() as u64),
     };
     let forgotten = row.error_until.map(|until| format!(", forgotten {}", local(until)));
     let forgotten = forgotten.unwrap_or_default();

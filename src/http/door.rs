@@ -18,6 +18,7 @@ use actix_http::error::DispatchError;
 use actix_http::{Request, Response};
 use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::Payload;
 use actix_web::http::ConnectionType;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -60,7 +61,7 @@ impl Door {
         }
     }
 
-    /// For another listener, whose clients share all but the places of requests that bring a body.
+    /// For other clients, who share all but the places of requests that bring a body.
     pub(crate) fn beside(&self) -> Self {
         let places_with_body = Arc::new(Semaphore::new(self.requests / 2));
         Door { places_with_body, ..self.clone() }
@@ -86,10 +87,13 @@ impl Door {
         };
         gate.begin(&request);
         let is_over_bound = gate.is_over_bound();
-        let places = if gate.has_rest() { &self.places_with_body } else { &self.places };
+        let has_body = gate.has_rest();
+        let places = if has_body { &self.places_with_body } else { &self.places };
         let places = Arc::clone(places);
         let unread = UnreadBody::new(request.take_payload(), gate);
-        let request = (!is_over_bound).then(|| request.replace_payload(unread.reader()).0);
+        // The HTTP server reads the body of a request for a WebSocket to the connection's end.
+        let body = if has_body { unread.reader() } else { Payload::None };
+        let request = (!is_over_bound).then(|| request.replace_payload(body).0);
         (Turn { places, unread: Some(unread) }, request)
     }
 }

@@ -1,7 +1,7 @@
 //! The port of the metrics, and the collection of what the page shows.
 //!
 //! `serve` starts it where `metrics.listen` is configured. What must stay true: a slow or hostile client occupies one
-//! of a few connections for a few seconds, and delays no delivery; the store is asked at most once in [`FRESH`]; a web
+//! of a few connections for a few seconds, is closed for another one that needs its room, and delays no delivery; the store is asked at most once in [`FRESH`]; a web
 //! page cannot read the metrics through a browser, under another name for this machine; and the deliveries' port does
 //! not serve them.
 
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::http::{Bounds, Connection, Door};
-use crate::limits::{Limits, METRICS_CONNECTIONS, METRICS_WAIT};
+use crate::limits::{CONNECTION_BYTES, Limits, METRICS_CONNECTIONS, METRICS_WAIT};
 use crate::log;
 use crate::metrics::{self, Facts, Front, Runner};
 use crate::model::Timestamp;
@@ -118,11 +118,14 @@ pub fn serve(listener: TcpListener, gatherer: Gatherer, limits: &Limits) -> io::
         ends_with_client: false,
         are_deliveries: false,
     };
-    let door = Door::new(METRICS_CONNECTIONS, METRICS_CONNECTIONS, bounds);
+    // A long head takes the room of several connections.
+    let long_head = (2 * limits.head_bytes).div_ceil(CONNECTION_BYTES);
+    let connections = METRICS_CONNECTIONS + usize::try_from(long_head).unwrap_or(0);
+    let door = Door::new(connections, METRICS_CONNECTIONS, bounds);
     let server = Workers::build()
         .workers(1)
         .disable_signals()
-        .max_concurrent_connections(METRICS_CONNECTIONS)
+        .max_concurrent_connections(door.accepted())
         .listen("metrics", listener, move || {
             let gatherer = Arc::clone(&gatherer);
             let (door, turns) = (door.clone(), door.clone());

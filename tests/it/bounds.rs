@@ -201,6 +201,12 @@ fn half_bodies_keep_none_waiting_who_only_ask() {
         String::from_utf8_lossy(&status[9..]).into_owned()
     };
     assert_eq!(status_of(connect(), "GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n"), "200");
+    // A request for a WebSocket waits in its place for no body, whatever length it declares.
+    for length in ["", "Content-Length: 9\r\n"] {
+        let upgrade = format!("Host: x\r\nUpgrade: websocket\r\n{length}");
+        let request = format!("GET /v1/info HTTP/1.1\r\n{upgrade}\r\n");
+        assert_eq!(status_of(connect(), &request), "200", "{length}");
+    }
     // Nor an operator on the other socket.
     let operator = UnixStream::connect(socket_path(&site.store())).unwrap();
     let change = "POST /v1/events/none/replay HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";

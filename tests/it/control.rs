@@ -1,21 +1,22 @@
 //! The admin API and the way to a stopped store, with real sockets, locks and stores.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use hooklatch::admin::{
     AcceptQuarantine, CallError, CancelJob, Client, ConnectError, DropJob, Effect, FailureKind,
-    FollowEvents, FollowedEvents, GetChanges, GetInfo, GetStatus, ListHandlers, ListSecrets,
-    ListenError, Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent, ShowJob,
-    StoreClient, listen, reading_socket_path, socket_path,
+    FollowEvents, FollowedEvents, GetBody, GetChanges, GetInfo, GetStatus, ListHandlers,
+    ListSecrets, ListenError, Listener, PauseHandler, ROUTES, ReadOutput, ReceiverState, ShowEvent,
+    ShowJob, StoreClient, listen, reading_socket_path, socket_path,
 };
 use hooklatch::clock::Clock;
 use hooklatch::handler::runner_pool::{PoolSettings, RunnerPool, Runners};
@@ -196,13 +197,73 @@ async fn a_body_is_left_out_unless_it_is_asked_for() {
     assert_eq!(client.show(show(None)).await.unwrap().remove(0).body, stored.body);
 }
 
+/// Answers each request at the socket by its first line, as a receiver might.
+fn answer_at(socket: &Path, answer: impl Fn(&str) -> String + Send + 'static) {
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut lines = vec![String::new()];
+            // The head, or nothing from a client that only connects.
+            while stream.read_line(lines.last_mut().unwrap()).unwrap() > 2 {
+                lines.push(String::new());
+            }
+            let _gone = stream.get_mut().write_all(answer(&lines[0]).as_bytes());
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_shown_without_a_body_that_is_cut_deleted_or_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    accept(&store, "e1", Vec::new()).await;
+    let show = || ShowEvent { event: "e1".parse().unwrap(), source: None, variant: None };
+    let details = client(&settings).await.unwrap().call(show()).await.unwrap();
+    let details = serde_json::to_string(&details).unwrap();
+    let answer = |status: u16, length: usize, body: &str| {
+        format!(
+            "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let refusal = |status: u16, kind: &str| {
+        let body = format!(r#"{{"title":"x","status":{status},"detail":"x","kind":"{kind}"}}"#);
+        answer(status, body.len(), &body)
+    };
+    // Whether it has its body, is kept, is damaged, and has a body that cannot be read now.
+    let cases = [
+        (answer(200, 2, "{}"), (true, true, false, false)),
+        (answer(200, 1, "{"), (false, true, false, true)),
+        (answer(200, 2, "{"), (false, true, false, true)),
+        (refusal(503, "unavailable"), (false, true, false, true)),
+        (refusal(409, "wrong_state"), (false, true, true, false)),
+        (refusal(404, "not_found"), (false, false, false, false)),
+    ];
+    for (nth, (of_body, wanted)) in cases.into_iter().enumerate() {
+        let socket = dir.path().join(format!("{nth}.sock"));
+        let of_event = answer(200, details.len(), &details);
+        answer_at(&socket, move |line| match line.contains("/body?") {
+            true => of_body.clone(),
+            false => of_event.clone(),
+        });
+        let client = StoreClient::Remote(Client::connect(&socket).await.unwrap());
+        let (mut events, unread) = client.show_now(show()).await.unwrap();
+        let one = events.remove(0);
+        let got = (one.body.is_some(), one.event.payload_kept, one.damaged, unread.is_some());
+        assert_eq!(got, wanted, "{nth}: {unread:?}");
+        assert_eq!(client.show(show()).await.is_err(), unread.is_some(), "{nth}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_sockets_are_their_owners_alone_and_replace_dead_ones() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let sockets = [socket_path(&settings.path), reading_socket_path(&settings.path)];
     for socket in &sockets {
-        drop(std::os::unix::net::UnixListener::bind(socket).unwrap());
+        drop(UnixListener::bind(socket).unwrap());
     }
     let store = open(&settings);
     let listener = serve(&settings, &store);
@@ -240,6 +301,7 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     let socket = socket_path(&settings.path);
     let job = "0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b";
     let replay = format!("POST /v1/jobs/{job}/replay");
+    let (reading, changing) = (limits::ADMIN_READING_BYTES, limits::ADMIN_REQUEST_BYTES);
     for (line, body, status, kind, detail) in [
         ("GET /", "", 404, "no_route", "no such route"),
         ("GET /v2/info", "", 404, "no_route", env!("CARGO_PKG_VERSION")),
@@ -264,13 +326,10 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
         (&replay, &format!("{{\"job\": \"{job}\"}}"), 400, "malformed", "job is in the path"),
         (&format!("{replay}?new_key=true"), "", 400, "malformed", "not in a query"),
         (&replay, "", 404, "not_found", job),
-        (
-            "POST /v1/shorten",
-            &"x".repeat(limits::ADMIN_REQUEST_BYTES + 1),
-            413,
-            "too_large",
-            "more than",
-        ),
+        ("POST /v1/shorten", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/jobs/select", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/quarantine/verify", &"x".repeat(reading + 1), 413, "too_large", "more than"),
+        ("POST /v1/reload", &"x".repeat(changing + 1), 413, "too_large", "more than"),
     ] {
         let (got, got_kind, got_detail) = problem(&socket, line, body).await;
         assert_eq!((got, got_kind.as_str()), (status, kind), "{line} {got_detail}");
@@ -283,6 +342,29 @@ async fn a_bad_request_gets_a_problem_that_says_what_is_wrong() {
     .await;
     assert!(allowed.to_ascii_lowercase().contains("allow: get\r\n"), "{allowed}");
     assert!(!allowed.contains("200 OK"), "{allowed}");
+}
+
+/// A resolution may bring a whole answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_long_request_is_read_at_a_time_and_a_short_one_waits_for_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let _listener = serve(&settings, &store);
+    let socket = socket_path(&settings.path);
+    let line = "POST /v1/jobs/0199d0a3-5f6c-7e21-a3b4-0c1d2e3f4a5b/resolve";
+    let bytes = limits::ADMIN_REQUEST_BYTES + 1;
+    let mut half = UnixStream::connect(&socket).unwrap();
+    let head = format!("{line} HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n{{");
+    half.write_all(head.as_bytes()).unwrap();
+    // The server has read its head: a later request is answered.
+    assert_eq!(problem(&socket, line, "{}").await.0, 400);
+    let long = format!("{{}}{}", " ".repeat(bytes - 2));
+    let (status, kind, detail) = problem(&socket, line, &long).await;
+    assert_eq!((status, kind.as_str()), (503, "unavailable"), "{detail}");
+    assert!(detail.contains("ask again"), "{detail}");
+    drop(half);
+    assert_eq!(problem(&socket, line, &long).await.0, 400);
 }
 
 /// The rows of the audit list, as a client of the reading socket gets them.
@@ -556,11 +638,42 @@ async fn a_stop_waits_for_no_follower_and_for_no_half_sent_body() {
     assert!(matches!(ended, Ok(None)), "{ended:?}");
 }
 
+/// The body is longer than what is on its way at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_a_stop_cuts_off_is_not_taken_for_a_whole_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let store = open(&settings);
+    let listener = serve(&settings, &store);
+    accept_body(&store, "e1", vec![b' '; 16 << 20].into(), Vec::new()).await;
+    let client = client(&settings).await.unwrap();
+    let mut stream = client.open_stream(body_of("e1")).await.unwrap();
+    let reading = async {
+        loop {
+            match stream.part().await {
+                Ok(Some(_)) => {}
+                end => return end,
+            }
+        }
+    };
+    let ((), end) = tokio::join!(listener.stop(), reading);
+    assert!(end.is_err(), "{end:?}");
+}
+
+fn body_of(id: &str) -> GetBody {
+    let (event, source) = (id.parse().unwrap(), "shop".parse().unwrap());
+    GetBody { event, source, variant: 0, answer: false }
+}
+
 async fn accept(store: &Store, id: &str, jobs: Vec<NewJob>) {
+    accept_body(store, id, "{}".into(), jobs).await;
+}
+
+async fn accept_body(store: &Store, id: &str, body: Bytes, jobs: Vec<NewJob>) {
     let mut headers = Headers::new();
     headers.push("Idempotency-Key", id);
     headers.push("X-Event-Type", "thing.made");
-    let (now, body) = (Clock::system().now(), "{}".into());
+    let now = Clock::system().now();
     let request = Delivery { method: "POST", url: None, headers: &headers, body };
     let scheme = Scheme::embedded("none").unwrap();
     let delivery = verify(&scheme, &[], request, now).unwrap();

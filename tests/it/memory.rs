@@ -7,8 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use hooklatch::admin::reading_socket_path;
+use hooklatch::limits::ADMIN_BODIES;
 
 use crate::support::{PATIENCE, SECRET, Site, hex, hmac, post, resident_bytes};
+use crate::ui::Dashboard;
 
 const BODY_BYTES: usize = 25 * 1024 * 1024;
 
@@ -165,6 +167,38 @@ fn readers_add_at_most_64_mib_and_keep_no_small_answer_waiting() {
     let added = resident_bytes(receiver.pid()).saturating_sub(before);
     assert!(added < 64 << 20, "{} MiB added", added >> 20);
     drop(slow);
+}
+
+/// As many bodies are passed on as may be at once, to readers that take nothing.
+#[test]
+fn an_event_is_shown_without_its_body_while_that_cannot_be_read() {
+    let site = Site::new("");
+    let receiver = site.start();
+    let body = "\u{1}".repeat(8 << 20);
+    assert_eq!(receiver.github("large", "push", &body).0, 200);
+    let dashboard = Dashboard::start(&site, &[]).enter();
+    let slow = || {
+        let mut stream = UnixStream::connect(reading_socket_path(&site.store())).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let path = "/v1/events/large/body?source=github&variant=0";
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        // It has begun.
+        stream.read_exact(&mut [0; 12]).unwrap();
+        stream
+    };
+    let slow: Vec<UnixStream> = (0..ADMIN_BODIES).map(|_| slow()).collect();
+    let page = dashboard.get("/event?source=github&id=large");
+    assert_eq!(page.status, 200, "{}", page.body);
+    assert!(page.body.contains("It cannot be read now"), "{}", page.body);
+    let shown = site.run(&["show", "large"]);
+    let said = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(69), "{said}");
+    assert!(said.contains("push") && said.contains("which cannot be read now"), "{said}");
+    let raw = site.run(&["show", "large", "--body"]);
+    assert_eq!((raw.status.code(), raw.stdout.len()), (Some(69), 0));
+    drop(slow);
+    let raw = site.run(&["show", "large", "--body"]);
+    assert_eq!((raw.status.code(), raw.stdout.len()), (Some(0), body.len()));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use crate::support::made;
 use crate::support::{PATIENCE, Receiver, Site, needs, post};
+use hooklatch::limits::METRICS_CONNECTIONS;
 use hooklatch::metrics::{FAMILIES, Kind};
 
 const LISTEN: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
@@ -269,29 +270,43 @@ fn the_metrics_port_serves_only_the_metrics_page() {
 }
 
 #[test]
-fn stalled_scrapers_block_other_scrapers_only_briefly() {
-    let limits = "[limits]\nheader_read_millis = \"1s\"\n";
-    let site = Site::with(&format!("{LISTEN}{limits}"), "");
+fn stalled_scrapers_keep_no_other_waiting() {
+    let site = Site::with(LISTEN, "");
     let (receiver, address) = start(&site);
-    let mut stalled: Vec<_> = (0..40)
-        .map(|_| {
+    let half = |count: usize| -> Vec<TcpStream> {
+        let connect = |_| {
             let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: l").unwrap();
             stream
-        })
-        .collect();
-    assert_eq!(receiver.github("d-1", "push", "{}").0, 200);
-    // As many as are served at once.
-    stalled.truncate(8);
+        };
+        (0..count).map(connect).collect()
+    };
+    let answer = |mut stream: TcpStream| {
+        let mut answer = Vec::new();
+        // It may be reset.
+        let _closed = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    };
+    let is_open = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let read = stream.peek(&mut [0; 1]).map_err(|error| error.kind());
+        stream.set_nonblocking(false).unwrap();
+        read == Err(std::io::ErrorKind::WouldBlock)
+    };
+    // As many as are served at once: the page waits for none of their heads, which are 408 in the end.
+    let stalled = half(METRICS_CONNECTIONS);
     page(address);
-    // They have made room because their heads took too long. A conversation that takes too long as a whole, which is
-    // ten times as long, is not answered.
-    for mut stream in stalled {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+    assert!(stalled.iter().all(is_open), "it has waited for them");
+    assert_eq!(receiver.github("d-1", "push", "{}").0, 200);
+    for stream in stalled {
+        let answer = answer(stream);
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     }
+    // More than there is room for: the first is closed for a later one, before its time is over.
+    let mut stalled = half(2 * METRICS_CONNECTIONS);
+    page(address);
+    assert_eq!(answer(stalled.remove(0)), "");
 }
 
 #[test]

@@ -53,7 +53,7 @@ const OWN: &str = "Sec-Fetch-Site: same-origin\r\n";
 pub(crate) struct Answer {
     pub(crate) status: u16,
     head: String,
-    body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
@@ -894,6 +894,31 @@ fn who_takes_nothing_of_an_answer_does_not_keep_others_out() {
     stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     write!(stream, "GET / HTTP/1.1\r\n{}\r\n", dashboard.host()).unwrap();
     assert!(stream.read(&mut [0; 100]).is_ok(), "it does not answer");
+}
+
+#[test]
+fn half_forms_of_strangers_keep_no_session_waiting() {
+    let (site, _receiver) = stopped_with(&tokens(""));
+    let mut dashboard = Dashboard::configured(&site);
+    let answer = dashboard.log_in(OPERATE);
+    dashboard.keep(&answer);
+    let host = dashboard.host();
+    // More than are read at once.
+    let half = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", dashboard.port)).unwrap();
+        write!(stream, "POST /login HTTP/1.1\r\n{host}{OWN}Content-Length: 9\r\n\r\nt").unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    };
+    let mut half: Vec<TcpStream> = (0..40).map(|_| half()).collect();
+    let changed = dashboard.change("/change/pause?handler=fulfil", "");
+    assert_eq!((changed.status, changed.header("location")), (303, Some("/handlers")));
+    let is_open = |stream: &mut TcpStream| {
+        let read = stream.read(&mut [0; 1]).map_err(|error| error.kind());
+        read == Err(std::io::ErrorKind::WouldBlock)
+    };
+    let open = half.iter_mut().map(is_open).filter(|open| *open).count();
+    assert!(open >= 16, "it has waited for them: {open} are open");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::operation::{Context, Effect, operation};
 use super::super::receiver::mark_broken;
 use super::super::stream::{ReaderGone, Sender, StreamOperation};
-use crate::limits::{ADMIN_BODY_BYTES, ADMIN_SHORTEN_BYTES, SHORTENED_IDS};
+use crate::limits::{ADMIN_BODY_BYTES, SHORTENED_IDS};
 use crate::model::{Blob, EventId, Name, State, Timestamp};
 use crate::store::{
     self, Backfill, BodyOf, BodyParts, EventDetail, EventFilter, EventRow, FollowCursor, IdKind,
@@ -163,7 +163,7 @@ operation! {
 
 operation! {
     /// How many characters of each of these ids are enough to find it.
-    Post "/v1/shorten" Reads ADMIN_SHORTEN_BYTES;
+    Post "/v1/shorten" Reads;
     ShortenIds {
         kind: IdKind,
         /// Whole ids, at most 1,000.
@@ -224,6 +224,7 @@ impl StreamOperation for FollowEvents {
     const PATH: &'static str = "/v1/event-stream";
     const EFFECT: Effect = Effect::Reads;
     const CONTENT_TYPE: &'static str = "application/x-ndjson";
+    const IS_ENDLESS: bool = true;
 
     async fn send(
         self,

@@ -27,7 +27,8 @@ pub(super) fn run(args: &cli::Explain) -> Result<Exit, Failure> {
             true => store::nodes(client).await,
             false => Vec::new(),
         };
-        Ok((ids::shown(client, &target).await?, nodes))
+        let (found, unread) = ids::shown(client, &target).await?;
+        unread.map_or(Ok((found, nodes)), |why| Err(Failure::from(why)))
     })?;
     let suffix = args.options.suffix();
     let time = if args.options.json() { |time: Timestamp| time.to_string() } else { local };

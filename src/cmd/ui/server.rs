@@ -158,6 +158,8 @@ fn http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     Error = DispatchError,
     InitError = (),
 > {
+    // Strangers' forms take no place of a session's.
+    let (of_sessions, known) = (door.beside(), Arc::clone(&dashboard));
     let headers = DefaultHeaders::new();
     let headers = HEADERS.iter().fold(headers, |all, one| all.add(*one));
     let service = move |request, body| answer(Arc::clone(&dashboard), request, body);
@@ -165,6 +167,9 @@ fn http<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     let app = app.into_factory().map_err(|error| error.error_response());
     let app = map_config::<_, _, actix_http::Request, _, _>(app, |()| AppConfig::default());
     let app = apply_fn_factory(app, move |request: actix_http::Request, app| {
+        let has_session = request.method() == Method::POST
+            && matches!(known.login.visitor(&request.head().headers), Ok(Some(_)));
+        let door = if has_session { &of_sessions } else { &door };
         let (turn, request) = door.begin(request);
         turn.end(request.map(|request| app.call(request)))
     });
@@ -299,11 +304,11 @@ async fn submit(app: Arc<App>, key: String, asked: Request) -> Answer {
     match app.login.submit(&key, &form) {
         Some(Form::Open) => {
             // A visitor who leaves stops nothing.
-            let change = tokio::spawn(async move {
+            let change = tokio::spawn(contained(async move {
                 let to = act::act(&app, &asked).await?;
                 app.login.led(&key, &form, &to);
                 Ok::<_, Failure>(to)
-            });
+            }));
             Ok(see(&change.await??).finish())
         }
         Some(Form::Led(to)) => Ok(see(&to).finish()),

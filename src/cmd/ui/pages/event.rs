@@ -11,8 +11,9 @@ use tokio::sync::Semaphore;
 use crate::admin::{GetBody, ReadOutput, ShowEvent};
 use crate::cmd::events::type_of;
 use crate::cmd::explain::{Explainer, Explanation, HandlerPart};
-use crate::cmd::show::payload_gone;
+use crate::cmd::show::{is_unread, payload_gone};
 use crate::model::{Blob, JobId, Outcome};
+use crate::panics::contained;
 use crate::runner::message::Stream;
 use crate::store::{AttemptRow, EventDetail, JobRow, KeyRow, OutputExcerpt};
 
@@ -44,7 +45,7 @@ pub(super) async fn show(view: &mut View<'_>) -> Result<Markup, Failure> {
         suffix: &view.app.suffix,
     };
     let mut explained = explainer.explain(&all[nth]);
-    begin_long(view, &mut all[nth]).await?;
+    begin_long(view, &mut all[nth]).await;
     let detail = &view.app.visible(&all[nth], &mut explained);
     let (event, id) = (&detail.event, detail.event.event_id.as_str());
     let story = story(view, detail, &explained).await;
@@ -91,10 +92,10 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
     };
     let (asking, place) = (Arc::clone(app), SHOWN.acquire().await);
     // The receiver reads on for a visitor who has left.
-    let shown = tokio::spawn(async move {
+    let shown = tokio::spawn(contained(async move {
         let _place = place;
         asking.ask(request).await
-    });
+    }));
     let shown = shown.await.map_err(Failure::io("show the event"))?;
     let shown = shown.map_err(Failure::help_for(Exit::NotFound, IDS_ARE_KEPT))?;
     Ok(shown.events)
@@ -102,29 +103,37 @@ async fn find(app: &Arc<App>, asked: &Request) -> Result<Vec<EventDetail>, Failu
 
 /// Adds the beginning of the body that is shown, where it is too long for an answer. A token in it could not be masked:
 /// then it is not read.
-async fn begin_long(view: &View<'_>, one: &mut EventDetail) -> Result<(), Failure> {
-    let is_long = one.event.payload_kept && one.body.is_none() && !one.damaged;
-    let scheme = view.config.scheme_of(&one.event.source);
-    let has_token = scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
-    let is_masked = has_token && view.asked.get("secrets").is_none();
-    if !is_long || is_masked || !view.app.may_see_payloads() {
-        return Ok(());
+async fn begin_long(view: &View<'_>, one: &mut EventDetail) {
+    if !is_unread(one) || is_masked(view, one) || !view.app.may_see_payloads() {
+        return;
     }
-    let mut parts = match view.app.stream(&body_of(one)).await {
-        Err(failure) if failure.exit == Exit::WrongState => {
-            one.damaged = true;
-            return Ok(());
-        }
-        parts => parts?,
-    };
+    match begin(view.app, &body_of(one)).await {
+        Ok(begin) => one.body = Some(Blob(begin)),
+        Err(failure) if failure.exit == Exit::WrongState => one.damaged = true,
+        // It was deleted meanwhile.
+        Err(failure) if failure.exit == Exit::NotFound => one.event.payload_kept = false,
+        // The rest is shown without it.
+        Err(_) => {}
+    }
+}
+
+/// What is shown of a body, and a little more where there is more.
+async fn begin(app: &App, of: &GetBody) -> Result<Vec<u8>, Failure> {
+    let mut parts = app.stream(of).await?;
     let mut begin = Vec::new();
     while begin.len() <= SHOWN_BYTES
         && let Some(part) = parts.part().await.map_err(Failure::io("read the body"))?
     {
         begin.extend_from_slice(&part);
     }
-    one.body = Some(Blob(begin));
-    Ok(())
+    Ok(begin)
+}
+
+/// Whether a token in the body is to be masked.
+fn is_masked(view: &View<'_>, one: &EventDetail) -> bool {
+    let scheme = view.config.scheme_of(&one.event.source);
+    let has_token = scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
+    has_token && view.asked.get("secrets").is_none()
 }
 
 fn body_of(one: &EventDetail) -> GetBody {
@@ -370,7 +379,7 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
                 }
             }
             @let scheme = view.config.scheme_of(&event.source);
-            @let is_masked = asked.get("secrets").is_none() && scheme.is_some_and(|scheme| scheme.proof().token_field().is_some());
+            @let is_masked = is_masked(view, detail);
             @let body = match scheme.filter(|_| is_masked) {
                 Some(scheme) => scheme.masked(body),
                 None => Cow::Borrowed(&body[..]),
@@ -389,6 +398,8 @@ fn body(view: &View<'_>, detail: &EventDetail) -> Markup {
             } }
         } @else if detail.damaged { p.pad.muted {
             "The payload is damaged, and no job of the event starts. A later delivery of it may mend it."
+        } } @else if event.payload_kept && !is_masked(view, detail) { p.pad.muted {
+            "It cannot be read now: load the page again."
         } } @else if event.payload_kept { p.pad.muted {
             "It is too long to be shown with its token masked: "
             a.link href=(asked.with("secrets", Some("1"))) { "show it unmasked" }
