@@ -316,7 +316,9 @@ impl WriterTask {
                     Refusal::Failed { .. } if !why.is_passing() => Setback::Refused,
                     _ => Setback::Failed,
                 };
-                if why.is_passing() {
+                // One block that cannot be read says nothing of other requests. Where the server cannot write its log, it
+                // ends by itself, and with it the session.
+                if why.is_passing() && !why.is_unread() {
                     tracing::warn!(%why, "the server cannot store anything now");
                     // Until the next look at the server.
                     self.queue.shut(Refused::Unreachable(why.to_string()));
