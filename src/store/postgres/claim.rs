@@ -46,8 +46,8 @@ const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";
 /// ready or due. It takes none of the jobs $4 or the groups $5, none before the start ($6, $7), and none of any group
 /// during a roll call (N40). Jobs that another node is claiming are passed over, and with them their groups: no other
 /// job of a group is ready and not behind. The CTEs are materialized, or a LIMIT might be evaluated twice. A handler
-/// without a lane or with a paused one has no room. A job whose event is not there is claimed too: its payload cannot be
-/// read.
+/// without a lane or with a paused one has no room. A job whose event is not there is claimed too, and cannot begin: its
+/// payload is not read.
 ///
 /// Only the index of ready jobs has the order in which `ready` asks for them. By `row` alone the server may take the
 /// primary key, if nearly all jobs were ready when it counted them, and walk over all that have ended since.

@@ -316,7 +316,7 @@ impl WriterTask {
                     Refusal::Failed { .. } if !why.is_passing() => Setback::Refused,
                     _ => Setback::Failed,
                 };
-                // One block that cannot be read says nothing of other requests. Where the server cannot write its log, it
+                // One block that cannot be read says nothing of other requests. A server that cannot write its log
                 // ends by itself, and with it the session.
                 if why.is_passing() && !why.is_unread() {
                     tracing::warn!(%why, "the server cannot store anything now");

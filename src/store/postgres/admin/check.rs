@@ -60,8 +60,8 @@ impl Admin {
         Ok(CheckedPayloads { checked: compared.len() as u64, damaged, left, next })
     }
 
-    /// Whether the payload of each of these events is whole, of those that have one. None where the server itself says that
-    /// one of them is damaged. Fails where it cannot read one for another reason.
+    /// Whether the payload of each of these events is whole, of those that have one. None where the server itself says
+    /// that one of them is damaged. Fails where it cannot read one for another reason.
     async fn compare(&self, rows: &[i64]) -> Result<Option<Vec<(i64, bool)>>, Error> {
         let mut reading = self.listing(MOST).await?;
         let found = reading.rows(READ, &[&rows]).await;
