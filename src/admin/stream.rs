@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, future, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -14,6 +14,7 @@ use super::budget;
 use super::failure::Failure;
 use super::operation::{Context, Effect};
 use crate::limits;
+use crate::panics::contained;
 
 /// A GET whose answer comes in parts.
 pub trait StreamOperation: Serialize + DeserializeOwned + Send + 'static {
@@ -90,16 +91,31 @@ pub(super) async fn start<O: StreamOperation>(
     operation: O,
     context: &Context,
 ) -> Result<ByteStream, Failure> {
-    let (sender, mut parts) = mpsc::channel(WAITING_PARTS);
+    let (sender, parts) = mpsc::channel(WAITING_PARTS);
     let reader = sender.clone();
     let sending = operation.send(context, Sender(sender)).await?;
-    tokio::spawn(async move {
+    Ok(sent_by(sending, reader, parts))
+}
+
+/// What a separate task sends. A panic ends that task alone, and the stream so that its reader notices that it is not
+/// whole.
+fn sent_by(
+    sending: impl Future<Output = Result<(), ReaderGone>> + Send + 'static,
+    reader: mpsc::Sender<io::Result<Bytes>>,
+    mut parts: mpsc::Receiver<io::Result<Bytes>>,
+) -> ByteStream {
+    let task = tokio::spawn(contained(async move {
         tokio::select! {
             _ = sending => {}
             () = reader.closed() => {}
         }
-    });
-    Ok(Box::pin(futures_util::stream::poll_fn(move |cx| parts.poll_recv(cx))))
+    }));
+    let end = async move {
+        let ended = task.await;
+        ended.err().map(|_| Err(io::Error::other("the answer ended before it was whole")))
+    };
+    let end = stream::once(end).filter_map(future::ready);
+    Box::pin(stream::poll_fn(move |cx| parts.poll_recv(cx)).chain(end))
 }
 
 /// Reads the lines and bytes of a stream.
@@ -160,5 +176,44 @@ impl StreamReader {
             }
             None => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::process::Command;
+
+    use super::*;
+
+    /// The test runs its own program as a child, in which a panic outside of what is contained ends the process.
+    #[test]
+    fn a_panic_while_an_answer_is_sent_cuts_that_answer_alone() {
+        const CHILD: &str = "HOOKLATCH_TEST_STREAM_PANICS";
+        if std::env::var_os(CHILD).is_some() {
+            crate::panics::install();
+            return tokio::runtime::Runtime::new().unwrap().block_on(cut());
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args([
+            "--exact",
+            "admin::stream::tests::a_panic_while_an_answer_is_sent_cuts_that_answer_alone",
+        ]);
+        let ended = child.env(CHILD, "1").output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    }
+
+    async fn cut() {
+        let (sender, parts) = mpsc::channel(WAITING_PARTS);
+        let reader = sender.clone();
+        let mut stream = sent_by(panicking(Sender(sender)), reader, parts);
+        assert_eq!(stream.next().await.unwrap().unwrap(), "some");
+        assert!(stream.next().await.unwrap().is_err());
+        assert!(stream.next().await.is_none());
+    }
+
+    async fn panicking(to: Sender) -> Result<(), ReaderGone> {
+        to.bytes(Bytes::from_static(b"some")).await?;
+        panic!("on purpose")
     }
 }
