@@ -45,6 +45,30 @@ async fn what_a_server_in_trouble_does_not_store_is_stored_once_it_can_be() {
     assert_eq!(accept(&a, stripe("f", "{}")).await, Ok(CREATED));
 }
 
+/// As where nothing can be read any more: each transaction locks the node's row.
+#[tokio::test]
+async fn a_node_whose_row_cannot_be_marked_is_not_ready() {
+    let cluster = Cluster::new(&[]).await;
+    let a = cluster.node("a").await;
+    cluster
+        .run(
+            "CREATE FUNCTION unread() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                RAISE 'could not read block 3' USING ERRCODE = '58030'; END $$;
+             CREATE TRIGGER unread BEFORE UPDATE ON node FOR EACH ROW WHEN (NEW.mark <> OLD.mark)
+                EXECUTE FUNCTION unread()",
+        )
+        .await;
+    assert_eq!(accept(&a, stripe("e", "{}")).await, Ok(CREATED));
+    let until = Instant::now() + PATIENCE;
+    while a.ready().is_ok() {
+        assert!(Instant::now() < until, "it goes on");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    cluster.run("DROP TRIGGER unread ON node").await;
+    ready(&a).await;
+    assert_eq!(accept(&a, stripe("f", "{}")).await, Ok(CREATED));
+}
+
 #[tokio::test]
 async fn a_hundred_equal_deliveries_to_three_nodes_are_one_event_and_one_job() {
     let cluster = Cluster::new(&[]).await;

@@ -370,3 +370,14 @@ async fn the_tables_are_made_in_a_schema_that_an_administrator_has_made() {
     admin.batch_execute(&format!("CREATE SCHEMA hooklatch AUTHORIZATION {ROLE}")).await.unwrap();
     committed(migrate(Connection::open(&target).await.unwrap(), None).await);
 }
+
+#[tokio::test]
+async fn a_database_of_a_development_build_is_refused() {
+    let server = Server::start(&[]).await;
+    let target = target(server.port, false);
+    committed(migrate(Connection::open(&target).await.unwrap(), None).await);
+    let admin = server.client("postgres", "app").await;
+    admin.batch_execute("ALTER TABLE hooklatch.payload DROP COLUMN sum").await.unwrap();
+    let refused = said(&migrate(Connection::open(&target).await.unwrap(), None).await);
+    assert!(refused.contains("the database was made by a development build"), "{refused}");
+}

@@ -46,7 +46,8 @@ const TAKE_SHARES: &str = "UPDATE lane SET busy_to = $2 WHERE handler = $1";
 /// ready or due. It takes none of the jobs $4 or the groups $5, none before the start ($6, $7), and none of any group
 /// during a roll call (N40). Jobs that another node is claiming are passed over, and with them their groups: no other
 /// job of a group is ready and not behind. The CTEs are materialized, or a LIMIT might be evaluated twice. A handler
-/// without a lane or with a paused one has no room.
+/// without a lane or with a paused one has no room. A job whose event is not there is claimed too, and cannot begin: its
+/// payload is not read.
 ///
 /// Only the index of ready jobs has the order in which `ready` asks for them. By `row` alone the server may take the
 /// primary key, if nearly all jobs were ready when it counted them, and walk over all that have ended since.
@@ -79,8 +80,8 @@ const CLAIM: &str = "
     )
     SELECT id AS job, attempt, $1 AS handler, source, event_id, counted, since, $10::text AS incarnation,
         $11::text AS runner, $9::uuid AS claimant, group_key AS group, now_ms() - since AS age,
-        EXISTS (SELECT FROM payload WHERE payload.event = taken.event) AS has_payload
-    FROM taken JOIN event ON event.row = taken.event ORDER BY taken.row";
+        event.row IS NULL OR EXISTS (SELECT FROM payload WHERE payload.event = taken.event) AS has_payload
+    FROM taken LEFT JOIN event ON event.row = taken.event ORDER BY taken.row";
 
 /// How long until the next waiting job is due, in milliseconds. Jobs that are due already are claimed, or kept from
 /// it by something else than time.
@@ -94,7 +95,7 @@ pub(super) const RUNNING: &str = "
     SELECT key.id AS job, a.number AS attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation,
         a.runner, coalesce(a.claimant, '00000000-0000-0000-0000-000000000000') AS claimant, j.group_key AS group,
         now_ms() - j.since AS age, true AS has_payload
-    FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event CROSS JOIN LATERAL (
+    FROM attempt a JOIN job j ON j.row = a.job LEFT JOIN event e ON e.row = j.event CROSS JOIN LATERAL (
         SELECT coalesce((SELECT f.id FROM former_key f WHERE f.job = j.row AND f.attempt >= a.number
             ORDER BY f.attempt LIMIT 1), j.id) AS id) key
     WHERE a.node = $1 AND (a.outcome IS NULL OR $2 AND a.claimant IS NULL
@@ -115,7 +116,8 @@ pub struct NodeAttempt {
     pub age: Duration,
     /// The group of its job.
     pub group: Option<String>,
-    /// What the claim itself saw. Another connection may be to a server that lacks it.
+    /// What the claim itself saw; true where the event is not there, which is damage. Another connection may be to a
+    /// server that lacks it.
     pub has_payload: bool,
 }
 

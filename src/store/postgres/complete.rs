@@ -35,12 +35,13 @@ const LOCK_ANSWERS: &str = "
 /// What the ends of these jobs depend on: the state of the event's key, whether the job has a group, and the newest
 /// job that waits behind it and will run in its place, where the latest wins.
 const FACTS: &str = "
-    SELECT j.id, e.has_key, a.event IS NOT NULL, a.answered_at IS NOT NULL, j.group_key IS NOT NULL, (
+    SELECT j.id, coalesce(e.has_key, false), a.event IS NOT NULL, a.answered_at IS NOT NULL, j.group_key IS NOT NULL, (
         SELECT n.id FROM job n WHERE n.handler = j.handler AND n.group_key = j.group_key AND n.behind
             AND n.event > j.event AND j.group_rule = 'latest' AND n.group_rule = 'latest'
             AND n.state IN ('ready', 'waiting')
         ORDER BY n.event DESC LIMIT 1)
-    FROM job j JOIN event e ON e.row = j.event LEFT JOIN answer a ON a.event = j.event WHERE j.id = ANY ($1::uuid[])";
+    FROM job j LEFT JOIN event e ON e.row = j.event LEFT JOIN answer a ON a.event = j.event
+    WHERE j.id = ANY ($1::uuid[])";
 
 /// Settles the attempt ($1, $2) of claimant $3 and its job, if it is the running one; both rows name it. Writes its
 /// answer, where there is one. Keeps the report of any other as a late end, unless the claimant has settled the

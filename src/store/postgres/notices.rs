@@ -18,8 +18,8 @@ const NOTE_JOBS: &str = r#"
     SELECT CASE state WHEN 'dead' THEN 'job.dead' ELSE 'job.held' END AS kind, handler, reason, count(*), now_ms(),
         now_ms(), (array_agg(source ORDER BY job.row DESC))[1], (array_agg(event_id ORDER BY job.row DESC))[1],
         (array_agg(id ORDER BY job.row DESC))[1]
-    FROM job JOIN event ON event.row = job.event
-    WHERE id = ANY ($1::uuid[]) AND (state = 'dead' AND $2 OR state = 'held' AND $3) AND source <> $4
+    FROM job LEFT JOIN event ON event.row = job.event
+    WHERE id = ANY ($1::uuid[]) AND (state = 'dead' AND $2 OR state = 'held' AND $3) AND source IS DISTINCT FROM $4
     GROUP BY state, handler, reason ORDER BY state, handler, reason
     ON CONFLICT (type, subject, reason) DO UPDATE SET count = notice.count + excluded.count,
         first_at = coalesce(notice.first_at, excluded.first_at), last_at = excluded.last_at,

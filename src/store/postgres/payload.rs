@@ -134,7 +134,7 @@ async fn of(attempt: &NodeAttempt, rows: &[Row]) -> io::Result<Claimed> {
     let job = attempt.running.job;
     match rows.iter().find(|row| row.try_get(8).ok() == Some(uuid(&job))) {
         Some(row) => read(attempt, row).await,
-        None => Err(io::Error::other("its row was there for the claim, and is not")),
+        None => Err(io::Error::other("its event or payload is not there")),
     }
 }
 

@@ -22,10 +22,16 @@ use super::connection::{Connection, Target, describe};
 /// How long a reading waits for those before it: as long as a connection may take to be made.
 const TURN: Duration = Duration::from_secs(10);
 
-/// How the codes begin of errors that the server has with what it reads, and what they mean: its own, such as that of
-/// a damaged page (XX001); those of its disk (58030), which may pass; and no memory, for which a damaged length asks.
-pub(super) const UNREAD: [(&str, ErrorKind); 3] =
-    [("XX", ErrorKind::InvalidData), ("58", ErrorKind::Other), ("53200", ErrorKind::Other)];
+/// How the codes begin of errors that the server has with what it reads, and what they mean, the first one that fits:
+/// damaged data (XX001) and a damaged index (XX002); what else is wrong inside of it (XX000), of its disk (58030), and
+/// no memory, for which a damaged length asks: these say nothing of the data, and may pass.
+pub(super) const UNREAD: [(&str, ErrorKind); 5] = [
+    ("XX001", ErrorKind::InvalidData),
+    ("XX002", ErrorKind::InvalidData),
+    ("XX", ErrorKind::Other),
+    ("58", ErrorKind::Other),
+    ("53200", ErrorKind::Other),
+];
 
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 

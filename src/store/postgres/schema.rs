@@ -11,6 +11,7 @@ use super::flight::{Flight, FlightOutcome};
 use super::params::params;
 use super::stop::{Stop, ask, ask_one, limit_lock_wait};
 use crate::crash;
+use crate::store::border::Error;
 
 #[derive(Clone, Copy)]
 struct Migration {
@@ -25,7 +26,14 @@ const MIGRATIONS: &[Migration] =
 /// Held to the end of the transaction, so that one node at a time looks and migrates. A random number.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(5021884360728612993)";
 
-const IS_THERE: &str = "SELECT to_regclass('hooklatch.meta') IS NOT NULL";
+/// Whether the tables are there, and whether a development build has made them: they lack what was added to the first
+/// migration last.
+const IS_THERE: &str = "
+    SELECT to_regclass('hooklatch.meta') IS NOT NULL, NOT EXISTS (SELECT FROM pg_attribute
+        WHERE attrelid = to_regclass('hooklatch.payload') AND attname = 'sum' AND NOT attisdropped)";
+
+const DEVELOPMENT: &str =
+    "the database was made by a development build; nothing reads it: keep it, start with a new one";
 
 const SCHEMA: &str = "SELECT schema FROM meta";
 
@@ -84,7 +92,11 @@ pub async fn migrate(connection: Connection, own: Option<(Uuid, &str)>) -> Fligh
 }
 
 async fn apply_pending(flight: &mut Flight, own: Option<(Uuid, &str)>) -> Result<(), Stop> {
-    let is_there: bool = ask_one(flight, IS_THERE, Vec::new()).await?.try_get(0)?;
+    let row = ask_one(flight, IS_THERE, Vec::new()).await?;
+    let (is_there, is_unfinished): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+    if is_there && is_unfinished {
+        return Err(Error::Unavailable(DEVELOPMENT.to_owned()).into());
+    }
     let schema: i64 = match is_there {
         true => ask_one(flight, SCHEMA, Vec::new()).await?.try_get(0)?,
         false => 0,

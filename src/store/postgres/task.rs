@@ -261,6 +261,10 @@ impl WriterTask {
             }
             FlightOutcome::NotCommitted(why, connection) => {
                 tracing::warn!(%why, "the node's row cannot be marked");
+                if why.is_passing() || why.is_unread() {
+                    // Each transaction locks that row. Until the next look at the server.
+                    self.queue.shut(Refused::Unreachable(why.to_string()));
+                }
                 connection.filter(|_| !why.ends_the_session())
             }
             FlightOutcome::Unknown(doubt) => {
@@ -316,7 +320,9 @@ impl WriterTask {
                     Refusal::Failed { .. } if !why.is_passing() => Setback::Refused,
                     _ => Setback::Failed,
                 };
-                if why.is_passing() {
+                // One block that cannot be read says nothing of other requests. Where none can be, the node's row cannot
+                // be marked; and a server that cannot write its log ends, and with it the session.
+                if why.is_passing() && !why.is_unread() {
                     tracing::warn!(%why, "the server cannot store anything now");
                     // Until the next look at the server.
                     self.queue.shut(Refused::Unreachable(why.to_string()));

@@ -1,6 +1,6 @@
 //! CHECK: compares stored payloads with what was accepted, a bounded number at each call.
 
-use std::io::Cursor;
+use std::io::{Cursor, ErrorKind};
 
 use tokio::task::spawn_blocking;
 use tokio_postgres::Row;
@@ -60,12 +60,12 @@ impl Admin {
         Ok(CheckedPayloads { checked: compared.len() as u64, damaged, left, next })
     }
 
-    /// Whether the payload of each of these events is whole, of those that have one. None where the server itself cannot
-    /// read one of them.
+    /// Whether the payload of each of these events is whole, of those that have one. None where the server itself says
+    /// that one of them is damaged. Fails where it cannot read one for another reason.
     async fn compare(&self, rows: &[i64]) -> Result<Option<Vec<(i64, bool)>>, Error> {
         let mut reading = self.listing(MOST).await?;
         let found = reading.rows(READ, &[&rows]).await;
-        if found.is_err() && reading.unread.is_some() {
+        if found.is_err() && reading.unread == Some(ErrorKind::InvalidData) {
             return Ok(None);
         }
         let found = found?;

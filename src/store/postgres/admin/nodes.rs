@@ -34,9 +34,10 @@ const HANDLERS: &str = "
 
 /// What runs under a node, and what its handlers do after an attempt of unknown outcome.
 const WORK: &str = "
-    SELECT j.id AS job, j.handler, a.number AS attempt, e.source, e.event_id AS event,
-        now_ms() - a.started_at AS running_millis, coalesce(h.on_unknown, 'hold') AS on_unknown
-    FROM attempt a JOIN job j ON j.row = a.job JOIN event e ON e.row = j.event
+    SELECT j.id AS job, j.handler, a.number AS attempt, coalesce(e.source, '') AS source,
+        coalesce(e.event_id, '') AS event, now_ms() - a.started_at AS running_millis,
+        coalesce(h.on_unknown, 'hold') AS on_unknown
+    FROM attempt a JOIN job j ON j.row = a.job LEFT JOIN event e ON e.row = j.event
     LEFT JOIN handler h ON h.node = a.node AND h.handler = j.handler
     WHERE a.node = $1 AND a.outcome IS NULL ORDER BY j.handler, j.id";
 

@@ -29,10 +29,10 @@ macro_rules! job_columns {
 }
 pub(super) use job_columns;
 
-/// The event and the last attempt of a job `j`, each by its primary key.
+/// The event and the last attempt of a job `j`, each by its primary key, where they are there.
 macro_rules! job_joins {
     () => {
-        " JOIN event e ON e.row = j.event
+        " LEFT JOIN event e ON e.row = j.event
         LEFT JOIN attempt a ON a.job = j.row AND a.number = j.attempt "
     };
 }

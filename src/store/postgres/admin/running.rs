@@ -9,7 +9,7 @@ use super::rows::find_job;
 /// The live attempt of a job, by the unique id, on whatever node it runs.
 const RUNNING: &str = "
     SELECT j.id AS job, j.attempt, j.handler, e.source, e.event_id, j.counted, j.since, a.incarnation, a.runner
-    FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt JOIN event e ON e.row = j.event
+    FROM job j JOIN attempt a ON a.job = j.row AND a.number = j.attempt LEFT JOIN event e ON e.row = j.event
     WHERE j.id = $1 AND j.state = 'running' AND a.outcome IS NULL";
 
 impl Admin {

@@ -31,8 +31,9 @@ const LOOKED_AT: &str = concat!("SELECT count(*), coalesce(max(row), 0) FROM ", 
 
 /// The jobs that are meant, in the order of their making, so that a page ends where the following one begins.
 const SELECT: &str = concat!(
-    "SELECT j.row, j.id AS job, j.attempt, j.handler, coalesce(j.reason, '') AS reason, e.has_key,
-        k.event IS NOT NULL AS in_use, k.answered_at IS NOT NULL AS answered FROM ",
+    "SELECT j.row, j.id AS job, j.attempt, j.handler, coalesce(j.reason, '') AS reason,
+        coalesce(e.has_key, false) AS has_key, k.event IS NOT NULL AS in_use,
+        k.answered_at IS NOT NULL AS answered FROM ",
     waiting!(),
     job_joins!(),
     "LEFT JOIN answer k ON k.event = j.event",

@@ -7,7 +7,7 @@ use crate::model::{AuditVerb, Timestamp};
 use crate::routing::Router;
 use crate::store::border::{AuditSubject, Backfill, BackfillCursor, BackfillResult, Error};
 use crate::store::codec;
-use crate::store::columns::column;
+use crate::store::columns::{column, readable};
 use crate::store::decide::backfill::EventCandidate;
 use crate::store::decide::delivery::held_at_arrival;
 
@@ -153,7 +153,7 @@ impl MissingJobs {
             let (is_variant, repeats) = (column(row, "is_variant")?, column(row, "repeated")?);
             Ok(EventCandidate {
                 row: column(row, "row")?,
-                source: column(row, "source")?,
+                source: readable(row, "source")?,
                 event_type: column(row, "type")?,
                 new_enough: column(row, "new_enough")?,
                 held: held_at_arrival(is_variant, repeats, column(row, "flagged")?),

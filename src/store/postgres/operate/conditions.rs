@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio_postgres::Row;
 
-use crate::model::{EventType, Headers, Name};
+use crate::model::{EventType, Name};
 use crate::routing::{NewJob, Router};
 use crate::store::border::Error;
-use crate::store::columns::column;
+use crate::store::columns::{column, readable};
 use crate::store::decide::conditions::{Decided, StoredEvent};
 
 use super::super::columns::stored;
@@ -19,7 +19,7 @@ use super::super::stop::{Stop, ask};
 
 /// An event with its payload, where that is kept.
 const READ: &str = "
-    SELECT e.source, e.event_id, e.type, e.raw_type, e.body_bytes, p.headers, p.body
+    SELECT e.source, e.event_id, e.type, e.raw_type, e.received_at, e.body_bytes, p.headers, p.body, p.sum
     FROM event e JOIN payload p ON p.event = e.row WHERE e.row = $1";
 
 /// Decides for each handler and the event in that row.
@@ -52,11 +52,13 @@ pub(super) fn groups(decided: &Decided) -> Groups {
 fn stored_event(row: &Row) -> Result<StoredEvent<'_>, Error> {
     let raw = stored::<Option<&[u8]>>(row, "raw_type")?.map(String::from_utf8_lossy);
     Ok(StoredEvent {
-        source: column(row, "source")?,
-        id: column(row, "event_id")?,
+        source: readable(row, "source")?,
+        id: readable(row, "event_id")?,
         event_type: EventType::from_parts(stored(row, "type")?, raw.as_deref()),
-        headers: Headers::from_wire(stored(row, "headers")?),
+        received_at: column(row, "received_at")?,
+        headers: stored(row, "headers")?,
         body: stored(row, "body")?,
         body_bytes: column(row, "body_bytes")?,
+        sum: column(row, "sum")?,
     })
 }

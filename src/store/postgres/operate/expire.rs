@@ -141,11 +141,13 @@ pub(super) async fn walk(
     let (mut deleted, mut place) = (0, Some(i64::MIN));
     while let Some(after) = place {
         let step = Step { walk, before, after, most: BATCH_JOBS };
-        let (more, next) = match changer.make_or_say(step).await {
+        let (gone, next) = match changer.make_or_say(step).await {
             Err((_, true)) => one_by_one(changer, walk, before, after, unreadable).await?,
             made => made.map_err(|(error, _)| error)?,
         };
-        deleted += more;
+        // It may have been passed over before.
+        lock(unreadable).retain(|number| !gone.contains(number));
+        deleted += gone.len() as u64;
         place = next;
     }
     Ok(deleted)
@@ -158,17 +160,17 @@ async fn one_by_one(
     before: Cutoffs,
     after: i64,
     unreadable: &Unreadable,
-) -> Result<(u64, Option<i64>), Error> {
+) -> Result<(Vec<i64>, Option<i64>), Error> {
     let (cutoff, most) = ((walk.cutoff)(&before).0, codec::size(BATCH_JOBS));
     let rows = changer.look(walk.page, &[&after, &cutoff, &most]).await?;
-    let (mut deleted, mut last, mut has_old) = (0, None, false);
+    let (mut deleted, mut last, mut has_old) = (Vec::new(), None, false);
     for row in &rows {
         let number: i64 = column(row, "number")?;
         last = Some(number);
         has_old |= column::<bool>(row, "is_old")?;
         let step = Step { walk, before, after: number - 1, most: 1 };
         match changer.make_or_say(step).await {
-            Ok((more, _)) => deleted += more,
+            Ok((gone, _)) => deleted.extend(gone),
             Err((error, true)) if pass_over(unreadable, number, &error) => {}
             Err((error, _)) => return Err(error),
         }
@@ -189,8 +191,8 @@ fn pass_over(unreadable: &Unreadable, event: i64, error: &Error) -> bool {
 }
 
 impl Change for Step {
-    /// How much was deleted, and where to go on; none at the end.
-    type Done = (u64, Option<i64>);
+    /// What was deleted, and where to go on; none at the end.
+    type Done = (Vec<i64>, Option<i64>);
 
     async fn run(&self, flight: &mut Flight, _: Timestamp) -> Result<Self::Done, Stop> {
         let (walk, dead) = (self.walk, self.before.dead);
@@ -205,14 +207,14 @@ impl Change for Step {
         let next = last.filter(|_| looked_at == self.most && !old.is_empty());
         let found = numbers(flight, walk.look, params![old, cutoff, dead]).await?;
         if found.is_empty() {
-            return Ok((0, next));
+            return Ok((Vec::new(), next));
         }
         let locked = numbers(flight, walk.lock, params![found]).await?;
         let found = numbers(flight, walk.look, params![locked, cutoff, dead]).await?;
         for sql in walk.delete {
             flight.send(sql, params![found.clone()]).await;
         }
-        Ok((found.len() as u64, next))
+        Ok((found, next))
     }
 }
 
@@ -274,11 +276,14 @@ const REST: [(&str, Cutoff); 5] = [
     ),
 ];
 
+/// Deletes each kind, also where another one fails. Returns the first error.
 pub(super) async fn rest(changer: &Arc<Changer>, before: Cutoffs) -> Result<(), Error> {
+    let mut all = Ok(());
     for (sql, cutoff) in REST {
-        changer.send(sql, move || params![cutoff(&before)]).await?;
+        let deleted = changer.send(sql, move || params![cutoff(&before)]).await;
+        all = all.and(deleted.map(drop));
     }
-    Ok(())
+    all
 }
 
 /// Deletes the group rows, among the next $3 behind ($1, $2), of which no job has begun or is to begin. They are only

@@ -146,12 +146,15 @@ impl Housekeeping {
     }
 
     /// EXPIRE, as on SQLite: payloads, and whole events, that are old enough, and are needed by nothing. Other nodes may
-    /// do it at the same time. A pass that is cut off anywhere has deleted whole payloads and whole events.
+    /// do it at the same time. A pass that is cut off anywhere has deleted whole payloads and whole events. Where a
+    /// part fails, the others are done all the same, and the first error is returned.
     pub async fn expire(&self, before: Cutoffs) -> Result<RetentionResult, Error> {
-        let payloads = self.walk(PAYLOADS, before).await?;
-        let events = self.walk(EVENTS, before).await?;
-        expire::forget_groups(&self.changer).await?;
-        expire::rest(&self.changer, before).await?;
+        let payloads = self.walk(PAYLOADS, before).await;
+        let events = self.walk(EVENTS, before).await;
+        let groups = expire::forget_groups(&self.changer).await;
+        let rest = expire::rest(&self.changer, before).await;
+        let (payloads, events) = (payloads?, events?);
+        groups.and(rest)?;
         // The server's autovacuum gives the space back.
         Ok(RetentionResult { payloads, events, bytes: 0 })
     }
@@ -160,15 +163,16 @@ impl Housekeeping {
     /// settled. Returns how many. Answers that said "not now" are forgotten without their keys.
     pub async fn expire_keys(&self, now: Timestamp) -> Result<u64, Error> {
         let keys = now.before(KEY_MARGIN);
-        expire::forget_errors(&self.changer, keys).await?;
-        self.walk(KEYS, Cutoffs::all(keys)).await
+        let forgotten = expire::forget_errors(&self.changer, keys).await;
+        let expired = self.walk(KEYS, Cutoffs::all(keys)).await;
+        forgotten.and(expired)
     }
 
     async fn walk(&self, walk: Walk, before: Cutoffs) -> Result<u64, Error> {
-        let known = lock(&self.unreadable).len();
+        let known = lock(&self.unreadable).clone();
         let deleted = expire::walk(&self.changer, walk, before, &self.unreadable).await;
-        let found = lock(&self.unreadable).len();
-        if found > known {
+        let is_known = lock(&self.unreadable).is_subset(&known);
+        if !is_known {
             let now = self.changer.clock.now();
             self.notify(Notice::of_store(UNDELETED, now, now));
         }

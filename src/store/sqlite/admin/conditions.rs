@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::model::{EventType, Headers, Name};
+use crate::model::{EventType, Name, Timestamp};
 use crate::routing::{NewJob, Router};
 use crate::store::border::Error;
 use crate::store::decide::conditions::{Decided, StoredEvent};
@@ -41,7 +41,8 @@ fn job(
     // The event by its row, with its payload where it is kept.
     let found = conn
         .prepare_cached(
-            "SELECT e.source, e.event_id, e.type, e.raw_type, e.body_bytes, p.headers, p.body
+            "SELECT e.source, e.event_id, e.type, e.raw_type, e.body_bytes, p.headers, p.body,
+                e.received_at, p.sum
              FROM event e JOIN payload p ON p.event = e.row WHERE e.row = ?1",
         )?
         .query_row([event], |row| {
@@ -50,9 +51,11 @@ fn job(
                 source: codec::text(row, 0)?,
                 id: codec::event_id(row, 1)?,
                 event_type: EventType::from_parts(row.get_ref(2)?.as_str()?, raw),
-                headers: Headers::from_wire(row.get_ref(5)?.as_blob()?),
+                received_at: Timestamp(row.get(7)?),
+                headers: row.get_ref(5)?.as_blob()?,
                 body: row.get_ref(6)?.as_blob()?,
                 body_bytes: usize::try_from(codec::count(row, 4)?).unwrap_or(usize::MAX),
+                sum: row.get(8)?,
             };
             Ok(stored.job(router, handler))
         })

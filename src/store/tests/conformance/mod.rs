@@ -5,6 +5,7 @@ mod accept;
 mod answers;
 mod audit;
 mod damage;
+mod damage_server;
 mod gauges;
 mod groups;
 mod jobs;
