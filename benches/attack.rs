@@ -4,8 +4,8 @@
 //! `cargo bench --bench attack` runs all attacks; `-- WORD` those whose names contain the word. It runs the
 //! real program on loopback. The attacker and the sink share one core, so that they cost both runs the same;
 //! the runs alternate, so that other load of the machine affects both. `HOOKLATCH_ATTACK_SECONDS` sets the
-//! length of a run: below [`WHOLE`] seconds there are too few deliveries for a p99, and a run fails only far
-//! beyond its bound. It exits non-zero if a genuine delivery failed, or if the p99 of all rounds together is over
+//! length of a run: below [`SECONDS`] there is one round, and below [`WHOLE`] seconds there are too few deliveries for a p99,
+//! and a run fails only far beyond its bound. It exits non-zero if a genuine delivery failed, or if the p99 of all rounds together is over
 //! its bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -32,7 +32,7 @@ use genuine::Latencies;
 use receiver::Receiver;
 use sink::Sink;
 
-/// The number of pairs of a control run and an attack; one is enough to find large errors.
+/// The number of pairs of a control run and an attack; one is enough for shorter runs, which find large errors.
 const ROUNDS: usize = 3;
 
 /// The length of a run in seconds, and the shortest that gives a p99.
@@ -71,7 +71,8 @@ fn main() -> ExitCode {
     }
     let seconds = std::env::var("HOOKLATCH_ATTACK_SECONDS");
     let seconds = seconds.map_or(SECONDS, |seconds| seconds.parse().expect("a number of seconds"));
-    let (rounds, most) = if seconds < WHOLE { (1, FAR_OFF) } else { (ROUNDS, MOST_RATIO) };
+    let rounds = if seconds < SECONDS { 1 } else { ROUNDS };
+    let most = if seconds < WHOLE { FAR_OFF } else { MOST_RATIO };
     let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |attack: &Attack| {
         words.is_empty() || words.iter().any(|w| attack.name.contains(w.as_str()))
