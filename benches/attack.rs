@@ -4,9 +4,9 @@
 //! `cargo bench --bench attack` runs all attacks; `-- WORD` those whose names contain the word. It runs the
 //! real program on loopback. The attacker and the sink share one core, so that they cost both runs the same;
 //! the runs alternate, so that other load of the machine affects both. `HOOKLATCH_ATTACK_SECONDS` sets the
-//! length of a run: below [`SECONDS`] there is one round, and below [`WHOLE`] seconds there are too few deliveries for a p99,
-//! and a run fails only far beyond its bound. It exits non-zero if a genuine delivery failed, or if the p99 of all rounds together is over
-//! its bound.
+//! length of a run: below [`SECONDS`] there is one round; below [`WHOLE`] seconds there are too few deliveries
+//! for a p99, and a run fails only far beyond its bound. It exits non-zero if a genuine delivery failed, or if
+//! the p99 of all rounds together is over its bound.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
