@@ -1,8 +1,9 @@
-//! The bytes of answers that both sockets have in memory until their readers have taken them, and of long requests.
+//! Bounds the memory of both admin sockets: the bytes of answers until their readers have taken them, and one long request
+//! at a time.
 //!
 //! Must stay true: slow readers add no more than [`ADMIN_ANSWERS_KIB`], the parts of [`ADMIN_BODIES`] and of the streams,
-//! one large answer that is being made, and a few others that wait; and nobody who may make a large answer waits for
-//! anything else meanwhile, so that those who pay first can wait for that.
+//! one large answer that is being made, a few others that wait, and small ones. Whoever has the permit of [`make`] never waits
+//! for room, and whoever has paid may wait for that permit: so the two never wait for each other.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -11,7 +12,7 @@ use super::failure::Failure;
 use crate::limits::{ADMIN_ANSWERS_KIB, ADMIN_BODIES, ADMIN_BUDGET_WAIT, ADMIN_WAITING_ANSWERS};
 use crate::memory;
 
-/// A smaller answer pays nothing: there is at most one for each place of a request.
+/// An answer of at most so many bytes pays nothing: the places for requests bound how many there are.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// A trim of the heap takes milliseconds, which a smaller answer is not worth.
@@ -22,7 +23,7 @@ static BUDGET: Semaphore = Semaphore::const_new(ADMIN_ANSWERS_KIB as usize);
 /// The permit for a large answer that is being made.
 static MAKING: Semaphore = Semaphore::const_new(1);
 
-/// For the answers that are made and wait for room.
+/// For those who wait for room, some with their answer in memory.
 static WAITING: Semaphore = Semaphore::const_new(ADMIN_WAITING_ANSWERS);
 
 /// For the bodies that are passed on.
@@ -38,7 +39,7 @@ pub(super) async fn make() -> Result<Permit, Failure> {
     permit(&MAKING).await
 }
 
-/// The right to pass a body on.
+/// The right to pass a stored body on to its reader.
 pub(super) async fn body() -> Result<Permit, Failure> {
     permit(&BODIES).await
 }
@@ -52,7 +53,7 @@ async fn permit(of: &'static Semaphore) -> Result<Permit, Failure> {
     taken(timeout(ADMIN_BUDGET_WAIT, of.acquire()).await.ok().and_then(Result::ok))
 }
 
-/// What an answer in memory has paid, until its reader has it. The heap is trimmed after one of a mebibyte.
+/// What an answer in memory has paid, until its reader has it. The heap is trimmed after a mebibyte or more.
 pub(super) struct Paid(Option<Permit>);
 
 impl Paid {
@@ -63,7 +64,7 @@ impl Paid {
     }
 }
 
-/// In KiB: all that there is, for a longer answer.
+/// What so many bytes cost, in KiB: at most all that there is.
 fn kib(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(ADMIN_ANSWERS_KIB)
 }
@@ -76,7 +77,7 @@ pub(super) fn pay_now(bytes: u64) -> Option<Paid> {
     BUDGET.try_acquire_many(kib(bytes)).ok().map(|permit| Paid(Some(permit)))
 }
 
-/// Pays for so many bytes.
+/// Pays for so many bytes. Waits for room, and fails after [`ADMIN_BUDGET_WAIT`], or at once where too many wait.
 pub(super) async fn pay(bytes: u64) -> Result<Paid, Failure> {
     if let Some(paid) = pay_now(bytes) {
         return Ok(paid);

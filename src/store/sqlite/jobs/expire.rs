@@ -3,9 +3,9 @@
 //!
 //! The writer does it in short steps, each one transaction that other requests join: a request waits for one
 //! step at most. What must stay true: the caller has checked the clock (K2); a
-//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on. An event in a page
-//! that cannot be read is tried twice, and passed over until the process ends: its page would end each pass at the same
-//! place. What cannot be deleted keeps nothing else from it.
+//! pass that is cut off anywhere has deleted whole payloads and whole events, and the next one goes on. An event that
+//! cannot be deleted because of a page that cannot be read is tried twice, then passed over until the process ends, so that
+//! the walk goes on. Such a page met while looking ends that walk, and not the other parts.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,10 +31,11 @@ use super::handle::Jobs;
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
 
-/// At so many events it cannot be a page: the pass ends.
+/// The most events that are passed over. More do not come from one bad page: the walk ends with the error.
 const PASSED_OVER: usize = 100;
 
-/// How long a key is kept beyond its time.
+/// How long a key, or an answer "not now", is kept beyond its time: as much as the clock may be off unnoticed (`TOLERANCE`
+/// of the dispatcher's retention).
 const KEY_MARGIN: Duration = Duration::from_secs(60);
 
 /// The result of one step of a walk, which goes in the order of places.
@@ -52,7 +53,7 @@ struct Candidate<P> {
     needed: bool,
 }
 
-/// The events that are passed over, and the one in a page that the last run of a step could not read; 0 for none.
+/// The events that are passed over, and the one whose deletion has just failed on a bad page; 0 for none.
 #[derive(Clone)]
 struct Skips {
     events: Arc<Mutex<BTreeSet<i64>>>,
@@ -148,7 +149,7 @@ impl Jobs {
         Ok(forgotten.map(|()| keys)?)
     }
 
-    /// Runs a step. Where it has failed, a repair may be under way, whose end it waits for.
+    /// Runs a step once. After a failure it waits for the end of a repair, where one is under way.
     async fn run<T, F>(&self, step: F) -> Result<T, Refused>
     where
         T: Send + 'static,
@@ -161,7 +162,7 @@ impl Jobs {
         done
     }
 
-    /// Runs a step again until it deletes fewer rows than it may.
+    /// Runs a step until it changes fewer than [`BATCH_JOBS`] rows, the most that it takes at once.
     async fn run_all(
         &self,
         step: impl FnMut(&Connection) -> rusqlite::Result<usize> + Copy + Send + 'static,
@@ -266,8 +267,8 @@ fn expire_keys(
     delete(tx, &keys, known, &["DELETE FROM answer WHERE event = ?1"])
 }
 
-/// Remembers that a job which ran and whose event was the latest of its group is removed: no older one may run any more.
-/// This also applies if the job itself is kept.
+/// Remembers the newest event of which a job under the rule `latest` has begun, before that job may go: jobs of older
+/// events count as out of date then. Written also where the job stays.
 const REMEMBER_NEWEST: &str =
     "UPDATE meta SET newest_removed = ?1 WHERE newest_removed < ?1 AND EXISTS
     (SELECT 1 FROM job WHERE event = ?1 AND group_rule = 'latest' AND attempt > 0)";
@@ -278,8 +279,8 @@ fn expire_payloads(
     after: i64,
     known: &Skips,
 ) -> rusqlite::Result<Step<i64>> {
-    // The next payloads in the order of arrival, and whether each is still needed: a repeat of a request with a key
-    // may put its job back.
+    // The next payloads in the order of arrival, and whether each is still needed: by a job that is not settled or
+    // not long enough, or by a key, of which a repeated request may put the job back.
     let rows = look(
         tx,
         "SELECT e.row, e.received_at < ?2, EXISTS (SELECT 1 FROM job j WHERE j.event = e.row
@@ -323,10 +324,10 @@ fn expire_events(
     known: &Skips,
 ) -> rusqlite::Result<Step<i64>> {
     // The next events in the order of arrival, and whether each is still needed: an id is remembered while one
-    // of its bodies is too young, has its payload, or has a job that is not settled, or dead and not
-    // old enough as such. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another one's redelivery would be a new event. Requests with
-    // the same key are separate events, and so are later events of requests equal to the first one's, of which a trigger may
-    // have a million.
+    // of its bodies is too young, has its payload, or has a job that is not settled, or dead for too short a
+    // time. A dead job that holds its group stays until the operator drops or replays it. With the first body gone another
+    // one's redelivery would be a new event. Events with a key, and repeats of the first request, are checked alone: no
+    // redelivery depends on the others of their id, of which a trigger may have a million.
     let rows = look(
         tx,
         &format!(
@@ -350,7 +351,7 @@ fn expire_events(
     delete(tx, &rows, known, &[REMEMBER_NEWEST, "DELETE FROM event WHERE row = ?1"])
 }
 
-/// What deletes expired rows that belong to neither a payload nor an event, and from when: a few rows of each kind.
+/// What deletes the other rows that are older than the time beside it: few of each kind, so one statement takes all.
 fn expire_rest(before: Cutoffs) -> [(&'static str, Timestamp); 3] {
     [
         // Other bodies that came when the first one was deleted already.
