@@ -122,7 +122,9 @@ impl Dashboard {
     }
 
     fn ask(&self, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.host).unwrap();
+        // Its name, NAME.localhost, is one that browsers alone resolve everywhere.
+        let (_, port) = self.host.split_once(':').unwrap();
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
         let (host, cookie) = (&self.host, &self.cookie);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n").unwrap();
         stream
