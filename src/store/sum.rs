@@ -13,6 +13,9 @@ pub(crate) const DAMAGED: &str = "a stored payload is damaged";
 /// What the store says where retention passes over events that cannot be read: a notice's fixed text.
 pub(crate) const UNDELETED: &str = "an old event cannot be deleted, because it cannot be read";
 
+/// The most events that retention passes over. More do not come from one bad page: its walk ends with the error.
+pub(crate) const PASSED_OVER: usize = 100;
+
 /// The bytes at the end of a zstd frame that are the checksum of its content (RFC 8878, 3.1.1).
 pub(crate) const FRAME_CHECKSUM_BYTES: usize = 4;
 

@@ -14,6 +14,7 @@ use crate::store::border::{Cutoffs, Error};
 use crate::store::codec;
 use crate::store::columns::column;
 use crate::store::mutex::lock;
+use crate::store::sum::PASSED_OVER;
 
 use super::super::flight::{Flight, Param};
 use super::super::params::params;
@@ -116,11 +117,8 @@ pub(super) const KEYS: Walk = Walk {
     cutoff: |before| before.ids,
 };
 
-/// The numbers that are passed over, because the server cannot read what it has of them. At [`PASSED_OVER`] of them the
-/// pass ends: it cannot be a page.
+/// The numbers that are passed over, because the server cannot read what it has of them: [`PASSED_OVER`] at most.
 pub(super) type Unreadable = Mutex<BTreeSet<i64>>;
-
-const PASSED_OVER: usize = 100;
 
 /// One step behind a place.
 struct Step {

@@ -23,16 +23,13 @@ use crate::store::sqlite::engine::queue::Priority;
 use crate::store::sqlite::engine::writer::is_in_vain;
 use crate::store::sqlite::tables::repeat::IS_REPEAT;
 use crate::store::sqlite::tables::{answer, audit, codec};
-use crate::store::sum::UNDELETED;
+use crate::store::sum::{PASSED_OVER, UNDELETED};
 
 use super::handle::Jobs;
 
 /// How long one step goes on deleting, or giving pages back: what an accept in the same batch waits for
 /// beside its own commit. One row is never divided, so a body of 25 MiB takes what it takes.
 const BUDGET: Duration = Duration::from_millis(10);
-
-/// The most events that are passed over. More do not come from one bad page: the walk ends with the error.
-const PASSED_OVER: usize = 100;
 
 /// How long a key, or an answer "not now", is kept beyond its time: as much as the clock may be off unnoticed (`TOLERANCE`
 /// of the dispatcher's retention).
@@ -53,7 +50,8 @@ struct Candidate<P> {
     needed: bool,
 }
 
-/// The events that are passed over, and the one whose deletion has just failed on a bad page; 0 for none.
+/// The events that are passed over, and the one whose deletion has failed on a bad page in the last try of a step; 0 for
+/// none.
 #[derive(Clone)]
 struct Skips {
     events: Arc<Mutex<BTreeSet<i64>>>,
@@ -182,7 +180,12 @@ impl Jobs {
         while let Some(place) = after {
             let known = Skips { events: Arc::clone(&self.unreadable), last: Arc::default() };
             let own = known.clone();
-            let done = self.run(move |tx: &Connection| step(tx, place, &own)).await;
+            let again = move |tx: &Connection| {
+                // An earlier try may have failed for another reason than this one.
+                own.last.store(0, Ordering::Relaxed);
+                step(tx, place, &own)
+            };
+            let done = self.run(again).await;
             let done = match (done, known.last.load(Ordering::Relaxed)) {
                 (Ok(done), _) => done,
                 // The disk may give the page again.
